@@ -1,0 +1,151 @@
+"""Errors in OpenAI's shape: ``{"error": {"message", "type", "param", "code"}}``."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from deployments.backend import (
+    BackendError,
+    InvalidRequestError,
+    QueueFullError,
+    UnavailableError,
+)
+from deployments.request_id import REQUEST_ID_HEADER, SCOPE_KEY
+
+logger = logging.getLogger(__name__)
+
+UNAVAILABLE_RETRY_AFTER_S = 1
+
+
+class ApiError(Exception):
+    """What a client is told. ``param`` names the field at fault, ``code`` is for programs."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str = "invalid_request_error",
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.type = type
+        self.param = param
+        self.code = code
+        self.headers = dict(headers or {})
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.type,
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+    def json(self) -> bytes:
+        # ASCII, since a message may quote text that UTF-8 can't encode: lone surrogates.
+        return json.dumps(self.body(), separators=(",", ":")).encode("ascii")
+
+    def response(self) -> Response:
+        return Response(self.json(), self.status, self.headers, "application/json")
+
+
+def unauthorized(message: str) -> ApiError:
+    return ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+
+
+def model_not_found(name: str) -> ApiError:
+    return ApiError(
+        404, f"The model {name!r} does not exist.", param="model", code="model_not_found"
+    )
+
+
+def unknown_url(method: str, path: str) -> ApiError:
+    return ApiError(404, f"Unknown URL: {method} {path}", code="unknown_url")
+
+
+def body_too_large(max_body_bytes: int) -> ApiError:
+    return ApiError(
+        413, f"The request body is larger than {max_body_bytes} bytes.", code="body_too_large"
+    )
+
+
+def internal_error() -> ApiError:
+    return ApiError(500, "The server had an error.", type="server_error", code="internal_error")
+
+
+def api_error_from(exc: BackendError) -> ApiError:
+    """The status and shape of a backend's refusal or fault."""
+    status, headers, param = 500, {}, None
+    match exc:
+        case InvalidRequestError():
+            status, param = 400, exc.param
+        case QueueFullError():
+            status, headers = 429, {"Retry-After": str(exc.retry_after)}
+        case UnavailableError():
+            status, headers = 503, {"Retry-After": str(UNAVAILABLE_RETRY_AFTER_S)}
+    return ApiError(
+        status, str(exc), type=exc.error_type, param=param, code=exc.code, headers=headers
+    )
+
+
+def api_error_of(exc: Exception) -> ApiError:
+    """Any exception, told to a client; what isn't meant for one is logged and not shown."""
+    if isinstance(exc, ApiError):
+        return exc
+    if isinstance(exc, BackendError):
+        return api_error_from(exc)
+    logger.error("Unexpected %s while serving a request", type(exc).__name__, exc_info=exc)
+    return internal_error()
+
+
+async def _api_error(request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, (ApiError, BackendError))
+    return api_error_of(exc).response()
+
+
+async def _http_exception(request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, HTTPException)
+    match exc.status_code:
+        case 404:
+            error = unknown_url(request.method, request.url.path)
+        case 405:
+            error = ApiError(
+                405,
+                f"{request.method} is not allowed on {request.url.path}.",
+                code="method_not_allowed",
+            )
+        case status:
+            kind = "invalid_request_error" if status < 500 else "server_error"
+            error = ApiError(status, exc.detail, type=kind)
+    error.headers.update(exc.headers or {})
+    return error.response()
+
+
+async def _unexpected(request: Request, exc: Exception) -> Response:
+    # Starlette answers this one outside of the middlewares, then raises it again for the log.
+    response = internal_error().response()
+    if request_id := request.scope.get(SCOPE_KEY):
+        response.headers[REQUEST_ID_HEADER] = request_id
+    return response
+
+
+exception_handlers: dict[Any, Any] = {
+    ApiError: _api_error,
+    BackendError: _api_error,
+    HTTPException: _http_exception,
+    Exception: _unexpected,
+}

@@ -1,0 +1,129 @@
+"""The body of ``POST /v1/chat/completions``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
+
+from deployments.protocol import unsupported
+from deployments.protocol.common import (
+    CHARS_PER_TOKEN,
+    MAX_LOGPROBS,
+    UNBOUNDED_NEW_TOKENS_ESTIMATE,
+    GenerationFields,
+)
+from deployments.protocol.strict import RefusedError, StrictModel, shown
+
+MESSAGE_OVERHEAD_TOKENS = 4
+
+RESERVED_TEMPLATE_ARGUMENTS = frozenset(
+    {
+        "add_generation_prompt",
+        "chat_template",
+        "continue_final_message",
+        "conversation",
+        "documents",
+        "max_length",
+        "messages",
+        "padding",
+        "return_assistant_tokens_mask",
+        "return_dict",
+        "return_tensors",
+        "sanitize_control_tokens",
+        "self",
+        "tokenize",
+        "tokenizer_kwargs",
+        "tools",
+        "truncation",
+    }
+)
+"""Arguments of the template machinery itself, which a client must not reach."""
+
+
+def _as_parts(value: Any) -> Any:
+    return [{"type": "text", "text": value}] if isinstance(value, str) else value
+
+
+def _template_variables(value: Any) -> Any:
+    for name in value if isinstance(value, dict) else ():
+        if name in RESERVED_TEMPLATE_ARGUMENTS or not name.isidentifier():
+            raise RefusedError(f"must not set {shown(name)}")
+    return value
+
+
+class TextPart(StrictModel):
+    unsupported: ClassVar = unsupported.CONTENT_PART_FIELDS
+
+    type: Literal["text"] = Field(description='"text", the only kind of part that is supported')
+    text: str = Field(description="a string")
+
+
+class Message(StrictModel):
+    unsupported: ClassVar = unsupported.MESSAGE_FIELDS
+
+    role: Literal["system", "developer", "user", "assistant"] = Field(
+        description='"system", "developer", "user" or "assistant"'
+    )
+    content: Annotated[list[TextPart], BeforeValidator(_as_parts)] = Field(
+        min_length=1, description='a string or a non-empty array of {"type": "text"} parts'
+    )
+    name: str | None = Field(None, description="a string")
+
+    @property
+    def text(self) -> str:
+        return "\n".join(part.text for part in self.content)
+
+    def for_template(self) -> dict[str, str]:
+        """The message as chat templates know it; they know no developer role."""
+        role = "system" if self.role == "developer" else self.role
+        message = {"role": role, "content": self.text}
+        return message if self.name is None else message | {"name": self.name}
+
+
+class ChatCompletionRequest(GenerationFields):
+    unsupported: ClassVar = unsupported.CHAT_FIELDS
+
+    messages: list[Message] = Field(min_length=1, description="a non-empty array of messages")
+    max_completion_tokens: int | None = Field(
+        None, ge=1, lt=2**31, description="an integer of at least 1"
+    )
+    logprobs: bool = Field(False, description="a boolean")
+    top_logprobs: int = Field(
+        0, ge=0, le=MAX_LOGPROBS, description=f"an integer from 0 to {MAX_LOGPROBS}"
+    )
+    chat_template_kwargs: Annotated[dict[str, JsonValue], BeforeValidator(_template_variables)] = (
+        Field({}, description="an object")
+    )
+    add_generation_prompt: bool = Field(True, description="a boolean")
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> Self:
+        if self.top_logprobs and not self.logprobs:
+            raise RefusedError("is only allowed when logprobs is true", where=".top_logprobs")
+        both = {self.max_tokens, self.max_completion_tokens} - {None}
+        if len(both) > 1:
+            raise RefusedError(
+                f"is {self.max_completion_tokens} but max_tokens, its older name, is "
+                f"{self.max_tokens}; send one of them",
+                where=".max_completion_tokens",
+            )
+        return self
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """None: until the context is full."""
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def num_logprobs(self) -> int | None:
+        return self.top_logprobs if self.logprobs else None
+
+    def prompt_size_estimate(self) -> int:
+        """Tokens of the prompt, roughly, for routing."""
+        chars = sum(len(part.text) for message in self.messages for part in message.content)
+        return chars // CHARS_PER_TOKEN + MESSAGE_OVERHEAD_TOKENS * len(self.messages)
+
+    def max_new_tokens_estimate(self) -> int:
+        """Tokens that may be generated, over all choices, roughly, for routing."""
+        return self.n * (self.max_new_tokens or UNBOUNDED_NEW_TOKENS_ESTIMATE)

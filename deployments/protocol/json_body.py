@@ -1,0 +1,68 @@
+"""A request body to a JSON object, or a 400 that says where it stops being one."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn
+
+from pydantic_core import from_json
+
+from deployments.errors import ApiError
+
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def decode_object(body: bytes) -> dict[str, Any]:
+    """Strict JSON: UTF-8, no NaN or infinity, no key twice, no lone surrogates. Raises ApiError."""
+    if not body:
+        raise _invalid("is empty; send a JSON object")
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _invalid(f"is not UTF-8: {error.reason} at byte {error.start}") from None
+    try:
+        value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
+        if _SURROGATE_ESCAPE.search(body):
+            # The standard library lets half a surrogate pair through, which no tokenizer can read.
+            from_json(body)
+    except RecursionError:
+        raise _invalid("is nested too deeply") from None
+    except ValueError as error:
+        raise _invalid(f"is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise _invalid(f"must be a JSON object, not {json_type(value)}")
+    return value
+
+
+def json_type(value: object) -> str:
+    """The JSON name of a decoded value's type, with its article."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case list():
+            return "an array"
+    return "an object"
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"key {json.dumps(repeated)} appears twice in one object")
+    return members
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _invalid(problem: str) -> ApiError:
+    return ApiError(400, f"The request body {problem}.", code="invalid_json")

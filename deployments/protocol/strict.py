@@ -1,0 +1,128 @@
+"""Models that refuse what they don't know, and their errors in a client's words.
+
+The description of each field says what is allowed: it completes "<field> must be ...".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, ClassVar, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+
+from deployments.errors import ApiError
+
+MAX_SHOWN_CHARS = 80
+
+
+class RefusedError(ValueError):
+    """Completes "<field> ..."; ``where`` is the path of the field below the validated value."""
+
+    def __init__(self, message: str, *, where: str = "") -> None:
+        super().__init__(message)
+        self.where = where
+
+
+class StrictModel(BaseModel):
+    """No coercion, no unknown field, no NaN or infinity; null means absent."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    unsupported: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    """Fields of the API that aren't served, with the values that ask for nothing."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_what_is_served(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        served = {}
+        for name, value in data.items():
+            if name in cls.unsupported:
+                if value is not None and not _is_one_of(value, cls.unsupported[name]):
+                    raise RefusedError(_not_supported(cls.unsupported[name]), where=f".{name}")
+            elif name not in cls.model_fields or value is not None:
+                served[name] = value
+        return served
+
+    @classmethod
+    def parse(cls, data: Mapping[str, Any]) -> Self:
+        """Raises ``ApiError`` 400 that names the first field at fault and what is allowed."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise _told(cls, error) from None
+
+
+def shown(value: object) -> str:
+    """A value as JSON, cut to a length that fits in a message."""
+    text = json.dumps(value)
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
+
+
+def _is_one_of(value: object, allowed: tuple[Any, ...]) -> bool:
+    return any(type(value) is type(one) and value == one for one in allowed)
+
+
+def _not_supported(neutral: tuple[Any, ...]) -> str:
+    if not neutral:
+        return "is not supported"
+    return f"is not supported; leave it out or send {' or '.join(map(shown, neutral))}"
+
+
+def _told(model: type[StrictModel], error: ValidationError) -> ApiError:
+    first = error.errors(include_url=False)[0]
+    kind, value, location = first["type"], first["input"], first["loc"]
+    cause = first.get("ctx", {}).get("error")
+    path = _path(location)
+    owner_path, owner, field = _owner(model, location)
+    allowed = field.description if field else None
+    if isinstance(cause, RefusedError):
+        path = f"{path}{cause.where}".removeprefix(".")
+        message = f"{path} {cause}."
+    elif kind == "extra_forbidden":
+        close = get_close_matches(str(location[-1]), owner.model_fields, 1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        message = f"{path} is not a known field.{hint}"
+    elif kind == "missing":
+        message = f"{path} is required: {allowed}."
+    elif kind == "model_type":
+        message = f"{path} must be an object, not {shown(value)}."
+    elif path == owner_path:
+        message = f"{path} must be {allowed}, not {shown(value)}."
+    else:
+        message = f"{path} is {shown(value)}, but {owner_path} must be {allowed}."
+    return ApiError(400, message, param=path)
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return "".join(part for part in parts if part != ".[key]").removeprefix(".")
+
+
+def _owner(
+    model: type[StrictModel], location: tuple[int | str, ...]
+) -> tuple[str, type[StrictModel], FieldInfo | None]:
+    """The innermost declared field on the way to ``location``, its path, and the model around."""
+    path, owner, field = "", model, None
+    inner: type[StrictModel] | None = model
+    for depth, part in enumerate(location, start=1):
+        if inner is None or isinstance(part, int):
+            continue
+        owner = inner
+        if part not in owner.model_fields:
+            break
+        field = owner.model_fields[part]
+        path = _path(location[:depth])
+        inner = next(_models_in(field.annotation), None)
+    return path, owner, field
+
+
+def _models_in(annotation: Any) -> Iterator[type[StrictModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, StrictModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
