@@ -1,0 +1,7 @@
+"""The paged MLX engine: continuous batching over a block-structured KV cache.
+
+A request enters ``engine/engine.py`` (served: ``backend.py``), waits in ``engine/scheduler.py``, is
+packed with others into one batch, runs through an unmodified mlx-lm model whose attention is
+``attention.scatter_paged_attention``, is sampled on the device, and leaves as text deltas. Start
+reading at ``engine/scheduler.py``; ``LLM`` is the way in without a server.
+"""

@@ -1,0 +1,77 @@
+"""From a configuration to an engine that is ready to step. Runs in the thread that will own MLX."""
+
+from __future__ import annotations
+
+import logging
+
+from backend_metal.device import device_memory_bytes, select_device
+from backend_metal.engine.block_pool import BlockPool
+from backend_metal.engine.engine import Engine
+from backend_metal.engine.memory import GIB, num_kv_blocks
+from backend_metal.engine.runner import ModelRunner
+from backend_metal.kv_cache import KVCachePool
+from backend_metal.models.loader import LoadedModel, load
+from deployments.backend import EngineConfig
+
+logger = logging.getLogger(__name__)
+
+
+def build_engine(config: EngineConfig) -> Engine:
+    """Load the model and allocate the KV cache. Raises ``ValueError`` naming what must change."""
+    if config.options:
+        raise ValueError(f"engine.options must be empty for this backend, not {config.options}")
+    device = select_device(config.device)
+    memory_bytes = device_memory_bytes(device)
+    loaded = load(
+        config.model,
+        device=device,
+        dtype=config.dtype,
+        memory_limit_bytes=int(memory_bytes * config.memory_fraction),
+        trust_remote_code=config.trust_remote_code,
+        chat_template=config.chat_template,
+    )
+    max_model_len = _max_model_len(config, loaded)
+    pool = _allocate(config, loaded, max_model_len, memory_bytes)
+    return Engine(
+        config,
+        ModelRunner(loaded.model, pool),
+        BlockPool(pool.num_blocks),
+        loaded.tokenizer,
+        vocab_size=loaded.model.vocab_size,
+        max_model_len=max_model_len,
+        eos_token_ids=loaded.eos_token_ids,
+    )
+
+
+def _max_model_len(config: EngineConfig, loaded: LoadedModel) -> int:
+    if config.max_model_len is None:
+        return loaded.max_model_len
+    if config.max_model_len > loaded.max_model_len:
+        raise ValueError(
+            f"engine.max_model_len must be at most {loaded.max_model_len}, the context of "
+            f"{config.model}, not {config.max_model_len}"
+        )
+    return config.max_model_len
+
+
+def _allocate(
+    config: EngineConfig, loaded: LoadedModel, max_model_len: int, memory_bytes: int
+) -> KVCachePool:
+    specs, dtype = loaded.model.cache_specs, loaded.model.dtype
+    bytes_per_block = KVCachePool.bytes_per_block(specs, config.block_size, dtype)
+    num_blocks = config.num_kv_blocks or num_kv_blocks(
+        memory_bytes=memory_bytes,
+        memory_fraction=config.memory_fraction,
+        weight_bytes=loaded.weight_bytes,
+        bytes_per_block=bytes_per_block,
+        most_useful=config.max_num_seqs * -(-max_model_len // config.block_size),
+    )
+    pool = KVCachePool(specs, num_blocks=num_blocks, block_size=config.block_size, dtype=dtype)
+    logger.info(
+        "KV cache: %d blocks of %d tokens, %.2f GiB; context %d tokens",
+        num_blocks,
+        config.block_size,
+        pool.nbytes / GIB,
+        max_model_len,
+    )
+    return pool

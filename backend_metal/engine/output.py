@@ -1,0 +1,85 @@
+"""From drawn tokens to the deltas that a client sees."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import TYPE_CHECKING, Any
+
+from backend_metal.engine.detokenizer import IncrementalDetokenizer
+from backend_metal.engine.sequence import Sequence
+from backend_metal.engine.step import TokenDraw
+from backend_metal.engine.token_text import TokenText
+from deployments.backend import Delta, FinishReason, TokenLogprob
+
+if TYPE_CHECKING:
+    Tokenizer = Any
+
+
+class SequenceOutput:
+    """Detokenizes one sequence and knows when it is finished."""
+
+    def __init__(
+        self,
+        sequence: Sequence,
+        tokenizer: Tokenizer,
+        token_text: TokenText,
+        eos_token_ids: Set[int],
+    ) -> None:
+        sampling = sequence.sampling
+        self.sequence = sequence
+        self._token_text = token_text
+        self._stop_token_ids = frozenset(sampling.stop_token_ids)
+        if not sampling.ignore_eos:
+            self._stop_token_ids |= eos_token_ids
+        self._detokenizer = IncrementalDetokenizer(
+            tokenizer, sequence.tokens.view().tolist(), sampling.stop
+        )
+
+    def push(self, draw: TokenDraw) -> Delta:
+        """The delta of a token that was just appended to the sequence."""
+        finish_reason: FinishReason | None = None
+        text = ""
+        if draw.token_id in self._stop_token_ids:
+            finish_reason = "stop"
+        else:
+            text = self._detokenizer.append([draw.token_id])
+            if self._detokenizer.stop_hit is not None:
+                finish_reason = "stop"
+            elif self.sequence.num_output_tokens >= self.sequence.max_tokens:
+                finish_reason = "length"
+        if finish_reason and self._detokenizer.stop_hit is None:
+            text += self._detokenizer.finish()
+        return self._delta(text, draw, finish_reason)
+
+    def abort(self) -> Delta:
+        return self._delta(self._detokenizer.finish(), None, "abort")
+
+    def _delta(
+        self, text: str, draw: TokenDraw | None, finish_reason: FinishReason | None
+    ) -> Delta:
+        return Delta(
+            index=self.sequence.index,
+            text=text,
+            token_ids=(draw.token_id,) if draw else (),
+            num_prompt_tokens=self.sequence.num_prompt_tokens,
+            num_cached_tokens=self.sequence.num_cached_tokens,
+            logprobs=self._logprobs(draw) if draw else (),
+            finish_reason=finish_reason,
+        )
+
+    def _logprobs(self, draw: TokenDraw) -> tuple[TokenLogprob, ...]:
+        if draw.logprob is None:
+            return ()
+        top = tuple(self._token_logprob(token_id, logprob) for token_id, logprob in draw.top)
+        return (self._token_logprob(draw.token_id, draw.logprob, top),)
+
+    def _token_logprob(
+        self, token_id: int, logprob: float, top: tuple[TokenLogprob, ...] = ()
+    ) -> TokenLogprob:
+        return TokenLogprob(
+            token_id,
+            self._token_text.text(token_id),
+            self._token_text.utf8(token_id),
+            logprob,
+            top,
+        )

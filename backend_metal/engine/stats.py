@@ -1,0 +1,53 @@
+"""Counters and histograms of one engine, written by its thread and published as snapshots."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field
+
+from deployments.backend import Histogram
+
+REQUEST_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+class HistogramRecorder:
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def mean(self, default: float) -> float:
+        count = sum(self._counts)
+        return self._sum / count if count else default
+
+    def snapshot(self) -> Histogram:
+        return Histogram(self._bounds, tuple(self._counts), self._sum)
+
+
+def _request_seconds() -> HistogramRecorder:
+    return HistogramRecorder(REQUEST_SECONDS)
+
+
+def _token_seconds() -> HistogramRecorder:
+    return HistogramRecorder(TOKEN_SECONDS)
+
+
+@dataclass
+class StatsRecorder:
+    request_success: Counter[str] = field(default_factory=Counter)
+    request_failure: Counter[str] = field(default_factory=Counter)
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    steps: int = 0
+    time_to_first_token: HistogramRecorder = field(default_factory=_request_seconds)
+    time_per_output_token: HistogramRecorder = field(default_factory=_token_seconds)
+    inter_token_latency: HistogramRecorder = field(default_factory=_token_seconds)
+    e2e_request_latency: HistogramRecorder = field(default_factory=_request_seconds)
+    queue_time: HistogramRecorder = field(default_factory=_request_seconds)
+    step_duration: HistogramRecorder = field(default_factory=_token_seconds)

@@ -1,0 +1,75 @@
+"""What one step runs, a mixed batch of decodes and prefill chunks, and what comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from backend_metal.engine.int_buffer import Int32Array
+from backend_metal.engine.sequence import Sequence
+
+
+@dataclass
+class ScheduledSequence:
+    """The next ``num_tokens`` uncomputed tokens of one sequence."""
+
+    sequence: Sequence
+    num_tokens: int
+    block_copies: list[tuple[int, int]] = field(default_factory=list)
+    """Copy-on-write: (from, to) blocks, copied before anything of this step is written."""
+
+    @property
+    def start(self) -> int:
+        return self.sequence.num_computed_tokens
+
+    @property
+    def token_ids(self) -> Int32Array:
+        return self.sequence.token_range(self.start, self.start + self.num_tokens)
+
+    @property
+    def samples(self) -> bool:
+        """Whether the step reaches the newest token, so that its logits draw the next one."""
+        return self.num_tokens == self.sequence.num_uncomputed_tokens
+
+
+@dataclass
+class Step:
+    scheduled: list[ScheduledSequence] = field(default_factory=list)
+    num_tokens: int = 0
+    num_preempted: int = 0
+
+    def add(self, item: ScheduledSequence) -> None:
+        self.scheduled.append(item)
+        self.num_tokens += item.num_tokens
+
+    def remove(self, sequence: Sequence) -> None:
+        self.scheduled = [item for item in self.scheduled if item.sequence is not sequence]
+        self.num_tokens = sum(item.num_tokens for item in self.scheduled)
+
+    @property
+    def block_copies(self) -> list[tuple[int, int]]:
+        return [copy for item in self.scheduled for copy in item.block_copies]
+
+    @property
+    def sampling(self) -> list[ScheduledSequence]:
+        return [item for item in self.scheduled if item.samples]
+
+
+@dataclass(frozen=True)
+class TokenDraw:
+    token_id: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+    """The most likely (token id, logprob), best first."""
+
+
+class Runner(Protocol):
+    """What the engine needs of a model."""
+
+    def run(self, step: Step) -> list[TokenDraw]:
+        """One draw for each of ``step.sampling``, in order."""
+        ...
+
+    def reset(self) -> None:
+        """Forget every cached K/V after a failed run."""
+        ...

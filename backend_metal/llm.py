@@ -1,0 +1,124 @@
+"""Offline use: the engine without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tqdm import tqdm
+
+from backend_metal.engine.build import build_engine
+from backend_metal.engine.prompt import encode_prompt
+from deployments.backend import (
+    BackendError,
+    BackendStats,
+    Delta,
+    EngineConfig,
+    FinishReason,
+    GenerationRequest,
+    Prompt,
+    SamplingParams,
+    TokenLogprob,
+)
+
+
+@dataclass
+class Completion:
+    token_ids: list[int] = field(default_factory=list)
+    text: str = ""
+    finish_reason: FinishReason | None = None
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    """One a token, when ``SamplingParams.logprobs`` asked for them."""
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+
+    def extend(self, delta: Delta) -> None:
+        self.token_ids += delta.token_ids
+        self.text += delta.text
+        self.finish_reason = delta.finish_reason
+        self.logprobs += delta.logprobs
+        self.num_prompt_tokens = delta.num_prompt_tokens
+        self.num_cached_tokens = delta.num_cached_tokens
+
+
+class LLM:
+    """A model and its engine, stepped by the caller's thread."""
+
+    def __init__(
+        self,
+        model: str,
+        max_num_seqs: int = 32,
+        max_num_batched_tokens: int = 512,
+        num_kv_blocks: int | None = None,
+        block_size: Literal[8, 16, 32] = 16,
+        prefix_caching: bool = True,
+        device: Literal["auto", "metal", "cuda", "cpu"] | None = None,
+        **settings: object,
+    ) -> None:
+        """Load ``model``; further ``settings`` are the fields of ``EngineConfig``.
+
+        Raises ``ValueError`` naming the setting that is wrong or the memory that is missing.
+        """
+        self.config = EngineConfig.model_validate(
+            {
+                "model": model,
+                "max_num_seqs": max_num_seqs,
+                "max_num_batched_tokens": max_num_batched_tokens,
+                "num_kv_blocks": num_kv_blocks,
+                "block_size": block_size,
+                "prefix_caching": prefix_caching,
+                "device": device or "auto",
+                "max_queued_requests": 2**31,
+                **settings,
+            }
+        )
+        self.engine = build_engine(self.config)
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt | list[int]],
+        sampling_params: SamplingParams | Sequence[SamplingParams],
+        *,
+        show_progress: bool = True,
+    ) -> list[Completion]:
+        """Continue every prompt; completions come in the order of the prompts.
+
+        Raises ``ValueError`` when there is not one ``SamplingParams`` for each prompt, and a
+        ``BackendError`` when a prompt can't be served or a step fails; nothing is left running.
+        """
+        if isinstance(sampling_params, SamplingParams):
+            sampling_params = [sampling_params] * len(prompts)
+        if len(sampling_params) != len(prompts):
+            raise ValueError(
+                f"sampling_params must be one, or as many as there are prompts ({len(prompts)}), "
+                f"not {len(sampling_params)}"
+            )
+        completions = [Completion() for _ in prompts]
+        try:
+            for index, (prompt, sampling) in enumerate(zip(prompts, sampling_params, strict=True)):
+                self._add(str(index), prompt, sampling)
+            with tqdm(
+                total=len(prompts), unit="prompt", desc="generate", disable=not show_progress
+            ) as progress:
+                while self.engine.has_work:
+                    for output in self.engine.step():
+                        if isinstance(output.item, BackendError):
+                            raise output.item
+                        completions[int(output.request_id)].extend(output.item)
+                        progress.update(output.item.finish_reason is not None)
+        finally:
+            self.engine.abort_all()
+        return completions
+
+    def reset_prefix_cache(self) -> None:
+        self.engine.reset_prefix_cache()
+
+    def stats(self) -> BackendStats:
+        return self.engine.stats()
+
+    def _add(self, request_id: str, prompt: Prompt | list[int], sampling: SamplingParams) -> None:
+        prompt = tuple(prompt) if isinstance(prompt, list) else prompt
+        engine = self.engine
+        prompt_token_ids = encode_prompt(engine.tokenizer, prompt, engine.vocab_size)
+        engine.add_request(GenerationRequest(request_id, prompt, sampling), prompt_token_ids)

@@ -1,0 +1,83 @@
+"""A scheduler stepped by hand over the checking stub model."""
+
+from __future__ import annotations
+
+from stub_runner import StubRunner
+
+from backend_metal.engine.block_pool import BlockPool
+from backend_metal.engine.scheduler import Scheduler
+from backend_metal.engine.sequence import Sequence
+from backend_metal.engine.step import Step
+from deployments.backend import SamplingParams
+
+BLOCK_SIZE = 8
+
+
+class Harness:
+    """A scheduler over the checking stub model, stepped by hand."""
+
+    def __init__(
+        self,
+        num_blocks: int = 64,
+        max_num_seqs: int = 8,
+        max_num_batched_tokens: int = 32,
+        prefix_caching: bool = True,
+    ) -> None:
+        self.pool = BlockPool(num_blocks)
+        self.runner = StubRunner(num_blocks, BLOCK_SIZE)
+        self.scheduler = Scheduler(
+            self.pool,
+            block_size=BLOCK_SIZE,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            prefix_caching=prefix_caching,
+        )
+        self.arrival = 0
+
+    def add(
+        self,
+        prompt: list[int],
+        *,
+        max_tokens: int = 4,
+        priority: int = 0,
+        salt: str = "",
+        parent: Sequence | None = None,
+    ) -> Sequence:
+        self.arrival += 1
+        sequence = Sequence(
+            f"request-{self.arrival}",
+            0,
+            prompt,
+            SamplingParams(),
+            max_tokens=max_tokens,
+            seed=0,
+            arrival=self.arrival,
+            priority=priority,
+            cache_salt=salt,
+            parent=parent,
+        )
+        self.scheduler.add(sequence)
+        return sequence
+
+    def step(self) -> Step:
+        step = self.scheduler.schedule()
+        draws = iter(self.runner.run(step))
+        for item in step.scheduled:
+            self.scheduler.complete(item, next(draws).token_id if item.samples else None)
+            if item.sequence.num_output_tokens >= item.sequence.max_tokens:
+                self.scheduler.finish(item.sequence)
+        self.scheduler.check_integrity()
+        return step
+
+    def run(self) -> None:
+        while self.scheduler.has_work:
+            self.step()
+        assert self.pool.num_free == self.pool.num_blocks
+
+
+def output(sequence: Sequence) -> list[int]:
+    return sequence.tokens.view()[sequence.num_prompt_tokens :].tolist()
+
+
+def scheduled(step: Step) -> list[tuple[Sequence, int]]:
+    return [(item.sequence, item.num_tokens) for item in step.scheduled]

@@ -1,0 +1,112 @@
+"""Whatever happens to sequences, each draws its own tokens and no block is lost or shared wrongly."""
+
+from hypothesis import settings, target
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+from scheduler_harness import BLOCK_SIZE, Harness, output
+from stub_runner import expected_tokens
+
+from backend_metal.engine.sequence import Sequence, Status
+
+MAX_SEQUENCES = 24
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """Add, fork, step, cancel, finish early, preempt everything, over a pool that is too small."""
+
+    @initialize(
+        num_blocks=st.integers(3, 14),
+        max_num_seqs=st.integers(1, 6),
+        extra_budget=st.integers(0, 40),
+        prefix_caching=st.booleans(),
+    )
+    def start(
+        self, num_blocks: int, max_num_seqs: int, extra_budget: int, prefix_caching: bool
+    ) -> None:
+        self.harness = Harness(
+            num_blocks=num_blocks,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_seqs + extra_budget,
+            prefix_caching=prefix_caching,
+        )
+        self.sequences: list[Sequence] = []
+        self.cancelled: set[Sequence] = set()
+
+    @precondition(lambda self: len(self.sequences) < MAX_SEQUENCES)
+    @rule(
+        prefix=st.sampled_from([[], [1] * 8, [1] * 16, [1] * 8 + [2] * 8]),
+        suffix=st.lists(st.integers(0, 3), min_size=1, max_size=20),
+        max_tokens=st.integers(1, 20),
+        priority=st.integers(0, 2),
+        salt=st.sampled_from(["", "tenant"]),
+    )
+    def add(
+        self, prefix: list[int], suffix: list[int], max_tokens: int, priority: int, salt: str
+    ) -> None:
+        prompt = prefix + suffix
+        room = self.harness.scheduler.capacity_tokens - len(prompt)
+        if room > 0:
+            self.sequences.append(
+                self.harness.add(
+                    prompt, max_tokens=min(max_tokens, room), priority=priority, salt=salt
+                )
+            )
+
+    @precondition(lambda self: self.unfinished() and len(self.sequences) < MAX_SEQUENCES)
+    @rule(data=st.data())
+    def fork(self, data: st.DataObject) -> None:
+        parent = data.draw(st.sampled_from(self.unfinished()))
+        prompt = parent.tokens.view()[: parent.num_prompt_tokens].tolist()
+        self.sequences.append(self.harness.add(prompt, max_tokens=parent.max_tokens, parent=parent))
+
+    @precondition(lambda self: self.harness.scheduler.has_work)
+    @rule(steps=st.integers(1, 4))
+    def step(self, steps: int) -> None:
+        for _ in range(steps):
+            if self.harness.scheduler.has_work:
+                assert self.harness.step().scheduled, "there is work, but nothing was scheduled"
+
+    @precondition(lambda self: self.unfinished())
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        sequence = data.draw(st.sampled_from(self.unfinished()))
+        self.harness.scheduler.finish(sequence)
+        self.cancelled.add(sequence)
+
+    @rule()
+    def preempt_all(self) -> None:
+        self.harness.scheduler.preempt_all()
+        self.harness.runner.reset()
+
+    @invariant()
+    def bookkeeping_is_consistent(self) -> None:
+        self.harness.scheduler.check_integrity()
+
+    def unfinished(self) -> list[Sequence]:
+        return [item for item in self.sequences if item.status is not Status.FINISHED]
+
+    def teardown(self) -> None:
+        if not hasattr(self, "harness"):
+            return
+        self.harness.run()
+        target(float(self.harness.scheduler.num_preemptions), label="preemptions")
+        target(float(self.harness.runner.num_block_copies), label="block copies")
+        for sequence in self.sequences:
+            prompt = sequence.tokens.view()[: sequence.num_prompt_tokens].tolist()
+            expected = expected_tokens(prompt, sequence.max_tokens, 50)
+            if sequence in self.cancelled:
+                expected = expected[: len(output(sequence))]
+            assert output(sequence) == expected
+        assert self.harness.pool.num_free * BLOCK_SIZE == self.harness.scheduler.capacity_tokens
+
+
+SchedulerMachine.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=40, deadline=None, derandomize=True
+)
+TestScheduler = SchedulerMachine.TestCase
