@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from deployments.backend import (
@@ -18,8 +17,6 @@ from deployments.backend import (
     UnavailableError,
 )
 from deployments.request_id import REQUEST_ID_HEADER, SCOPE_KEY
-
-logger = logging.getLogger(__name__)
 
 UNAVAILABLE_RETRY_AFTER_S = 1
 
@@ -102,19 +99,18 @@ def api_error_from(exc: BackendError) -> ApiError:
     )
 
 
-def api_error_of(exc: Exception) -> ApiError:
-    """Any exception, told to a client; what isn't meant for one is logged and not shown."""
-    if isinstance(exc, ApiError):
-        return exc
-    if isinstance(exc, BackendError):
-        return api_error_from(exc)
-    logger.error("Unexpected %s while serving a request", type(exc).__name__, exc_info=exc)
-    return internal_error()
-
-
 async def _api_error(request: Request, exc: Exception) -> Response:
-    assert isinstance(exc, (ApiError, BackendError))
-    return api_error_of(exc).response()
+    assert isinstance(exc, ApiError)
+    return exc.response()
+
+
+async def _backend_error(request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, BackendError)
+    return api_error_from(exc).response()
+
+
+async def _client_is_gone(request: Request, exc: Exception) -> None:
+    """Nobody is left to answer."""
 
 
 async def _http_exception(request: Request, exc: Exception) -> Response:
@@ -145,7 +141,8 @@ async def _unexpected(request: Request, exc: Exception) -> Response:
 
 exception_handlers: dict[Any, Any] = {
     ApiError: _api_error,
-    BackendError: _api_error,
+    BackendError: _backend_error,
+    ClientDisconnect: _client_is_gone,
     HTTPException: _http_exception,
     Exception: _unexpected,
 }

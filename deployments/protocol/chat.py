@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from deployments.protocol import unsupported
 from deployments.protocol.common import (
@@ -16,6 +16,7 @@ from deployments.protocol.common import (
 from deployments.protocol.strict import RefusedError, StrictModel, shown
 
 MESSAGE_OVERHEAD_TOKENS = 4
+MAX_TEMPLATE_ARGUMENT_DEPTH = 16
 
 RESERVED_TEMPLATE_ARGUMENTS = frozenset(
     {
@@ -49,7 +50,16 @@ def _template_variables(value: Any) -> Any:
     for name in value if isinstance(value, dict) else ():
         if name in RESERVED_TEMPLATE_ARGUMENTS or not name.isidentifier():
             raise RefusedError(f"must not set {shown(name)}")
+    if _is_deeper(value, MAX_TEMPLATE_ARGUMENT_DEPTH):
+        raise RefusedError(f"must nest at most {MAX_TEMPLATE_ARGUMENT_DEPTH} levels deep")
     return value
+
+
+def _is_deeper(value: Any, limit: int) -> bool:
+    members = value.values() if isinstance(value, dict) else value
+    if not isinstance(value, (dict, list)):
+        return False
+    return limit == 0 or any(_is_deeper(member, limit - 1) for member in members)
 
 
 class TextPart(StrictModel):
@@ -92,8 +102,8 @@ class ChatCompletionRequest(GenerationFields):
     top_logprobs: int = Field(
         0, ge=0, le=MAX_LOGPROBS, description=f"an integer from 0 to {MAX_LOGPROBS}"
     )
-    chat_template_kwargs: Annotated[dict[str, JsonValue], BeforeValidator(_template_variables)] = (
-        Field({}, description="an object")
+    chat_template_kwargs: Annotated[dict[str, Any], BeforeValidator(_template_variables)] = Field(
+        {}, description="an object"
     )
     add_generation_prompt: bool = Field(True, description="a boolean")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any, NoReturn
 
@@ -22,7 +23,9 @@ def decode_object(body: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise _invalid(f"is not UTF-8: {error.reason} at byte {error.start}") from None
     try:
-        value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
+        value = json.loads(
+            text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_unique
+        )
         if _SURROGATE_ESCAPE.search(body):
             # The standard library lets half a surrogate pair through, which no tokenizer can read.
             from_json(body)
@@ -58,6 +61,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"key {json.dumps(repeated)} appears twice in one object")
     return members
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{digits[:32]} is too large for a number")
+    return number
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -1,0 +1,49 @@
+"""Deltas folded into whole choices and token counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from deployments.backend import Delta, FinishReason, TokenLogprob
+
+
+@dataclass
+class Choice:
+    """Everything that the deltas of one choice added up to."""
+
+    text: list[str] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+
+    def add(self, delta: Delta) -> None:
+        self.text.append(delta.text)
+        self.logprobs += delta.logprobs
+        self.finish_reason = delta.finish_reason or self.finish_reason
+
+
+class Usage:
+    """Tokens of a whole request; a prompt counts once, however many choices share it."""
+
+    def __init__(self, choices_per_prompt: int) -> None:
+        self._choices_per_prompt = choices_per_prompt
+        self._prompts_seen: set[int] = set()
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
+        self.completion_tokens = 0
+
+    def add(self, choice: int, delta: Delta) -> None:
+        self.completion_tokens += len(delta.token_ids)
+        prompt = choice // self._choices_per_prompt
+        if prompt not in self._prompts_seen:
+            self._prompts_seen.add(prompt)
+            self.prompt_tokens += delta.num_prompt_tokens
+            self.cached_tokens += delta.num_cached_tokens
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": self.prompt_tokens + self.completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+        }

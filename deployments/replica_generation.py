@@ -1,0 +1,87 @@
+"""The prompts of one HTTP request, generated concurrently and merged into one stream of deltas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from deployments.backend import Backend, Delta, GenerationRequest, StepError, UnavailableError
+
+ChoiceDelta = tuple[int, Delta]
+"""Index of the choice over all prompts, and what was added to it."""
+
+
+class Generation:
+    """Runs while the ``async with`` block does; leaving it cancels whatever is unfinished."""
+
+    def __init__(self, backend: Backend, requests: Sequence[GenerationRequest]) -> None:
+        self._backend = backend
+        self._requests = requests
+        self._tasks: list[asyncio.Task[None]] = []
+        self._merged: asyncio.Queue[ChoiceDelta | asyncio.Task[None]] = asyncio.Queue()
+        self._num_running = len(requests)
+
+    async def __aenter__(self) -> Self:
+        first_choice = 0
+        for request in self._requests:
+            task = asyncio.create_task(self._run(request, first_choice))
+            task.add_done_callback(self._merged.put_nowait)
+            self._tasks.append(task)
+            first_choice += request.n
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def finished(self) -> bool:
+        """Every sequence has ended and ``next`` has returned all there was."""
+        return self._num_running == 0 and self._merged.empty()
+
+    async def next(self, wait_s: float | None = None) -> list[ChoiceDelta]:
+        """All deltas that are there, waiting up to ``wait_s`` for the first; may be empty.
+        Raises what the backend raised for any of the prompts."""
+        try:
+            async with asyncio.timeout(wait_s):
+                item = await self._merged.get()
+        except TimeoutError:
+            return []
+        batch: list[ChoiceDelta] = []
+        while True:
+            if isinstance(item, asyncio.Task):
+                self._num_running -= 1
+                if item.cancelled():
+                    # Not by this object, which has no reader left by then.
+                    raise StepError("The engine cancelled the request.")
+                item.result()
+            else:
+                batch.append(item)
+            if self._merged.empty():
+                return batch
+            item = self._merged.get_nowait()
+
+    async def _run(self, request: GenerationRequest, first_choice: int) -> None:
+        num_unfinished = request.n
+        deltas = self._backend.generate(request)
+        try:
+            async for delta in deltas:
+                if delta.finish_reason == "abort":
+                    # A cut answer must not look like a whole one.
+                    raise UnavailableError("The engine stopped before the request had finished.")
+                num_unfinished -= delta.finish_reason is not None
+                self._merged.put_nowait((first_choice + delta.index, delta))
+        finally:
+            # The protocol asks for an iterator only; one that can be closed is closed now.
+            if close := getattr(deltas, "aclose", None):
+                await close()
+        if num_unfinished:
+            raise StepError("The engine ended the request before it had finished.")

@@ -1,0 +1,86 @@
+"""The HTTP server of one replica: OpenAI's generation routes over one backend.
+
+``/health``, ``/ready`` and ``/metrics`` are open; generation asks for the deployment's secret,
+which only gateways know.
+"""
+
+from __future__ import annotations
+
+import hmac
+import uuid
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from deployments.backend import Backend, ModelInfo, UnavailableError
+from deployments.errors import exception_handlers, model_not_found, unauthorized
+from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH, parse_request
+from deployments.replica_response import GenerationResponse
+from deployments.request_body import read_body
+from deployments.request_id import SCOPE_KEY, RequestIdMiddleware
+
+
+def build_replica_app(
+    *,
+    backend: Backend,
+    model: ModelInfo,
+    secret: str,
+    registry: CollectorRegistry,
+    max_body_bytes: int,
+    keep_alive_interval_s: float,
+) -> Starlette:
+    """``backend`` has been started and serves ``model``. Set ``app.state.draining`` to make
+    ``/ready`` say no while requests in flight finish. Raises ``ValueError`` for an empty secret."""
+    if not secret:
+        raise ValueError("secret must not be empty: it guards the generation routes")
+    expected = f"Bearer {secret}".encode()
+
+    async def generate(request: Request) -> GenerationResponse:
+        given = request.headers.get("authorization", "").encode("latin-1")
+        if not hmac.compare_digest(given, expected):
+            raise unauthorized("This replica answers its gateways only.")
+        body = await read_body(request, max_body_bytes)
+        asked = parse_request(request.url.path, body)
+        if asked.model != model.name:
+            raise model_not_found(asked.model)
+        # The client's id need not be unique; what the backend gets is.
+        request_id = f"{request.scope[SCOPE_KEY]}-{uuid.uuid4().hex[:12]}"
+        return GenerationResponse(
+            backend, asked, request_id=request_id, keep_alive_interval_s=keep_alive_interval_s
+        )
+
+    async def health(request: Request) -> Response:
+        await backend.check_health()
+        return JSONResponse({"status": "ok"})
+
+    async def ready(request: Request) -> Response:
+        if request.app.state.draining:
+            raise UnavailableError("The replica is draining.")
+        await backend.check_health()
+        return JSONResponse(
+            {"status": "ready", "model": model.name, "max_model_len": model.max_model_len}
+        )
+
+    async def metrics(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(registry), headers={"Content-Type": content_type})
+
+    app = Starlette(
+        routes=[
+            Route(CHAT_COMPLETIONS_PATH, generate, methods=["POST"]),
+            Route(COMPLETIONS_PATH, generate, methods=["POST"]),
+            Route("/health", health),
+            Route("/ready", ready),
+            Route("/metrics", metrics),
+        ],
+        middleware=[Middleware(RequestIdMiddleware)],
+        exception_handlers=exception_handlers,
+    )
+    app.router.redirect_slashes = False
+    app.state.draining = False
+    return app

@@ -1,0 +1,68 @@
+"""Logprobs in the two shapes that OpenAI has for them."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable
+from typing import Any
+
+from deployments.backend import TokenLogprob
+
+LOGPROB_FLOOR = -9999.0
+"""JSON has no infinity; OpenAI's own stand-in for an impossible token."""
+
+
+def chat_logprobs(tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
+    """``{"content": [...], "refusal": null}``: text, bytes and alternatives of each token."""
+    content = [
+        _chat_token(token) | {"top_logprobs": [_chat_token(other) for other in token.top]}
+        for token in tokens
+    ]
+    return {"content": content, "refusal": None}
+
+
+class CompletionLogprobs:
+    """Parallel arrays, one element a token, for one choice; remembers where its text has got to."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._offset = 0
+
+    def add(self, tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
+        """``text_offset`` counts characters of the choice's text, from this choice's first ``add``
+        on; a token that starts inside a character has that character's offset."""
+        tokens = list(tokens)
+        return {
+            "tokens": [_token_name(token) for token in tokens],
+            "token_logprobs": [_finite(token.logprob) for token in tokens],
+            "top_logprobs": [
+                {_token_name(one): _finite(one.logprob) for one in (*token.top, token)}
+                for token in tokens
+            ],
+            "text_offset": [self._advance(token) for token in tokens],
+        }
+
+    def _advance(self, token: TokenLogprob) -> int:
+        offset = self._offset
+        self._offset += len(self._decoder.decode(token.utf8))
+        return offset
+
+
+def _chat_token(token: TokenLogprob) -> dict[str, Any]:
+    return {
+        "token": token.text,
+        "logprob": _finite(token.logprob),
+        "bytes": list(token.utf8),
+    }
+
+
+def _token_name(token: TokenLogprob) -> str:
+    """The token's text; for part of a character its bytes, so that no two tokens share a name."""
+    try:
+        return token.utf8.decode("utf-8") or token.text
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token.utf8)
+
+
+def _finite(logprob: float) -> float:
+    return max(logprob, LOGPROB_FLOOR)

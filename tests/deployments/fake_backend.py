@@ -1,0 +1,347 @@
+"""A backend written against ``deployments/backend.py`` alone: it says the prompt's words again.
+
+Sequence ``i`` of a prompt starts at its ``i``-th word and ends after each word was said once
+(``ignore_eos`` goes round again). A token is a word with the space before it. Tests hold it at a
+gate, make it fail, and watch how many of its iterators are alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+import zlib
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from deployments.backend import (
+    BackendError,
+    BackendStats,
+    ChatPrompt,
+    Delta,
+    EngineConfig,
+    FinishReason,
+    GenerationRequest,
+    Histogram,
+    InvalidRequestError,
+    ModelInfo,
+    Prompt,
+    QueueFullError,
+    SamplingParams,
+    StepError,
+    TokenLogprob,
+    UnavailableError,
+)
+
+Fault = Literal["step_error", "unavailable", "crash", "ends_early", "abort"]
+
+
+class FakeOptions(BaseModel):
+    """``engine.options`` of this backend."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    delay_s: float = 0.0
+    """Pause before each token."""
+    faults: dict[str, Fault] = {}
+    """A prompt that contains the key fails so, ``fault_after_tokens`` into each sequence."""
+    fault_after_tokens: int = 2
+
+
+class Level:
+    """A number that can be waited for."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self._waiters: list[tuple[Callable[[int], bool], asyncio.Future[None]]] = []
+
+    def add(self, change: int) -> None:
+        self.value += change
+        for reached, waiter in self._waiters:
+            if reached(self.value) and not waiter.done():
+                waiter.set_result(None)
+        self._waiters = [one for one in self._waiters if not one[1].done()]
+
+    async def reaches(self, target: int) -> None:
+        if self.value != target:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append((lambda value: value == target, waiter))
+            await waiter
+
+
+@dataclass
+class Recorder:
+    bounds: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0)
+    counts: list[int] = field(default_factory=lambda: [0] * 5)
+    sum: float = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[sum(value > bound for bound in self.bounds)] += 1
+        self.sum += value
+
+    def snapshot(self) -> Histogram:
+        return Histogram(self.bounds, tuple(self.counts), self.sum)
+
+
+class FakeBackend:
+    def __init__(self) -> None:
+        self.live = Level()
+        """Iterators that have been started and have not ended."""
+        self.held = Level()
+        """Sequences that wait at the gate."""
+        self.requests: list[GenerationRequest] = []
+        self.healthy = True
+        self._num_waiting = 0
+        self._refusing: str | None = None
+        self._stopped = False
+        self._hold_at: int | None = None
+        self._gate = asyncio.Event()
+        self._prefixes: set[tuple[str, ...]] = set()
+        self._blocks_used = 0
+        self._counters: Counter[str] = Counter()
+        self._success: Counter[str] = Counter()
+        self._failure: Counter[str] = Counter()
+        names = ("first", "output", "between", "whole", "queue", "step")
+        self._times = {name: Recorder() for name in names}
+
+    async def start(self, config: EngineConfig) -> ModelInfo:
+        self._config = config
+        self._options = FakeOptions.model_validate(config.options)
+        self._max_model_len = config.max_model_len or 4096
+        self._num_blocks = config.num_kv_blocks or 1024
+        self._slots = asyncio.Semaphore(config.max_num_seqs)
+        name = config.served_model_name or config.model.rsplit("/", 1)[-1]
+        return ModelInfo(name, self._max_model_len)
+
+    def hold(self, *, after_tokens: int = 0) -> None:
+        """From now on every sequence waits at the gate before it says token ``after_tokens``."""
+        self._hold_at = after_tokens
+        self._gate.clear()
+
+    def release(self) -> None:
+        self._hold_at = None
+        self._gate.set()
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        self.requests.append(request)
+        self.live.add(1)
+        arrived = time.monotonic()
+        try:
+            words = self._admit(request)
+            await self._wait_for_a_slot()
+            self._times["queue"].add(time.monotonic() - arrived)
+            blocks = -(-len(words) // self._config.block_size)
+            self._blocks_used += blocks
+            try:
+                cached = self._cached_prefix(request.cache_salt, words)
+                self._counters["prompt"] += len(words)
+                self._counters["hit"] += cached
+                finish_reason: str = "stop"
+                async for delta in self._continue(request, words, cached, arrived):
+                    finish_reason = delta.finish_reason or finish_reason
+                    yield delta
+            finally:
+                self._slots.release()
+                self._blocks_used -= blocks
+            self._success[finish_reason] += 1
+            self._times["whole"].add(time.monotonic() - arrived)
+        except BackendError as error:
+            self._failure[error.error_type] += 1
+            raise
+        finally:
+            self.live.add(-1)
+
+    def _admit(self, request: GenerationRequest) -> list[str]:
+        if self._refusing:
+            raise UnavailableError(self._refusing)
+        words = words_of(request.prompt)
+        if len(words) >= self._max_model_len:
+            raise InvalidRequestError(
+                f"The prompt has {len(words)} tokens; the context has {self._max_model_len}.",
+                param="messages" if isinstance(request.prompt, ChatPrompt) else "prompt",
+                code="context_length_exceeded",
+            )
+        if self._slots.locked() and self._num_waiting >= self._config.max_queued_requests:
+            raise QueueFullError(f"{self._num_waiting} requests are waiting.", retry_after=2)
+        return words
+
+    async def _wait_for_a_slot(self) -> None:
+        self._num_waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self._num_waiting -= 1
+
+    def _cached_prefix(self, salt: str, words: list[str]) -> int:
+        size = self._config.block_size
+        prefixes = [(salt, *words[:end]) for end in range(size, len(words), size)]
+        hits = sum(prefix in self._prefixes for prefix in prefixes)
+        if self._config.prefix_caching:
+            self._prefixes.update(prefixes)
+        return hits * size
+
+    async def _continue(
+        self, request: GenerationRequest, words: list[str], cached: int, arrived: float
+    ) -> AsyncGenerator[Delta, None]:
+        sequences = [_Sequence(request.sampling, words, i) for i in range(request.n)]
+        text = " ".join(words)
+        fault = next((f for key, f in self._options.faults.items() if key in text), None)
+        room = self._max_model_len - len(words)
+        last = arrived
+        for position in count():
+            self._counters["steps"] += 1
+            await self._pause(position)
+            for i, sequence in enumerate(sequences):
+                if sequence.finish_reason:
+                    continue
+                if fault and position == self._options.fault_after_tokens:
+                    if fault == "ends_early":
+                        return
+                    _fail(fault)
+                token, text, logprobs = sequence.step(room)
+                if self._stopped or (fault == "abort" and position > 0):
+                    sequence.finish_reason = "abort"
+                now = time.monotonic()
+                self._times["first" if position == 0 else "between"].add(now - last)
+                self._counters["generation"] += 1
+                yield Delta(
+                    index=i,
+                    text=text,
+                    token_ids=(token,),
+                    num_prompt_tokens=len(words),
+                    num_cached_tokens=cached,
+                    logprobs=logprobs,
+                    finish_reason=sequence.finish_reason,
+                )
+            self._times["step"].add(time.monotonic() - last)
+            last = time.monotonic()
+            if all(sequence.finish_reason for sequence in sequences):
+                self._times["output"].add((last - arrived) / (position + 1))
+                return
+
+    async def _pause(self, position: int) -> None:
+        if position == self._hold_at:
+            self.held.add(1)
+            try:
+                await self._gate.wait()
+            finally:
+                self.held.add(-1)
+        await asyncio.sleep(self._options.delay_s)
+
+    def stats(self) -> BackendStats:
+        times = {name: recorder.snapshot() for name, recorder in self._times.items()}
+        return BackendStats(
+            requests_running=self.live.value - self._num_waiting,
+            requests_waiting=self._num_waiting,
+            kv_cache_blocks_total=self._num_blocks,
+            kv_cache_blocks_free=self._num_blocks - self._blocks_used,
+            memory_active_bytes=0,
+            request_success=dict(self._success),
+            request_failure=dict(self._failure),
+            prompt_tokens=self._counters["prompt"],
+            generation_tokens=self._counters["generation"],
+            prefix_cache_hit_tokens=self._counters["hit"],
+            prefix_cache_query_tokens=self._counters["prompt"],
+            preemptions=0,
+            steps=self._counters["steps"],
+            attention_launches={},
+            time_to_first_token=times["first"],
+            time_per_output_token=times["output"],
+            inter_token_latency=times["between"],
+            e2e_request_latency=times["whole"],
+            queue_time=times["queue"],
+            step_duration=times["step"],
+        )
+
+    async def check_health(self) -> None:
+        if not self.healthy:
+            raise UnavailableError("The fake engine was told to be ill.")
+
+    async def drain(self) -> None:
+        self._refusing = "The backend is draining."
+        await self.live.reaches(0)
+
+    async def stop(self) -> None:
+        self._refusing = "The backend has stopped."
+        self._stopped = True
+        self.release()
+
+
+class _Sequence:
+    """One continuation: which word comes next, what text may be shown, and when it is over."""
+
+    def __init__(self, sampling: SamplingParams, words: list[str], start: int) -> None:
+        self._sampling = sampling
+        self._words = words
+        self._start = start
+        self._said = 0
+        self._text = ""
+        self._shown = 0
+        self.finish_reason: FinishReason | None = None
+
+    def step(self, room: int) -> tuple[int, str, tuple[TokenLogprob, ...]]:
+        word = self._words[(self._start + self._said) % len(self._words)]
+        piece = word if self._said == 0 else f" {word}"
+        self._said += 1
+        self._text += piece
+        found = [at for stop in self._sampling.stop if (at := self._text.find(stop)) >= 0]
+        if found:
+            self._text, self.finish_reason = self._text[: min(found)], "stop"
+        elif self._said == len(self._words) and not self._sampling.ignore_eos:
+            self.finish_reason = "stop"
+        elif self._said == min(self._sampling.max_tokens or room, room):
+            self.finish_reason = "length"
+        end = len(self._text) if self.finish_reason else len(self._text) - self._withheld()
+        text = self._text[self._shown : end]
+        self._shown = max(self._shown, end)
+        return token_id(piece), text, self._logprobs(piece)
+
+    def _withheld(self) -> int:
+        """Characters at the end that may be the beginning of a stop string."""
+        return max(
+            (
+                size
+                for stop in self._sampling.stop
+                for size in range(1, len(stop))
+                if self._text.endswith(stop[:size])
+            ),
+            default=0,
+        )
+
+    def _logprobs(self, piece: str) -> tuple[TokenLogprob, ...]:
+        if self._sampling.logprobs is None:
+            return ()
+        names = [piece, *(f"{piece}~{i}" for i in range(1, self._sampling.logprobs))]
+        top = [
+            TokenLogprob(token_id(name), name, name.encode(), -0.5 * (rank + 1))
+            for rank, name in enumerate(names[: self._sampling.logprobs])
+        ]
+        return (TokenLogprob(token_id(piece), piece, piece.encode(), -0.5, tuple(top)),)
+
+
+def words_of(prompt: Prompt) -> list[str]:
+    """The tokens of a prompt: of a chat, the words of its last message."""
+    if isinstance(prompt, ChatPrompt):
+        prompt = str(prompt.messages[-1]["content"])
+    if isinstance(prompt, str):
+        return re.findall(r"\S+", prompt) or ["nothing"]
+    return [f"t{token}" for token in prompt]
+
+
+def token_id(piece: str) -> int:
+    return zlib.crc32(piece.encode()) % 50_000
+
+
+def _fail(fault: Fault) -> None:
+    match fault:
+        case "step_error":
+            raise StepError("The fake step failed.")
+        case "unavailable":
+            raise UnavailableError("The fake engine went away.")
+        case "crash":
+            raise RuntimeError("secret detail of a fault")
