@@ -121,10 +121,14 @@ class Scheduler:
         return self.max_num_batched_tokens - step.num_tokens
 
     def _schedule_running(self, step: Step, sequence: Sequence, num_tokens: int) -> None:
+        """Add a running sequence to the step, preempting until it has its blocks.
+
+        Only decodes can lack a block, since a prompt gets all of its blocks at admission. They are
+        served in order of rank, so that no victim is in the step yet.
+        """
         while self._num_blocks_needed(sequence, num_tokens) > self.pool.num_free:
             victim = self.running[-1]
             self._preempt(victim)
-            step.remove(victim)
             step.num_preempted += 1
             if victim is sequence:
                 return

@@ -42,10 +42,6 @@ class Step:
         self.scheduled.append(item)
         self.num_tokens += item.num_tokens
 
-    def remove(self, sequence: Sequence) -> None:
-        self.scheduled = [item for item in self.scheduled if item.sequence is not sequence]
-        self.num_tokens = sum(item.num_tokens for item in self.scheduled)
-
     @property
     def block_copies(self) -> list[tuple[int, int]]:
         return [copy for item in self.scheduled for copy in item.block_copies]
