@@ -27,7 +27,7 @@ class PagedModel:
 
     cache_specs: tuple[LayerCacheSpec, ...]
     """One for each layer, in order."""
-    cache_dtype: mx.Dtype
+    dtype: mx.Dtype
     """Dtype of the keys that the model computes."""
     vocab_size: int
 
@@ -46,7 +46,7 @@ class PagedModel:
         select_logit_rows(reduce(getattr, family.backbone.split("."), model))
         self._model = model
         self._num_layers = len(model.layers)
-        self.cache_specs, self.cache_dtype, self.vocab_size = self._trace()
+        self.cache_specs, self.dtype, self.vocab_size = self._trace()
 
     def __call__(
         self,

@@ -1,0 +1,65 @@
+"""Which device MLX runs on, and how much memory it has."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import mlx.core as mx
+
+DeviceName = Literal["auto", "metal", "cuda", "cpu"]
+
+CGROUP_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+def available_devices() -> tuple[DeviceName, ...]:
+    """What this build of MLX finds on this machine, best first."""
+    found: list[DeviceName] = []
+    if mx.metal.is_available():
+        found.append("metal")
+    if mx.cuda.is_available():
+        found.append("cuda")
+    return (*found, "cpu")
+
+
+def select_device(name: DeviceName) -> mx.Device:
+    """Make a device MLX's default and return it; ``auto`` takes the best one.
+
+    Raises ``ValueError`` when the device is not there. Call it in the thread that will own MLX.
+    """
+    available = available_devices()
+    chosen = available[0] if name == "auto" else name
+    if chosen not in available:
+        raise ValueError(
+            f"engine.device is {name!r}, which MLX does not find here; "
+            f"it must be auto or one of {available}"
+        )
+    device = mx.Device(mx.cpu if chosen == "cpu" else mx.gpu)
+    mx.set_default_device(device)
+    return device
+
+
+def device_memory_bytes(device: mx.Device) -> int:
+    """Memory that MLX can use on ``device``: what the GPU reports; on the CPU what the machine
+    has, or the process's control group allows."""
+    if device.type == mx.cpu:
+        return min(_physical_memory_bytes(), *_cgroup_limits())
+    info = mx.device_info(device)
+    # On Apple silicon the working set is the part of unified memory that the GPU may hold.
+    for key in ("max_recommended_working_set_size", "memory_size", "total_memory"):
+        if key in info:
+            return int(info[key])
+    raise ValueError(f"MLX does not report the memory of {device}: {info}")
+
+
+def _physical_memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _cgroup_limits() -> list[int]:
+    texts = [path.read_text().strip() for path in CGROUP_LIMITS if path.is_file()]
+    return [int(text) for text in texts if text != "max"] or [_physical_memory_bytes()]

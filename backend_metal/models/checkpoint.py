@@ -1,0 +1,85 @@
+"""Finding a checkpoint: the embedded model, a local directory, or the Hugging Face hub."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS, load_config
+
+from backend_metal.models.families import family_of
+
+logger = logging.getLogger(__name__)
+
+DEMO_DIRECTORY = Path(__file__).parent / "demo"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json")
+
+
+def find_checkpoint(model: str) -> tuple[Path, dict[str, Any]]:
+    """The directory of ``model`` with every file it needs, and its config.
+
+    Raises ``ValueError`` saying what is missing, unreachable or unsupported; a model type that
+    can't be served is refused before its weights are downloaded.
+    """
+    if model == "demo":
+        return _checked(DEMO_DIRECTORY)
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return _checked(path)
+    if path.exists():
+        raise ValueError(f"model must be a directory or a Hugging Face id; {model} is a file")
+    if model.startswith((".", "/", "~")) or model.count("/") > 1:
+        raise ValueError(f"model {model!r}: there is no such directory")
+    family_of(load_config(_download(model, ["config.json"])))
+    return _checked(_download(model, DEFAULT_ALLOW_PATTERNS))
+
+
+def _checked(path: Path) -> tuple[Path, dict[str, Any]]:
+    if not (path / "config.json").is_file():
+        raise ValueError(f"{path} holds no config.json, so it is no model")
+    config: dict[str, Any] = load_config(path)
+    family_of(config)
+    if not any(path.glob("model*.safetensors")):
+        raise ValueError(
+            f"{path} holds no model*.safetensors; `mlx_lm.convert` makes them from other formats"
+        )
+    index = path / "model.safetensors.index.json"
+    if index.is_file():
+        shards = set(json.loads(index.read_text())["weight_map"].values())
+        if missing := sorted(shard for shard in shards if not (path / shard).is_file()):
+            raise ValueError(f"{path} lacks {', '.join(missing)}, which {index.name} lists")
+    if not any((path / name).is_file() for name in TOKENIZER_FILES):
+        raise ValueError(f"{path} holds no tokenizer: none of {', '.join(TOKENIZER_FILES)}")
+    return path, config
+
+
+def _download(model: str, patterns: list[str]) -> Path:
+    logger.info("looking for %s in the Hugging Face cache and hub", model)
+    try:
+        return Path(snapshot_download(model, allow_patterns=patterns))
+    except HFValidationError as error:
+        raise ValueError(f"model {model!r} is neither a directory nor a hub id: {error}") from error
+    except GatedRepoError as error:
+        raise ValueError(
+            f"model {model!r} is gated: accept its terms on the hub and log in with `hf auth login`"
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise ValueError(
+            f"model {model!r} is neither a local directory nor on the hub (or it is private)"
+        ) from error
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError) as error:
+        raise ValueError(
+            f"model {model!r} is neither a local directory nor in the Hugging Face cache, and the "
+            f"hub can't be reached: {error}"
+        ) from error

@@ -1,0 +1,123 @@
+"""From a model's name to a model that is ready to run, with its tokenizer."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+from mlx_lm.utils import load_model, load_tokenizer
+
+from backend_metal.models.checkpoint import find_checkpoint
+from backend_metal.models.context_length import context_length
+from backend_metal.models.paged_model import PagedModel
+from backend_metal.models.weights import GIB, materialize
+
+logger = logging.getLogger(__name__)
+
+DtypeName = Literal["auto", "float32", "float16", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    model: PagedModel
+    tokenizer: TokenizerWrapper
+    config: Mapping[str, Any]
+    model_type: str
+    max_model_len: int
+    """The model's own context, in tokens."""
+    eos_token_ids: frozenset[int]
+    weight_bytes: int
+
+
+def load(
+    model: str,
+    *,
+    device: mx.Device,
+    dtype: DtypeName = "auto",
+    memory_limit_bytes: int,
+    trust_remote_code: bool = False,
+    chat_template: str | None = None,
+) -> LoadedModel:
+    """Load a Hugging Face id, a local directory or ``demo``, MLX-quantized or not.
+
+    On the CPU floating weights become float32 and quantized layers are dequantized when that fits:
+    MLX's CPU kernels for anything else are many times slower. Call it in the thread that owns MLX.
+
+    Args:
+        dtype: of weights and activations; ``auto``: float32 on the CPU, else as stored.
+        memory_limit_bytes: most that the weights may take.
+        trust_remote_code: run Python that ships with the checkpoint.
+        chat_template: path of a Jinja file that replaces the tokenizer's template.
+
+    Raises:
+        ValueError: saying what is missing, unreachable, unsupported or too big.
+    """
+    started = time.perf_counter()
+    # Read first: a wrong path should not cost a download.
+    template = _read_template(chat_template)
+    path, config = find_checkpoint(model)
+    logger.info("loading %s (%s) from %s", model, config["model_type"], path)
+    on_cpu = device.type == mx.cpu
+    network, config = load_model(path, lazy=True, trust_remote_code=trust_remote_code)
+    weight_bytes = materialize(
+        network,
+        dtype=_dtype(dtype, on_cpu),
+        dequantize=on_cpu,
+        memory_limit_bytes=memory_limit_bytes,
+    )
+    tokenizer = _load_tokenizer(path, config, trust_remote_code, template)
+    paged = PagedModel(network, config)
+    logger.info(
+        "loaded %.2f GiB of weights in %.1f s", weight_bytes / GIB, time.perf_counter() - started
+    )
+    return LoadedModel(
+        model=paged,
+        tokenizer=tokenizer,
+        config=config,
+        model_type=config["model_type"],
+        max_model_len=_context_length(config, network),
+        eos_token_ids=frozenset(tokenizer.eos_token_ids),
+        weight_bytes=weight_bytes,
+    )
+
+
+def _dtype(name: DtypeName, on_cpu: bool) -> mx.Dtype | None:
+    if name == "auto":
+        return mx.float32 if on_cpu else None
+    return {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}[name]
+
+
+def _read_template(chat_template: str | None) -> str | None:
+    if chat_template is None:
+        return None
+    path = Path(chat_template).expanduser()
+    if not path.is_file():
+        raise ValueError(f"chat_template {chat_template!r}: there is no such file")
+    return path.read_text(encoding="utf-8")
+
+
+def _load_tokenizer(
+    path: Path, config: Mapping[str, Any], trust_remote_code: bool, template: str | None
+) -> TokenizerWrapper:
+    extra: dict[str, Any] = {"trust_remote_code": True} if trust_remote_code else {}
+    if template is not None:
+        # The empty type switches off templates that mlx-lm writes in Python for some models.
+        extra |= {"chat_template": template, "chat_template_type": ""}
+    return load_tokenizer(path, extra, eos_token_ids=config.get("eos_token_id"))
+
+
+def _context_length(config: Mapping[str, Any], network: nn.Module) -> int:
+    text_config = config.get("text_config") or {}
+    length = context_length({**config, **text_config})
+    if length is None:
+        length = getattr(getattr(network, "args", None), "max_position_embeddings", None)
+    if length is None:
+        raise ValueError("config.json does not say how long a context the model has")
+    return int(length)

@@ -1,0 +1,134 @@
+"""Bringing lazily loaded weights into memory in the form that suits the device."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten, tree_unflatten
+from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
+from tqdm import tqdm
+
+logger = logging.getLogger(__name__)
+
+GIB = 2**30
+QUANTIZED = (nn.QuantizedLinear, nn.QuantizedEmbedding, QuantizedSwitchLinear)
+DEQUANTIZED_SHARE = 0.9
+"""Most of the memory that dequantized weights may take; the rest is for the KV cache."""
+
+
+def materialize(
+    model: nn.Module, *, dtype: mx.Dtype | None, dequantize: bool, memory_limit_bytes: int
+) -> int:
+    """Cast, dequantize if wanted and if it fits, and evaluate; returns the weights' bytes.
+
+    Args:
+        model: as mlx-lm loads it lazily; its layers are replaced where they are dequantized.
+        dtype: of every floating parameter, None: as stored.
+        dequantize: quantized layers become ``dtype`` ones.
+
+    Raises:
+        ValueError: with the figures, when the weights don't fit ``memory_limit_bytes``.
+    """
+    if dtype is not None:
+        _cast(model, dtype)
+    kept_bytes = _nbytes(model)
+    if dequantize and any(True for _ in _quantized_layers(model)):
+        dense_bytes = kept_bytes + sum(
+            _dense_nbytes(layer, dtype) - _nbytes(layer) for _, layer in _quantized_layers(model)
+        )
+        if dense_bytes <= memory_limit_bytes * DEQUANTIZED_SHARE:
+            _dequantize(model, dtype)
+        else:
+            logger.warning(
+                "keeping the weights quantized: dequantized they would take %.2f of %.2f GiB. "
+                "Quantized matrix products run about 50 times slower on the CPU",
+                dense_bytes / GIB,
+                memory_limit_bytes / GIB,
+            )
+    total_bytes = _nbytes(model)
+    if total_bytes > memory_limit_bytes:
+        raise ValueError(
+            f"the weights take {total_bytes / GIB:.2f} GiB, more than the "
+            f"{memory_limit_bytes / GIB:.2f} GiB that may be used: raise memory_fraction, or "
+            "serve a smaller or more strongly quantized model"
+        )
+    _evaluate(model, total_bytes)
+    return total_bytes
+
+
+def _cast(model: nn.Module, dtype: mx.Dtype) -> None:
+    may_cast = getattr(model, "cast_predicate", lambda _: True)
+    cast = [
+        (name, array.astype(dtype))
+        for name, array in tree_flatten(model.parameters())
+        if mx.issubdtype(array.dtype, mx.floating) and may_cast(name)
+    ]
+    model.update(tree_unflatten(cast))
+
+
+def _dequantize(model: nn.Module, dtype: mx.Dtype | None) -> None:
+    layers = [(name, _dense(layer, dtype)) for name, layer in _quantized_layers(model)]
+    model.update_modules(tree_unflatten(layers))
+
+
+def _dense(layer: nn.Module, dtype: mx.Dtype | None) -> nn.Module:
+    has_bias = "bias" in layer
+    if isinstance(layer, nn.QuantizedLinear):
+        dense = nn.Linear(1, 1, bias=has_bias)
+    elif isinstance(layer, nn.QuantizedEmbedding):
+        dense = nn.Embedding(1, 1)
+    else:
+        dense = SwitchLinear(1, 1, 1, bias=has_bias)
+    dense.weight = mx.dequantize(
+        layer.weight,
+        layer.scales,
+        layer.get("biases"),
+        group_size=layer.group_size,
+        bits=layer.bits,
+        mode=layer.mode,
+        global_scale=layer.get("global_scale"),
+        dtype=dtype,
+    )
+    if has_bias:
+        dense.bias = layer.bias
+    return dense
+
+
+def _dense_nbytes(layer: nn.Module, dtype: mx.Dtype | None) -> int:
+    dense = _dense(layer, dtype)
+    return sum(int(array.nbytes) for array in dense.parameters().values())
+
+
+def _evaluate(model: nn.Module, total_bytes: int) -> None:
+    """One module at a time, so that what is cast or dequantized frees its source soon."""
+    progress = tqdm(
+        total=total_bytes, unit="B", unit_scale=True, desc="loading weights", disable=None
+    )
+    with progress:
+        for module in model.modules():
+            # Private arrays, such as rotary frequencies, are no parameters; they too must be
+            # evaluated here, because no other thread can evaluate this thread's graphs.
+            arrays = [array for _, array in tree_flatten(_own_arrays(module))]
+            mx.eval(arrays)
+            public = _own_arrays(module, public=True)
+            progress.update(sum(int(array.nbytes) for _, array in tree_flatten(public)))
+    mx.eval(model.parameters())
+
+
+def _own_arrays(module: nn.Module, public: bool = False) -> dict[str, mx.array]:
+    return {
+        name: value
+        for name, value in module.items()
+        if isinstance(value, mx.array) and not (public and name.startswith("_"))
+    }
+
+
+def _quantized_layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    return ((name, layer) for name, layer in model.named_modules() if isinstance(layer, QUANTIZED))
+
+
+def _nbytes(module: nn.Module) -> int:
+    return sum(int(array.nbytes) for _, array in tree_flatten(module.parameters()))
