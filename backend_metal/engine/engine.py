@@ -244,7 +244,7 @@ class Engine:
                     prompt_token_ids,
                     request.sampling,
                     max_tokens=min(request.sampling.max_tokens or room, room),
-                    seed=(seed + index * SEED_STRIDE) % 2**64,
+                    seed=_seed_of_sequence(seed, index),
                     arrival=arrival,
                     priority=request.priority,
                     cache_salt=request.cache_salt,
@@ -314,3 +314,8 @@ class Engine:
         if sequence.num_output_tokens > 1:
             seconds = (latest - first) / (sequence.num_output_tokens - 1)
             self._stats.time_per_output_token.observe(seconds)
+
+
+def _seed_of_sequence(seed: int, index: int) -> int:
+    """Distinct for each of a request's sequences; signed 64-bit, as the request's own."""
+    return (seed + index * SEED_STRIDE + 2**63) % 2**64 - 2**63

@@ -64,6 +64,7 @@ class EngineLoop:
         try:
             engine = self._build()
         except Exception as error:
+            logger.exception("the engine did not start")
             self._failure = f"the engine did not start: {error}"
             self.started.set_exception(error)
             return
