@@ -1,0 +1,85 @@
+"""What a client has been sent of one relayed response, and so what may still be sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from starlette.types import Send
+
+from deployments import sse
+from deployments.errors import ApiError
+
+# What a proxy must not pass on (RFC 9110, 7.6.1), and what the gateway's own server writes.
+DROPPED_HEADERS = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer "
+    b"transfer-encoding upgrade content-length date server x-request-id".split()
+)
+
+
+@dataclass(frozen=True)
+class Head:
+    """Status and headers of a response."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+
+    @classmethod
+    def of(cls, response: aiohttp.ClientResponse) -> Head:
+        """The head of a replica's response, without what belongs to that connection."""
+        named = response.headers.get("Connection", "").lower().encode("latin-1")
+        dropped = DROPPED_HEADERS | {name.strip() for name in named.split(b",")}
+        headers = ((name.lower(), value) for name, value in response.raw_headers)
+        return cls(response.status, tuple(item for item in headers if item[0] not in dropped))
+
+
+class ClientResponse:
+    """A response that starts with the first bytes there are to send."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+        """What the client was told; 0 before the response has started."""
+        self.has_content = False
+        """Whether more than keep-alives went out: then nobody can start over unnoticed."""
+        self.error: ApiError | None = None
+        """What the gateway itself had to tell."""
+
+    async def events(self, head: Head, events: bytes) -> None:
+        """Pass on whole events of a stream."""
+        await self._start(head)
+        await self._send({"type": "http.response.body", "body": events, "more_body": True})
+        self.has_content = self.has_content or _more_than_comments(events)
+
+    async def end(self, head: Head, rest: bytes) -> None:
+        """Pass on the end of a stream."""
+        await self._start(head)
+        await self._send({"type": "http.response.body", "body": rest, "more_body": False})
+
+    async def whole(self, head: Head, body: bytes) -> None:
+        """Pass on a complete answer, or after an earlier replica's keep-alives its equivalent."""
+        if self.status == 0:
+            length = (b"content-length", str(len(body)).encode())
+            head = Head(head.status, (*head.headers, length))
+        else:
+            # The body is JSON: a line break in it can only be between two tokens.
+            body = sse.event(body.replace(b"\n", b" "))
+        await self.end(head, body)
+
+    async def fail(self, error: ApiError) -> None:
+        """Tell the client what went wrong: by status, or as an event once a stream has begun."""
+        self.error = error
+        headers = {"content-type": "application/json", **error.headers}
+        encoded = ((name.lower().encode(), value.encode()) for name, value in headers.items())
+        await self.whole(Head(error.status, tuple(encoded)), error.json())
+
+    async def _start(self, head: Head) -> None:
+        if self.status == 0:
+            self.status = head.status
+            message: dict[str, Any] = {"type": "http.response.start", "status": head.status}
+            await self._send(message | {"headers": list(head.headers)})
+
+
+def _more_than_comments(events: bytes) -> bool:
+    return events.startswith(b"data:") or b"\n\ndata:" in events

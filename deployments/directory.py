@@ -1,0 +1,62 @@
+"""Which replicas there are, as the gateway knows it without asking anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Replica:
+    """Where one replica's own HTTP server is, and what it serves."""
+
+    replica_id: str
+    node: str
+    url: str
+    model: str
+    max_model_len: int
+    secret: str = field(repr=False)
+    """What that server asks of callers; known to whoever the controller tells."""
+
+    def metadata(self) -> dict[str, Any]:
+        """For ``record_replica_metadata``."""
+        return asdict(self)
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Replica:
+        return cls(**metadata)
+
+
+class ReplicaDirectory:
+    """The replicas that run now. Written by the router's thread, read by the event loop's."""
+
+    def __init__(self, replicas: Sequence[Replica] = ()) -> None:
+        self._replicas = tuple(replicas)
+
+    @property
+    def replicas(self) -> tuple[Replica, ...]:
+        return self._replicas
+
+    def replace(self, replicas: Sequence[Replica]) -> None:
+        # One rebinding of an immutable tuple: a reader sees the old list or the new one.
+        self._replicas = tuple(sorted(replicas, key=lambda replica: replica.replica_id))
+
+    def models(self) -> dict[str, int]:
+        """Model name to the longest sequence that every replica of it accepts, in tokens."""
+        models: dict[str, int] = {}
+        for replica in self._replicas:
+            longest = models.get(replica.model, replica.max_model_len)
+            models[replica.model] = min(longest, replica.max_model_len)
+        return models
+
+    def serving(self, model: str) -> tuple[Replica, ...]:
+        return tuple(replica for replica in self._replicas if replica.model == model)
+
+
+_process_directory = ReplicaDirectory()
+
+
+def process_directory() -> ReplicaDirectory:
+    """The directory that this process's handle to the engine deployment keeps up to date."""
+    return _process_directory

@@ -1,0 +1,134 @@
+"""The ingress deployment, one on each host: Serve's side of ``gateway_http``."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import aiohttp
+import ray
+from prometheus_client import CollectorRegistry
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from deployments.api_keys import KeyRing
+from deployments.directory import process_directory
+from deployments.gateway_http import GatewayParts, build_gateway_app, metrics_endpoint
+from deployments.logs import join_serve_log
+from deployments.metrics import GatewayMetrics
+from deployments.request_id import REQUEST_ID_HEADER
+from deployments.routing import ROUTERS
+from deployments.server import KEEP_ALIVE_S, HttpServer
+from deployments.settings import GatewaySettings
+from deployments.targets import GatewayAddress
+
+logger = logging.getLogger(__name__)
+
+PEERS_TIMEOUT_S = 5.0
+
+
+@serve.ingress()
+class Gateway:
+    """Relays requests to the replicas behind ``engines``, which carries no request itself."""
+
+    def __init__(
+        self, settings: GatewaySettings, api_keys: Sequence[str], engines: DeploymentHandle[Any]
+    ) -> None:
+        join_serve_log(__package__)
+        context = serve.get_replica_context()
+        self._settings = settings
+        self._keys = KeyRing(api_keys)
+        self._replica_id = context.replica_id.unique_id
+        self._node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        # A handle learns of replicas from its first use on; ``DirectoryRouter`` listens in it.
+        self._engines = engines.options(method_name="check_health")
+        self._gateways = serve.get_deployment_handle(context.deployment, context.app_name)
+        if not self._keys:
+            logger.warning("No API key is configured: only clients on the same machine are served.")
+
+    async def __serve_build_asgi_app__(self) -> ASGIApp:
+        metrics = GatewayMetrics(replica=self._replica_id, node=self._node)
+        self._session = open_session()
+        self._metrics_server = HttpServer(
+            _metrics_app(metrics.registry),
+            host=self._settings.metrics_host or self._node,
+            port=self._settings.metrics_port,
+        )
+        self._metrics_url = await self._metrics_server.start()
+        app = build_gateway_app(
+            GatewayParts(
+                settings=self._settings,
+                keys=self._keys,
+                directory=process_directory(),
+                router=ROUTERS[self._settings.routing](),
+                metrics=metrics,
+                session=self._session,
+                gateways=self._all_gateways,
+            )
+        )
+        return _without_request_id(app)
+
+    async def address(self) -> GatewayAddress:
+        """Called on every gateway by the one that is asked for ``/targets``."""
+        return GatewayAddress(self._replica_id, self._node, self._metrics_url)
+
+    async def _all_gateways(self) -> list[GatewayAddress]:
+        answers = await self._gateways.broadcast("address").results_async(timeout_s=PEERS_TIMEOUT_S)
+        return sorted(answers, key=lambda gateway: gateway.replica_id)
+
+    async def __del__(self) -> None:
+        await self._metrics_server.stop()
+        await self._session.close()
+
+
+def open_session() -> aiohttp.ClientSession:
+    """Connections to replicas: as many as there are requests, bytes as they come."""
+    connector = aiohttp.TCPConnector(
+        limit=0,
+        # A replica keeps an idle connection for longer, so none is closed while it is picked up.
+        keepalive_timeout=KEEP_ALIVE_S / 2,
+        socket_factory=_socket_that_notices_a_dead_peer,
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        auto_decompress=False,
+        trust_env=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),
+    )
+
+
+def _socket_that_notices_a_dead_peer(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    connection = socket.socket(family, kind, protocol)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # macOS calls the idle time TCP_KEEPALIVE.
+    idle = "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE"
+    for option, value in ((idle, 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return connection
+
+
+def _metrics_app(registry: CollectorRegistry) -> Starlette:
+    return Starlette(routes=[Route("/metrics", metrics_endpoint(registry))])
+
+
+def _without_request_id(app: ASGIApp) -> ASGIApp:
+    """Serve adds the header to every response itself, and clients would read two as one value."""
+
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_without(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                del headers[REQUEST_ID_HEADER]
+            await send(message)
+
+        await app(scope, receive, send_without)
+
+    return wrapped

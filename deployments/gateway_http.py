@@ -1,0 +1,217 @@
+"""The gateway's HTTP interface: authenticate, validate, pick a replica, relay."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import aiohttp
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from deployments.admission import AdmissionMiddleware
+from deployments.api_keys import KeyRing
+from deployments.client_response import ClientResponse
+from deployments.directory import ReplicaDirectory
+from deployments.disconnect import run_until_disconnect
+from deployments.errors import ApiError, exception_handlers, model_not_found
+from deployments.metrics import GatewayMetrics
+from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH, parse_request
+from deployments.relay import Limits, Outgoing, Relay, no_replica
+from deployments.request_body import read_body
+from deployments.request_id import SCOPE_KEY, RequestIdMiddleware
+from deployments.routing import Router, Work
+from deployments.settings import GatewaySettings
+from deployments.targets import GatewayAddress, http_sd
+
+logger = logging.getLogger(__name__)
+
+STARTED_AT = int(time.time())
+
+
+@dataclass(frozen=True)
+class GatewayParts:
+    """What the routes work with."""
+
+    settings: GatewaySettings
+    keys: KeyRing
+    directory: ReplicaDirectory
+    router: Router
+    metrics: GatewayMetrics
+    session: aiohttp.ClientSession
+    gateways: Callable[[], Awaitable[Sequence[GatewayAddress]]]
+    """Every gateway of the application."""
+
+
+def build_gateway_app(parts: GatewayParts) -> Starlette:
+    limits = Limits(
+        max_attempts=parts.settings.max_attempts,
+        connect_timeout_s=parts.settings.connect_timeout_s,
+        stall_timeout_s=parts.settings.stall_timeout_s,
+        request_timeout_s=parts.settings.request_timeout_s,
+    )
+
+    async def generate(request: Request) -> Response:
+        arrived = time.perf_counter()
+        try:
+            outgoing = await _accept(request, parts)
+        except ApiError as error:
+            parts.metrics.failed("", error.type)
+            raise
+        return _RelayResponse(outgoing, parts, limits, arrived)
+
+    async def models(request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [_model(*item) for item in _models(parts)]})
+
+    async def model(request: Request) -> Response:
+        name = request.path_params["name"]
+        known = dict(_models(parts))
+        if name not in known:
+            raise model_not_found(name)
+        return JSONResponse(_model(name, known[name]))
+
+    async def health(request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def ready(request: Request) -> Response:
+        if await _any_replica_ready(parts):
+            return JSONResponse({"status": "ready"})
+        raise ApiError(
+            503,
+            "No replica answers yet.",
+            type="service_unavailable",
+            code="not_ready",
+            headers={"Retry-After": "1"},
+        )
+
+    async def targets(request: Request) -> Response:
+        return JSONResponse(http_sd(await parts.gateways(), parts.directory.replicas))
+
+    app = Starlette(
+        routes=[
+            Route(CHAT_COMPLETIONS_PATH, generate, methods=["POST"]),
+            Route(COMPLETIONS_PATH, generate, methods=["POST"]),
+            Route("/v1/models", models),
+            Route("/v1/models/{name:path}", model),
+            Route("/health", health),
+            Route("/ready", ready),
+            Route("/metrics", metrics_endpoint(parts.metrics.registry)),
+            Route("/targets", targets),
+        ],
+        middleware=[
+            Middleware(RequestIdMiddleware),
+            Middleware(
+                AdmissionMiddleware,
+                keys=parts.keys,
+                on_refused=lambda error: parts.metrics.failed("", error.type),
+            ),
+        ],
+        exception_handlers=exception_handlers,
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+def metrics_endpoint(registry: CollectorRegistry) -> Callable[[Request], Awaitable[Response]]:
+    async def metrics(request: Request) -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return metrics
+
+
+async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
+    """Raises ``ApiError`` for whatever no replica needs to see."""
+    path = request.url.path
+    try:
+        body = await read_body(request, parts.settings.max_body_bytes)
+    except ClientDisconnect as error:
+        raise ApiError(400, "The connection closed before the end of the body.") from error
+    parsed = parse_request(path, body)
+    if not parts.directory.serving(parsed.model):
+        # While there is no replica at all, nobody knows which models there will be.
+        starting = not parts.directory.replicas
+        raise no_replica(parsed.model) if starting else model_not_found(parsed.model)
+    tokens = parsed.prompt_size_estimate() + parsed.max_new_tokens_estimate()
+    return Outgoing(
+        path=path,
+        body=body,
+        stream=parsed.stream,
+        request_id=request.scope[SCOPE_KEY],
+        work=Work(model=parsed.model, tokens=tokens),
+    )
+
+
+class _RelayResponse(Response):
+    """Runs the relay as the response, then accounts for it."""
+
+    def __init__(
+        self, outgoing: Outgoing, parts: GatewayParts, limits: Limits, arrived: float
+    ) -> None:
+        self._outgoing = outgoing
+        self._parts = parts
+        self._arrived = arrived
+        self._relay = Relay(
+            outgoing,
+            directory=parts.directory,
+            router=parts.router,
+            session=parts.session,
+            limits=limits,
+            on_first_content=self._first_content,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = ClientResponse(send)
+        completed = await run_until_disconnect(receive, self._relay.run(client))
+        elapsed = time.perf_counter() - self._arrived
+        model = self._outgoing.work.model
+        if client.error is not None:
+            self._parts.metrics.failed(model, client.error.type)
+        elif completed and client.status == 200:
+            self._parts.metrics.completed(model, elapsed)
+        logger.info(
+            "POST %s %s model=%s replica=%s seconds=%.3f request_id=%s",
+            self._outgoing.path,
+            client.status if completed else "client gone",
+            model,
+            self._relay.replica_id,
+            elapsed,
+            self._outgoing.request_id,
+        )
+
+    def _first_content(self) -> None:
+        if self._outgoing.stream:
+            elapsed = time.perf_counter() - self._arrived
+            self._parts.metrics.first_content(self._outgoing.work.model, elapsed)
+
+
+def _models(parts: GatewayParts) -> list[tuple[str, int]]:
+    return sorted(parts.directory.models().items())
+
+
+def _model(name: str, max_model_len: int) -> dict[str, object]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": STARTED_AT,
+        "owned_by": "pomona",
+        "max_model_len": max_model_len,
+    }
+
+
+async def _any_replica_ready(parts: GatewayParts) -> bool:
+    timeout = aiohttp.ClientTimeout(total=parts.settings.connect_timeout_s)
+    for replica in parts.directory.replicas:
+        try:
+            async with parts.session.get(replica.url + "/ready", timeout=timeout) as response:
+                if response.status == 200:
+                    return True
+        except (aiohttp.ClientError, TimeoutError) as error:
+            logger.warning("Replica %s does not answer: %s", replica.replica_id, error)
+    return False

@@ -1,0 +1,241 @@
+"""Prometheus's view of an engine and of a gateway: every `pomona_` name, with its labels.
+
+An engine counts for itself (``BackendStats``) and is read at scrape time; a gateway counts what
+only it sees. Both use the same names and are told apart by the label ``stage``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import Histogram as PrometheusHistogram
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    UntypedMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from deployments.backend import BackendStats, Histogram
+
+IDENTITY = ("model", "replica", "node")
+FINISH_REASONS = ("stop", "length", "abort")
+ERROR_TYPES = (
+    "invalid_request_error",
+    "rate_limit_error",
+    "service_unavailable",
+    "server_error",
+)
+GATEWAY_ERROR_TYPES = (*ERROR_TYPES, "permission_error")
+ATTENTION_PATHS = ("metal", "cuda", "cpu", "reference")
+
+# Doubling buckets: from a cached prompt on an idle engine to a long answer on a busy one.
+LATENCY_BOUNDS = tuple(0.005 * 2**step for step in range(18))
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The labels that every sample of one process carries."""
+
+    model: str
+    replica: str
+    node: str
+
+    def values(self) -> list[str]:
+        return [self.model, self.replica, self.node]
+
+
+class EngineCollector(Collector):
+    """Turns one snapshot of a backend's statistics into samples, at each scrape."""
+
+    def __init__(self, stats: Callable[[], BackendStats], identity: Identity) -> None:
+        self._stats = stats
+        self._labels = identity.values()
+
+    def describe(self) -> Iterable[Metric]:
+        # The registry would otherwise collect, and so ask for statistics, before the engine runs.
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._stats()
+        yield from self._counters(stats)
+        yield from self._gauges(stats)
+        yield from self._histograms(stats)
+
+    def _counters(self, stats: BackendStats) -> Iterator[Metric]:
+        for name, help_text, label, known, counts in (
+            (
+                "pomona_request_success",
+                "Requests that ended well, by the finish reason of their last sequence.",
+                "finish_reason",
+                FINISH_REASONS,
+                stats.request_success,
+            ),
+            (
+                "pomona_request_failure",
+                "Requests that ended with an error.",
+                "error_type",
+                ERROR_TYPES,
+                stats.request_failure,
+            ),
+            (
+                "pomona_attention_launches",
+                "Launches of an attention operator, by the path that ran.",
+                "path",
+                ATTENTION_PATHS,
+                stats.attention_launches,
+            ),
+        ):
+            family = CounterMetricFamily(name, help_text, labels=[*IDENTITY, label])
+            for value, count in _with_zeros(known, counts).items():
+                family.add_metric([*self._labels, value], count)
+            yield family
+        for name, help_text, count in (
+            ("pomona_prompt_tokens", "Prompt tokens of admitted requests.", stats.prompt_tokens),
+            ("pomona_generation_tokens", "Tokens generated.", stats.generation_tokens),
+            (
+                "pomona_prefix_cache_hit_tokens",
+                "Prompt tokens found in the prefix cache.",
+                stats.prefix_cache_hit_tokens,
+            ),
+            (
+                "pomona_prefix_cache_query_tokens",
+                "Prompt tokens looked up in the prefix cache.",
+                stats.prefix_cache_query_tokens,
+            ),
+            ("pomona_preemptions", "Sequences preempted for their blocks.", stats.preemptions),
+            ("pomona_steps", "Forward passes of a batch.", stats.steps),
+        ):
+            family = CounterMetricFamily(name, help_text, labels=IDENTITY)
+            family.add_metric(self._labels, count)
+            yield family
+
+    def _gauges(self, stats: BackendStats) -> Iterator[Metric]:
+        for name, help_text, value in (
+            ("pomona_requests_running", "Requests in the batch.", stats.requests_running),
+            ("pomona_requests_waiting", "Requests in the queue.", stats.requests_waiting),
+            (
+                "pomona_kv_cache_usage_ratio",
+                "Share of the KV cache's blocks that a new sequence could not take.",
+                stats.kv_cache_usage_ratio,
+            ),
+            (
+                "pomona_kv_cache_blocks_free",
+                "Blocks that a new sequence could take, cached ones included.",
+                stats.kv_cache_blocks_free,
+            ),
+            (
+                "pomona_memory_active_bytes",
+                "Memory that the engine's arrays hold.",
+                stats.memory_active_bytes,
+            ),
+        ):
+            family = GaugeMetricFamily(name, help_text, labels=IDENTITY)
+            family.add_metric(self._labels, value)
+            yield family
+        # A gauge may not end in _total by Prometheus's rules, and this name is fixed.
+        total = UntypedMetricFamily(
+            "pomona_kv_cache_blocks_total", "Blocks in the KV cache.", labels=IDENTITY
+        )
+        total.add_metric(self._labels, stats.kv_cache_blocks_total)
+        yield total
+
+    def _histograms(self, stats: BackendStats) -> Iterator[Metric]:
+        for name, help_text, histogram in (
+            (
+                "pomona_time_to_first_token_seconds",
+                "From arrival to the first token.",
+                stats.time_to_first_token,
+            ),
+            (
+                "pomona_time_per_output_token_seconds",
+                "Mean time between a request's tokens after the first.",
+                stats.time_per_output_token,
+            ),
+            (
+                "pomona_inter_token_latency_seconds",
+                "Time between two consecutive tokens.",
+                stats.inter_token_latency,
+            ),
+            (
+                "pomona_e2e_request_latency_seconds",
+                "From arrival to the last token.",
+                stats.e2e_request_latency,
+            ),
+            (
+                "pomona_queue_time_seconds",
+                "From arrival to the first step.",
+                stats.queue_time,
+            ),
+            ("pomona_step_duration_seconds", "Time of one step.", stats.step_duration),
+        ):
+            family = HistogramMetricFamily(name, help_text, labels=[*IDENTITY, "stage"])
+            family.add_metric([*self._labels, "engine"], _buckets(histogram), histogram.sum)
+            yield family
+
+
+def engine_registry(stats: Callable[[], BackendStats], identity: Identity) -> CollectorRegistry:
+    """What a replica's ``/metrics`` shows."""
+    registry = CollectorRegistry()
+    registry.register(EngineCollector(stats, identity))
+    return registry
+
+
+class GatewayMetrics:
+    """What only a gateway knows: latency as the client sees it, and what was refused here."""
+
+    def __init__(self, *, replica: str, node: str) -> None:
+        self.registry = CollectorRegistry()
+        self._replica = replica
+        self._node = node
+        self._failures = Counter(
+            "pomona_request_failure",
+            "Requests that ended with an error that the gateway decided.",
+            [*IDENTITY, "error_type"],
+            registry=self.registry,
+        )
+        self._time_to_first_token = self._histogram(
+            "pomona_time_to_first_token_seconds",
+            "From arrival to the first content sent to the client; streams only.",
+        )
+        self._e2e = self._histogram(
+            "pomona_e2e_request_latency_seconds", "From arrival to the last byte sent."
+        )
+        for error_type in GATEWAY_ERROR_TYPES:
+            self._failures.labels("", replica, node, error_type)
+
+    def _histogram(self, name: str, help_text: str) -> PrometheusHistogram:
+        return PrometheusHistogram(
+            name, help_text, [*IDENTITY, "stage"], buckets=LATENCY_BOUNDS, registry=self.registry
+        )
+
+    def failed(self, model: str, error_type: str) -> None:
+        """``model`` is empty unless it is one that is served: clients choose names freely."""
+        self._failures.labels(model, self._replica, self._node, error_type).inc()
+
+    def first_content(self, model: str, seconds: float) -> None:
+        self._time_to_first_token.labels(model, self._replica, self._node, "gateway").observe(
+            seconds
+        )
+
+    def completed(self, model: str, seconds: float) -> None:
+        self._e2e.labels(model, self._replica, self._node, "gateway").observe(seconds)
+
+
+def _with_zeros(known: Iterable[str], counts: Mapping[str, int]) -> dict[str, int]:
+    return dict.fromkeys(known, 0) | dict(counts)
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    """Cumulative counts under their upper bounds, as Prometheus wants them."""
+    bounds = [*(f"{bound:g}" for bound in histogram.bounds), "+Inf"]
+    buckets: list[tuple[str, float]] = []
+    cumulative = 0
+    for bound, count in zip(bounds, histogram.counts, strict=True):
+        cumulative += count
+        buckets.append((bound, cumulative))
+    return buckets

@@ -1,0 +1,71 @@
+"""One engine on one host, as a Serve deployment that is reached over its own HTTP server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import ray
+from ray import serve
+
+from deployments.backend import create_backend
+from deployments.directory import Replica
+from deployments.logs import join_serve_log
+from deployments.metrics import Identity, engine_registry
+from deployments.replica_http import build_replica_app
+from deployments.server import HttpServer
+from deployments.settings import AppSettings
+
+logger = logging.getLogger(__name__)
+
+
+class EngineReplica:
+    """Starts a backend, serves it, and tells the gateways through Serve where it is.
+
+    Serve waits for ``__init__`` as long as it takes, so loading a large model is no failure.
+    """
+
+    async def __init__(self, settings: AppSettings, secret: str) -> None:  # type: ignore[misc]
+        # Importing a backend can take seconds, in which the actor must still answer Serve.
+        self._backend = await asyncio.to_thread(create_backend, settings.engine.backend)
+        join_serve_log(__package__, type(self._backend).__module__.partition(".")[0])
+        model = await self._backend.start(settings.engine)
+        node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        replica_id = serve.get_replica_context().replica_id.unique_id
+        self._app = build_replica_app(
+            backend=self._backend,
+            model=model,
+            secret=secret,
+            registry=engine_registry(
+                self._backend.stats, Identity(model=model.name, replica=replica_id, node=node)
+            ),
+            max_body_bytes=settings.gateway.max_body_bytes,
+            keep_alive_interval_s=settings.gateway.keep_alive_interval_s,
+        )
+        self._server = HttpServer(
+            self._app, host=settings.replica.host or node, port=settings.replica.port
+        )
+        self._replica = Replica(
+            replica_id=replica_id,
+            node=node,
+            url=await self._server.start(),
+            model=model.name,
+            max_model_len=model.max_model_len,
+            secret=secret,
+        )
+        logger.info("Serving %s at %s", model.name, self._replica.url)
+
+    def record_replica_metadata(self) -> dict[str, Any]:
+        """Serve asks once, then pushes this to every gateway for as long as the replica runs."""
+        return self._replica.metadata()
+
+    async def check_health(self) -> None:
+        await self._backend.check_health()
+
+    async def __del__(self) -> None:
+        # By now no gateway is told of this replica any more; the requests it has may end.
+        self._app.state.draining = True
+        await self._backend.drain()
+        await self._server.stop()
+        await self._backend.stop()

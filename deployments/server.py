@@ -1,0 +1,73 @@
+"""An HTTP server inside an actor: its own socket, its own uvicorn, on the actor's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+# Longer than a gateway keeps an idle connection, so that the client side always closes first.
+KEEP_ALIVE_S = 75
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # The process's signals belong to Ray.
+        yield
+
+
+class HttpServer:
+    """Serves ``app`` on ``host`` and ``port`` (0: a free one) until ``stop``."""
+
+    def __init__(self, app: ASGIApp, *, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                server_header=False,
+                lifespan="auto",
+            )
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> str:
+        """Listen; returns the base URL. Raises ``OSError`` naming the address that is taken."""
+        listener = _bind(self._host, self._port)
+        self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
+        while not self._server.started:
+            if self._task.done():
+                await self._task
+                raise RuntimeError("the HTTP server ended before it started")
+            await asyncio.sleep(0.005)
+        port = listener.getsockname()[1]
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{port}"
+
+    async def stop(self) -> None:
+        """Stop listening, let running responses end, and return. Idempotent."""
+        if self._task is None:
+            return
+        self._server.should_exit = True
+        await self._task
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, f"can't listen on {host}:{port}: {error.strerror}") from error
+    listener.set_inheritable(False)
+    return listener

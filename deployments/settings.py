@@ -1,0 +1,139 @@
+"""What ``args:`` of a Serve config file may hold: the settings of one application."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from deployments.backend import EngineConfig
+
+
+class GatewaySettings(BaseModel):
+    """The ingress: who may ask, how much, and how replicas are chosen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    num_replicas: int | None = Field(
+        None, ge=1, description="Gateways in the cluster; one per host by default."
+    )
+    api_keys: tuple[SecretStr, ...] = Field(
+        (),
+        description="Keys that clients may use. Ray writes `args` to its own logs: prefer "
+        "`api_keys_file`. Without any key only clients on the same machine are served.",
+    )
+    api_keys_file: Path | None = Field(
+        None,
+        description="File with one key a line; blank lines and lines that start with `#` are "
+        "skipped. Read where the application is built.",
+    )
+    max_body_bytes: int = Field(
+        8 * 1024 * 1024, ge=1024, description="Largest request body; a larger one gets a 413."
+    )
+    keep_alive_interval_s: float = Field(
+        5.0, gt=0.0, description="A silent stream carries an SSE comment this often."
+    )
+    stall_timeout_s: float = Field(
+        30.0,
+        gt=0.0,
+        description="A stream silent for this long, keep-alives included, counts as broken; at "
+        "least twice `keep_alive_interval_s`.",
+    )
+    connect_timeout_s: float = Field(
+        3.0, gt=0.0, description="Longest wait for a connection to a replica."
+    )
+    request_timeout_s: float = Field(
+        3600.0, gt=0.0, description="Longest time a request may take, streams included."
+    )
+    max_attempts: int = Field(
+        3, ge=1, description="Replicas tried before a request that has sent nothing fails."
+    )
+    routing: Literal["least_outstanding_tokens"] = Field(
+        "least_outstanding_tokens", description="How a replica is chosen for a request."
+    )
+    metrics_host: str | None = Field(
+        None,
+        min_length=1,
+        description="Address of each gateway's own `/metrics` server; the node's by default.",
+    )
+    metrics_port: int = Field(
+        0, ge=0, le=65535, description="Port of that server; 0 takes a free one."
+    )
+
+    @model_validator(mode="after")
+    def _keep_alives_arrive_before_a_stall(self) -> GatewaySettings:
+        if self.stall_timeout_s < 2 * self.keep_alive_interval_s:
+            raise ValueError(
+                f"stall_timeout_s must be at least twice keep_alive_interval_s "
+                f"({self.keep_alive_interval_s:g}), not {self.stall_timeout_s:g}"
+            )
+        return self
+
+
+class ReplicaSettings(BaseModel):
+    """The engine replicas: how many, and where each one's own HTTP server listens."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    num_replicas: int | None = Field(
+        None,
+        ge=1,
+        description="Engines in the cluster, at most one per host; by default one on every host "
+        "that declares the resource `mlx`, or on every host if none does.",
+    )
+    host: str | None = Field(
+        None, min_length=1, description="Address to listen on; the node's own by default."
+    )
+    port: int = Field(0, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    drain_timeout_s: float = Field(
+        120.0, ge=0.0, description="Longest wait for running requests when a replica stops."
+    )
+
+
+class AppSettings(BaseModel):
+    """Everything under ``args:``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: EngineConfig = Field(default_factory=lambda: EngineConfig.model_validate({}))
+    gateway: GatewaySettings = Field(default_factory=lambda: GatewaySettings.model_validate({}))
+    replica: ReplicaSettings = Field(default_factory=lambda: ReplicaSettings.model_validate({}))
+
+
+class SettingsError(ValueError):
+    """The settings are wrong; the message has a line for each mistake."""
+
+
+def parse_settings(args: Mapping[str, Any]) -> AppSettings:
+    """Raises ``SettingsError`` naming every wrong key and what is allowed."""
+    try:
+        return AppSettings.model_validate(dict(args))
+    except ValidationError as error:
+        mistakes = error.errors(include_url=False, include_context=False)
+    lines = "\n".join(f"  {_explain(mistake)}" for mistake in mistakes)
+    raise SettingsError(f"the settings under `args:` are wrong:\n{lines}")
+
+
+def _explain(mistake: ErrorDetails) -> str:
+    path = [str(part) for part in mistake["loc"]]
+    key = ".".join(path) or "args"
+    if mistake["type"] == "extra_forbidden":
+        allowed = ", ".join(sorted(_section(path[:-1]).model_fields))
+        return f"{key}: unknown key; allowed here: {allowed}"
+    message = mistake["msg"].removeprefix("Value error, ")
+    if isinstance(mistake["input"], (str, int, float, bool)) and "api_keys" not in path:
+        return f"{key}: {message}, not {mistake['input']!r}"
+    return f"{key}: {message}"
+
+
+def _section(path: list[str]) -> type[BaseModel]:
+    section: type[BaseModel] = AppSettings
+    for name in path:
+        annotation = section.model_fields[name].annotation
+        assert isinstance(annotation, type)
+        assert issubclass(annotation, BaseModel)
+        section = annotation
+    return section
