@@ -1,0 +1,145 @@
+"""Every supported family: logits of the paged model against mlx-lm's dense model."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+import tiny_models
+from mlx_lm.models.base import create_causal_mask
+from mlx_lm.models.cache import make_prompt_cache
+from packed_step import Chunk, forward, relative_rms
+
+from backend_metal.kv_cache import KVCachePool
+from backend_metal.models.families import FAMILIES
+from backend_metal.models.paged_model import PagedModel
+
+# Gemma 2's window, which mlx-lm ignores, has its own test.
+LIKE_MLX_LM = [*(FAMILIES.keys() - {"gemma2"}), *tiny_models.VARIANTS]
+
+
+def dense_logits(model: nn.Module, tokens: np.ndarray, chunks: list[int]) -> np.ndarray:
+    """mlx-lm's logits with its own cache, fed in chunks that end at ``chunks``."""
+    cache = make_prompt_cache(model)
+    starts = [0, *chunks[:-1]]
+    parts = [
+        model(mx.array(tokens[None, start:end]), cache=cache)[0]
+        for start, end in zip(starts, chunks, strict=True)
+    ]
+    return np.array(mx.concatenate(parts))
+
+
+def tokens_of(length: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, tiny_models.VOCAB_SIZE, length, dtype=np.int32)
+
+
+def test_every_family_has_a_tiny_model() -> None:
+    assert FAMILIES.keys() == tiny_models.FAMILY_CONFIGS.keys()
+
+
+@pytest.mark.parametrize("family", sorted(LIKE_MLX_LM))
+def test_mixed_batches_match_the_dense_model(family: str) -> None:
+    """Chunked prefill and decode, three sequences of different progress in one step."""
+    network, config = tiny_models.build(family)
+    sequences = [tokens_of(length, seed) for seed, length in enumerate((41, 33, 21))]
+    expected = [
+        dense_logits(network, sequences[0], [17, 38, 39, 40, 41]),
+        dense_logits(network, sequences[1], [30, 31, 32, 33]),
+        dense_logits(network, sequences[2], [21]),
+    ]
+    model = PagedModel(network, config)
+    pool = KVCachePool(model.cache_specs, num_blocks=14, block_size=8, dtype=model.dtype)
+    order = np.random.default_rng(7).permutation(14).astype(np.int32)
+    tables = [order[:6], order[6:11], order[11:]]
+
+    def chunk(sequence: int, start: int, end: int) -> Chunk:
+        return Chunk(sequences[sequence], tables[sequence], start, end)
+
+    actual: list[list[np.ndarray]] = [[], [], []]
+    steps = [
+        {0: (0, 17)},
+        {1: (0, 30), 0: (17, 38)},
+        {0: (38, 39), 1: (30, 31), 2: (0, 8)},
+        {2: (8, 20), 0: (39, 40), 1: (31, 32)},
+        {2: (20, 21), 1: (32, 33), 0: (40, 41)},
+    ]
+    for step in steps:
+        logits = forward(model, pool, [chunk(seq, *span) for seq, span in step.items()])
+        for sequence, rows in zip(step, logits, strict=True):
+            actual[sequence].append(rows)
+    for got, want in zip(actual, expected, strict=True):
+        assert relative_rms(np.concatenate(got), want) <= 1e-5
+
+
+def gemma2_with_window(model: nn.Module, tokens: np.ndarray, windows: list[int | None]) -> mx.array:
+    """mlx-lm's layers, looped by hand with the mask that each was trained with."""
+    hidden = model.model.embed_tokens(mx.array(tokens[None])) * model.args.hidden_size**0.5
+    for layer, window in zip(model.layers, windows, strict=True):
+        mask = create_causal_mask(len(tokens), window_size=window)
+        hidden = layer(hidden, mask)
+    out = model.model.embed_tokens.as_linear(model.model.norm(hidden))
+    return (mx.tanh(out / model.final_logit_softcapping) * model.final_logit_softcapping)[0]
+
+
+def test_gemma2_keeps_its_window_on_even_layers() -> None:
+    network, config = tiny_models.build("gemma2")
+    tokens = tokens_of(60, 3)
+    expected = np.array(gemma2_with_window(network, tokens, [tiny_models.WINDOW, None]))
+    unbounded = np.array(network(mx.array(tokens[None]))[0])
+    model = PagedModel(network, config)
+    pool = KVCachePool(model.cache_specs, num_blocks=8, block_size=8, dtype=model.dtype)
+    table = np.array([3, 6, 1, 0, 7, 2, 5, 4], np.int32)
+    actual = [
+        forward(model, pool, [Chunk(tokens, table, start, end)])[0]
+        for start, end in ((0, 25), (25, 58), (58, 59), (59, 60))
+    ]
+    assert relative_rms(np.concatenate(actual), expected) <= 1e-5
+    assert relative_rms(np.concatenate(actual), unbounded) > 0.1
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma3_text", "gpt_oss"])
+def test_fragmented_shared_tables_stay_on_the_dense_logits(family: str) -> None:
+    """200 decode steps of two sequences that share their first blocks, in a shuffled pool."""
+    network, config = tiny_models.build(family)
+    prompt = tokens_of(33, 1)
+    sequences = [np.concatenate([prompt, tokens_of(200, seed)]) for seed in (2, 3)]
+    expected = [dense_logits(network, tokens, [len(tokens)]) for tokens in sequences]
+    model = PagedModel(network, config)
+    pool = KVCachePool(model.cache_specs, num_blocks=64, block_size=8, dtype=model.dtype)
+    order = np.random.default_rng(5).permutation(64).astype(np.int32)
+    shared, own = order[:4], order[4:60].reshape(2, -1)
+    tables = [np.concatenate([shared, own[i]]) for i in range(2)]
+
+    forward(model, pool, [Chunk(sequences[0], tables[0], 0, 33)])
+    # The second sequence computes only what lies past the shared, full blocks.
+    forward(model, pool, [Chunk(sequences[1], tables[1], 32, 33)])
+    for position in range(33, 233):
+        rows = forward(
+            model,
+            pool,
+            [
+                Chunk(tokens, table, position, position + 1)
+                for tokens, table in zip(sequences, tables, strict=True)
+            ],
+        )
+        for row, want in zip(rows, expected, strict=True):
+            assert relative_rms(row[0], want[position]) <= 5e-3
+
+
+def test_a_wrong_block_table_shows() -> None:
+    """The parity tests would notice: their models attend to what the table points at."""
+    network, config = tiny_models.build("llama")
+    tokens = tokens_of(33, 0)
+    expected = dense_logits(network, tokens, [33])
+    model = PagedModel(network, config)
+    pool = KVCachePool(model.cache_specs, num_blocks=8, block_size=8, dtype=model.dtype)
+    table = np.arange(5, dtype=np.int32)
+    forward(model, pool, [Chunk(tokens, table, 0, 32)])
+    wrong = table[[1, 0, 2, 3, 4]]
+    row = forward(model, pool, [Chunk(tokens, wrong, 32, 33)])[0]
+    # Keys carry their positions, so a permuted table is the same set of keys ...
+    assert relative_rms(row[0], expected[32]) <= 1e-5
+    # ... and a table with a foreign block is not.
+    row = forward(model, pool, [Chunk(tokens, np.array([6, 1, 2, 3, 4], np.int32), 32, 33)])[0]
+    assert relative_rms(row[0], expected[32]) > 0.05
