@@ -1,0 +1,142 @@
+"""The KV cache pool: its figures, its memory, and that it updates in place."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from packed_step import Chunk, metadata_of
+
+from backend_metal.kv_cache import AttentionMetadata, KVCachePool, LayerCacheSpec
+
+SPECS = (LayerCacheSpec(2, 64, 64), LayerCacheSpec(1, 128, 64))
+BLOCK_SIZE = 8
+
+
+def make_pool(num_blocks: int = 4, dtype: mx.Dtype = mx.float32) -> KVCachePool:
+    return KVCachePool(SPECS, num_blocks, BLOCK_SIZE, dtype)
+
+
+def step(table: list[int], start: int, end: int) -> AttentionMetadata:
+    chunk = Chunk(np.zeros(end, np.int32), np.array(table, np.int32), start, end)
+    return metadata_of([chunk], BLOCK_SIZE)[1]
+
+
+def heads(seed: int, num_tokens: int, num_heads: int, dim: int) -> mx.array:
+    values = np.random.default_rng(seed).standard_normal((num_tokens, num_heads, dim))
+    return mx.array(values.astype(np.float32))
+
+
+def attend(pool: KVCachePool, layer: int, metadata: AttentionMetadata, seed: int) -> mx.array:
+    """Store and attend; the queries are always the same."""
+    spec, num_tokens = SPECS[layer], metadata.slot_mapping.size
+    return pool.attend(
+        layer,
+        heads(0, num_tokens, 2 * spec.num_kv_heads, spec.head_dim),
+        heads(seed, num_tokens, spec.num_kv_heads, spec.head_dim),
+        heads(seed + 1, num_tokens, spec.num_kv_heads, spec.head_dim_v),
+        metadata,
+        scale=spec.head_dim**-0.5,
+    )
+
+
+def run(pool: KVCachePool, metadata: AttentionMetadata, seed: int) -> list[np.ndarray]:
+    outs = [attend(pool, layer, metadata, seed) for layer in range(len(SPECS))]
+    mx.eval(outs, pool.evaluation_roots())
+    return [np.array(out) for out in outs]
+
+
+def test_bytes() -> None:
+    elements = 2 * (64 + 64) + 1 * (128 + 64)
+    assert KVCachePool.bytes_per_block(SPECS, 16, mx.bfloat16) == elements * 16 * 2
+    before = mx.get_active_memory()
+    pool = make_pool(num_blocks=64)
+    assert pool.nbytes == elements * BLOCK_SIZE * 4 * 64
+    assert mx.get_active_memory() - before == pytest.approx(pool.nbytes, rel=0.01)
+
+
+def test_chunks_give_what_one_prefill_gives() -> None:
+    whole = run(make_pool(), step([2, 0], 0, 12), seed=5)
+    pool = make_pool()
+    metadata = step([2, 0], 0, 12)
+    for layer, spec in enumerate(SPECS):
+        q = heads(0, 12, 2 * spec.num_kv_heads, spec.head_dim)
+        k = heads(5, 12, spec.num_kv_heads, spec.head_dim)
+        v = heads(6, 12, spec.num_kv_heads, spec.head_dim_v)
+        parts = [
+            pool.attend(
+                layer, q[a:b], k[a:b], v[a:b], step([2, 0], a, b), scale=spec.head_dim**-0.5
+            )
+            for a, b in ((0, 7), (7, 11), (11, 12))
+        ]
+        assert metadata.slot_mapping.size == 12
+        np.testing.assert_allclose(
+            np.array(mx.concatenate(parts)), whole[layer], rtol=1e-5, atol=1e-6
+        )
+
+
+def test_steps_never_copy_the_cache() -> None:
+    """200 steps over a 15 MB pool: memory stays where it was, far from a second cache."""
+    pool = make_pool(num_blocks=1024)
+    run(pool, step([5], 0, 1), seed=1)
+    gc.collect()
+    active = mx.get_active_memory()
+    mx.reset_peak_memory()
+    table = np.random.default_rng(3).permutation(1024)[:26].tolist()
+    for position in range(200):
+        run(pool, step(table, position, position + 1), seed=position)
+    assert mx.get_peak_memory() - active < pool.nbytes // 20
+    assert mx.get_active_memory() - active < 4096
+
+
+def test_copied_blocks_hold_what_their_sources_held() -> None:
+    pool, other = make_pool(), make_pool()
+    run(pool, step([1, 2], 0, 12), seed=5)
+    run(other, step([0, 3], 0, 12), seed=5)
+    # Copies that feed each other see the blocks as they were before.
+    pool.copy_blocks([1, 2, 1], [0, 3, 2])
+    expected = run(other, step([0, 3], 12, 13), seed=9)
+    for out, want in zip(run(pool, step([0, 3], 12, 13), seed=9), expected, strict=True):
+        np.testing.assert_array_equal(out, want)
+    pool.copy_blocks([], [])
+
+
+def test_copying_blocks_copies_no_cache() -> None:
+    pool = make_pool(num_blocks=1024)
+    gc.collect()
+    active = mx.get_active_memory()
+    mx.reset_peak_memory()
+    pool.copy_blocks([1, 2], [3, 4])
+    assert mx.get_peak_memory() - active < pool.nbytes // 20
+
+
+def test_reset_forgets_also_a_graph_that_cannot_run() -> None:
+    pool = make_pool()
+    fresh = run(make_pool(), step([0], 0, 3), seed=1)
+    attend(pool, 0, step([0], 0, 8), seed=7)
+    pool.reset()
+    assert not any(np.array(array).any() for array in pool.evaluation_roots())
+    for out, want in zip(run(pool, step([0], 0, 3), seed=1), fresh, strict=True):
+        np.testing.assert_array_equal(out, want)
+
+
+def test_the_result_keeps_the_queries_dtype() -> None:
+    pool = make_pool(dtype=mx.float16)
+    assert attend(pool, 0, step([1], 0, 2), seed=1).dtype == mx.float32
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda pool: pool.copy_blocks([0], [1, 2]), "destinations must be as many as sources"),
+        (lambda pool: pool.copy_blocks([4], [1]), "sources must be blocks between 0 and 3"),
+        (lambda pool: pool.copy_blocks([0], [-1]), "destinations must be blocks between 0 and 3"),
+        (lambda pool: make_pool(num_blocks=0), "num_blocks must be at least 1"),
+    ],
+)
+def test_bad_arguments_are_refused(call: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call(make_pool())
