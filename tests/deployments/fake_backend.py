@@ -38,7 +38,7 @@ from deployments.backend import (
     UnavailableError,
 )
 
-Fault = Literal["step_error", "unavailable", "crash", "ends_early", "abort"]
+Fault = Literal["step_error", "unavailable", "crash", "cancel", "ends_early", "abort"]
 
 
 class FakeOptions(BaseModel):
@@ -345,3 +345,5 @@ def _fail(fault: Fault) -> None:
             raise UnavailableError("The fake engine went away.")
         case "crash":
             raise RuntimeError("secret detail of a fault")
+        case "cancel":
+            raise asyncio.CancelledError

@@ -1,0 +1,319 @@
+"""Requests that must be refused, and how: data for the parser, the replica and the whole system."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+
+
+@dataclass(frozen=True)
+class BadInput:
+    name: str
+    path: str
+    body: bytes
+    param: str | None
+    says: tuple[str, ...]
+    """Parts of the message: the field and what is allowed."""
+    status: int = 400
+    type: str = "invalid_request_error"
+    code: str | None = None
+    parsing: bool = True
+    """Whether the body alone shows the fault; otherwise the server has to."""
+
+
+def bad_inputs(*, model: str, max_body_bytes: int, max_model_len: int) -> list[BadInput]:
+    return [
+        *_bodies(model, max_body_bytes),
+        *_chat_fields(model),
+        *_messages(model),
+        *_completion_fields(model),
+        *_unsupported(model),
+        *_only_the_server_knows(model, max_model_len),
+    ]
+
+
+def _bodies(model: str, max_body_bytes: int) -> list[BadInput]:
+    start = f'{{"model":"{model}","messages":[{{"role":"user","content":"hi"}}]'.encode()
+
+    def body(name: str, content: bytes, *says: str, path: str = CHAT) -> BadInput:
+        return BadInput(name, path, content, None, says, code="invalid_json")
+
+    return [
+        body("empty body", b"", "empty"),
+        body("empty body of a completion", b"", "empty", path=COMPLETIONS),
+        body("cut JSON", start, "not valid JSON"),
+        body("trailing comma", start + b",}", "not valid JSON"),
+        body("two objects", start + b"}{}", "not valid JSON"),
+        body("form data", b"model=x&prompt=y", "not valid JSON"),
+        body("array", b"[]", "JSON object", "array"),
+        body("null", b"null", "JSON object", "null"),
+        body("string", b'"hello"', "JSON object", "string"),
+        body("number", b"5", "JSON object", "number"),
+        body("boolean", b"true", "JSON object", "boolean"),
+        body("invalid UTF-8", b'{"model":"\xff\xfe"}', "UTF-8", "byte 10"),
+        body("cut UTF-8 character", b'{"model":"\xe2\x82"}', "UTF-8"),
+        body("UTF-16", '{"model":"x"}'.encode("utf-16"), "UTF-8"),
+        body("lone surrogate", b'{"model":"\\ud800"}', "not valid JSON"),
+        body("NaN", start + b',"temperature":NaN}', "NaN"),
+        body("Infinity", start + b',"temperature":Infinity}', "Infinity"),
+        body("minus Infinity", start + b',"top_p":-Infinity}', "-Infinity"),
+        body("float overflow", start + b',"temperature":1e999}', "1e999"),
+        body("integer of 5000 digits", start + b',"seed":' + b"9" * 5000 + b"}", "not valid JSON"),
+        body("deep nesting", start + b',"user":' + b"[" * 20_000 + b"]" * 20_000 + b"}", "deep"),
+        body("key twice", start + b',"seed":1,"seed":2}', '"seed"', "twice"),
+        body(
+            "stream_options twice",
+            start + b',"stream":true,"stream_options":{},"stream_options":{}}',
+            '"stream_options"',
+            "twice",
+        ),
+        BadInput(
+            "huge body",
+            CHAT,
+            start + b',"user":"' + b"x" * max_body_bytes + b'"}',
+            None,
+            ("larger than", str(max_body_bytes)),
+            status=413,
+            code="body_too_large",
+            parsing=False,
+        ),
+    ]
+
+
+def _chat_fields(model: str) -> list[BadInput]:
+    def field(name: str, value: Any, *says: str, param: str | None = None, **more: Any) -> BadInput:
+        body = {"model": model, "messages": [{"role": "user", "content": "hi"}]}
+        body |= {name: value} | more
+        label = f"{name}={json.dumps(value)[:40]}" + (f" {sorted(more)}" if more else "")
+        return BadInput(label, CHAT, json.dumps(body).encode(), param or name, says)
+
+    number = 'not "0.5"'
+    return [
+        field("model", None, "required"),
+        field("model", 5, "string"),
+        field("model", "", "non-empty string"),
+        field("model", ["echo"], "string"),
+        field("stream", "true", "boolean"),
+        field("stream", 1, "boolean", "not 1"),
+        field("stream_options", {"include_usage": True}, "stream is true"),
+        field("stream_options", True, "object", stream=True),
+        field("stream_options", {"include_usage": "yes"}, "boolean",
+              param="stream_options.include_usage", stream=True),
+        field("stream_options", {"include_usge": True}, "include_usage",
+              param="stream_options.include_usge", stream=True),
+        field("stream_options", {"include_obfuscation": True}, "not supported",
+              param="stream_options.include_obfuscation", stream=True),
+        field("n", 0, "from 1 to 16", "not 0"),
+        field("n", 17, "from 1 to 16"),
+        field("n", 2.5, "integer"),
+        field("n", "2", "integer", 'not "2"'),
+        field("n", True, "integer", "not true"),
+        field("temperature", "0.5", "from 0 to 2", number),
+        field("temperature", True, "number"),
+        field("temperature", -0.1, "from 0 to 2"),
+        field("temperature", 2.1, "from 0 to 2"),
+        field("temperature", 10**400, "from 0 to 2"),
+        field("temperature", [1], "number"),
+        field("top_p", 0, "more than 0"),
+        field("top_p", 1.01, "at most 1"),
+        field("top_k", -2, "at least -1"),
+        field("top_k", 1.5, "integer"),
+        field("min_p", 1.5, "from 0 to 1"),
+        field("repetition_penalty", 0, "more than 0"),
+        field("presence_penalty", 3, "from -2 to 2"),
+        field("frequency_penalty", -3, "from -2 to 2"),
+        field("frequency_penalty", {}, "from -2 to 2"),
+        field("max_tokens", 0, "at least 1"),
+        field("max_tokens", -5, "at least 1"),
+        field("max_tokens", "100", "integer"),
+        field("max_tokens", 1.0, "integer"),
+        field("max_completion_tokens", 0, "at least 1"),
+        field("max_completion_tokens", 5, "max_tokens", max_tokens=6),
+        field("seed", 2**63, "64 bits"),
+        field("seed", "1", "integer"),
+        field("seed", 0.5, "integer"),
+        field("stop", 5, "string or an array"),
+        field("stop", "", "non-empty", param="stop[0]"),
+        field("stop", ["a", ""], "non-empty", param="stop[1]"),
+        field("stop", ["a", None], "null", param="stop[1]"),
+        field("stop", ["x"] * 17, "at most 16"),
+        field("stop_token_ids", [-1], "token ids", param="stop_token_ids[0]"),
+        field("stop_token_ids", ["1"], "token ids", param="stop_token_ids[0]"),
+        field("stop_token_ids", 7, "array of token ids"),
+        field("ignore_eos", "no", "boolean"),
+        field("logprobs", 5, "boolean"),
+        field("top_logprobs", 2, "logprobs is true"),
+        field("top_logprobs", 21, "from 0 to 20", logprobs=True),
+        field("top_logprobs", -1, "from 0 to 20", logprobs=True),
+        field("logit_bias", [1, 2], "object of token ids"),
+        field("logit_bias", {"hello": 1}, "token ids as keys"),
+        field("logit_bias", {"-1": 1}, "token ids as keys"),
+        field("logit_bias", {"01": 1}, "token ids as keys"),
+        field("logit_bias", {"50": 101}, "from -100 to 100", param="logit_bias.50"),
+        field("logit_bias", {"50": "1"}, "from -100 to 100", param="logit_bias.50"),
+        field("priority", "high", "integer"),
+        field("user", 5, "string"),
+        field("cache_salt", 5, "string"),
+        field("chat_template_kwargs", [], "object"),
+        field("chat_template_kwargs", {"tokenize": False}, '"tokenize"'),
+        field("chat_template_kwargs", {"chat_template": "{{ x }}"}, '"chat_template"'),
+        field("chat_template_kwargs", {"not a name": 1}, '"not a name"'),
+        field("chat_template_kwargs", {"a": _nested(20)}, "levels deep"),
+        field("add_generation_prompt", "yes", "boolean"),
+        field("temprature", 0.5, "not a known field", "temperature"),
+        field("Model", model, "not a known field"),
+        field("prompt", "hi", "not a known field"),
+        field("", 1, "not a known field"),
+    ]  # fmt: skip
+
+
+def _nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def _messages(model: str) -> list[BadInput]:
+    def messages(name: str, value: Any, param: str, *says: str) -> BadInput:
+        body = json.dumps({"model": model, "messages": value}).encode()
+        return BadInput(name, CHAT, body, param, says)
+
+    def content(name: str, value: Any, param: str, *says: str) -> BadInput:
+        return messages(
+            name, [{"role": "user", "content": value}], f"messages[0].content{param}", *says
+        )
+
+    user = {"role": "user", "content": "hi"}
+    return [
+        messages("no messages", [], "messages", "non-empty array"),
+        messages("null messages", None, "messages", "required"),
+        messages("messages as a string", "hi", "messages", "array of messages"),
+        messages("messages as an object", user, "messages", "array of messages"),
+        messages("message as a string", [user, "hi"], "messages[1]", "object"),
+        messages("nested messages", [[user]], "messages[0]", "object"),
+        messages("null message", [None], "messages[0]", "object"),
+        messages("no role", [{"content": "hi"}], "messages[0].role", "required", '"user"'),
+        messages("no content", [{"role": "user"}], "messages[0].content", "required"),
+        messages(
+            "null content", [user, {"role": "user", "content": None}], "messages[1].content"
+        ),
+        messages("bad role", [user | {"role": "robot"}], "messages[0].role", '"user"', '"robot"'),
+        messages("role in capitals", [user | {"role": "User"}], "messages[0].role", '"user"'),
+        messages("role as a number", [user | {"role": 1}], "messages[0].role", '"user"'),
+        messages("tool role", [user, user | {"role": "tool"}], "messages[1].role", '"tool"'),
+        messages("unknown field", [user | {"colour": "red"}], "messages[0].colour", "not a known"),
+        messages("name as a number", [user | {"name": 5}], "messages[0].name", "string"),
+        messages(
+            "tool calls",
+            [{"role": "assistant", "content": "", "tool_calls": [{"id": "x"}]}],
+            "messages[0].tool_calls",
+            "not supported",
+        ),
+        content("content as a number", 5, "", "string", "array"),
+        content("content as an object", {"text": "hi"}, "", "string", "array"),
+        content("no parts", [], "", "non-empty"),
+        content("part as a string", ["hi"], "[0]", "object"),
+        content("part without type", [{"text": "hi"}], "[0].type", "required"),
+        content("part without text", [{"type": "text"}], "[0].text", "required"),
+        content("part text as a number", [{"type": "text", "text": 5}], "[0].text", "string"),
+        content(
+            "image part",
+            [{"type": "text", "text": "hi"}, {"type": "image_url", "image_url": {"url": "x"}}],
+            "[1].image_url",
+            "not supported",
+        ),
+        content(
+            "audio part", [{"type": "input_audio", "input_audio": {}}], "[0].input_audio",
+            "not supported",
+        ),
+        content("unknown part", [{"type": "smell", "text": "x"}], "[0].type", '"text"', "smell"),
+    ]  # fmt: skip
+
+
+def _completion_fields(model: str) -> list[BadInput]:
+    def field(name: str, value: Any, *says: str, param: str | None = None) -> BadInput:
+        body = json.dumps({"model": model, "prompt": "hi"} | {name: value}).encode()
+        label = f"completion {name}={json.dumps(value)[:40]}"
+        return BadInput(label, COMPLETIONS, body, param or name, says)
+
+    return [
+        field("prompt", None, "required"),
+        field("prompt", "", "non-empty"),
+        field("prompt", [], "non-empty"),
+        field("prompt", [[]], "non-empty", param="prompt[0]"),
+        field("prompt", ["hi", ""], "non-empty", param="prompt[1]"),
+        field("prompt", ["hi", 5], "string or array", param="prompt[1]"),
+        field("prompt", [5, "hi"], "token id", param="prompt[1]"),
+        field("prompt", [1, 2.5], "token id", param="prompt[1]"),
+        field("prompt", [1, True], "token id", param="prompt[1]"),
+        field("prompt", [1, -1], "token id", param="prompt[1]"),
+        field("prompt", [[1], [2, "x"]], "token id", param="prompt[1][1]"),
+        field("prompt", [[[1]]], "token id", param="prompt[0][0]"),
+        field("prompt", [None], "string or array", param="prompt[0]"),
+        field("prompt", {"text": "hi"}, "non-empty string"),
+        field("prompt", 7, "non-empty string"),
+        field("prompt", ["x"] * 257, "at most 256", "257"),
+        field("logprobs", True, "from 0 to 20"),
+        field("logprobs", 21, "from 0 to 20"),
+        field("max_tokens", "16", "integer"),
+        field("messages", [], "not a known field"),
+        field("top_logprobs", 3, "not a known field"),
+    ]
+
+
+def _unsupported(model: str) -> list[BadInput]:
+    def field(name: str, value: Any, path: str = CHAT) -> BadInput:
+        prompt: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
+        if path == COMPLETIONS:
+            prompt = {"prompt": "hi"}
+        body = json.dumps({"model": model, **prompt, name: value}).encode()
+        return BadInput(f"unsupported {path} {name}", path, body, name, ("not supported",))
+
+    return [
+        field("tools", [{"type": "function", "function": {"name": "f"}}]),
+        field("tool_choice", "required"),
+        field("functions", [{"name": "f"}]),
+        field("response_format", {"type": "json_object"}),
+        field("audio", {"voice": "alloy", "format": "wav"}),
+        field("modalities", ["text", "audio"]),
+        field("prediction", {"type": "content", "content": "x"}),
+        field("reasoning_effort", "low"),
+        field("web_search_options", {}),
+        field("store", True),
+        field("metadata", {"key": "value"}),
+        field("service_tier", "priority"),
+        field("verbosity", "low"),
+        field("guided_json", {"type": "object"}),
+        field("min_tokens", 5),
+        field("use_beam_search", True),
+        field("echo", True, COMPLETIONS),
+        field("suffix", "the end", COMPLETIONS),
+        field("best_of", 3, COMPLETIONS),
+        field("max_completion_tokens", 5, COMPLETIONS),
+    ]
+
+
+def _only_the_server_knows(model: str, max_model_len: int) -> list[BadInput]:
+    other = json.dumps({"model": "no-such-model", "prompt": "hi"}).encode()
+    long_prompt = json.dumps({"model": model, "prompt": [1] * max_model_len}).encode()
+    long_chat = json.dumps(
+        {"model": model, "messages": [{"role": "user", "content": "x " * max_model_len}]}
+    ).encode()
+    too_long = {"status": 400, "code": "context_length_exceeded", "parsing": False}
+    return [
+        BadInput(
+            "unknown model", COMPLETIONS, other, "model", ("no-such-model",),
+            status=404, code="model_not_found", parsing=False,
+        ),
+        BadInput(
+            "too long prompt", COMPLETIONS, long_prompt, "prompt", (str(max_model_len),), **too_long
+        ),
+        BadInput(
+            "too long chat", CHAT, long_chat, "messages", (str(max_model_len),), **too_long
+        ),
+    ]  # fmt: skip

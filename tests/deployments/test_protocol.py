@@ -1,0 +1,220 @@
+"""What a valid request means."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from deployments.backend import ChatPrompt, GenerationRequest, SamplingParams
+from deployments.protocol import (
+    CHAT_COMPLETIONS_PATH,
+    COMPLETIONS_PATH,
+    ChatCompletionRequest,
+    CompletionRequest,
+    parse_request,
+    to_generation_requests,
+)
+
+
+def chat(**fields: Any) -> ChatCompletionRequest:
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}
+    request = parse_request(CHAT_COMPLETIONS_PATH, json.dumps(body).encode())
+    assert isinstance(request, ChatCompletionRequest)
+    return request
+
+
+def completion(**fields: Any) -> CompletionRequest:
+    body = {"model": "m", "prompt": "hi", **fields}
+    request = parse_request(COMPLETIONS_PATH, json.dumps(body).encode())
+    assert isinstance(request, CompletionRequest)
+    return request
+
+
+def only(requests: list[GenerationRequest]) -> GenerationRequest:
+    (request,) = requests
+    return request
+
+
+def test_defaults_of_a_chat() -> None:
+    request = chat()
+    assert (request.stream, request.include_usage) == (False, False)
+    run = only(to_generation_requests(request, "r"))
+    assert run == GenerationRequest(
+        request_id="r-0",
+        prompt=ChatPrompt(({"role": "user", "content": "hi"},)),
+        sampling=SamplingParams(max_tokens=None),
+    )
+
+
+def test_defaults_of_a_completion() -> None:
+    run = only(to_generation_requests(completion(), "r"))
+    assert run == GenerationRequest(
+        request_id="r-0", prompt="hi", sampling=SamplingParams(max_tokens=16)
+    )
+
+
+def test_every_sampling_field_arrives() -> None:
+    fields: dict[str, Any] = {
+        "max_tokens": 7,
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 40,
+        "min_p": 0.05,
+        "repetition_penalty": 1.1,
+        "presence_penalty": -0.5,
+        "frequency_penalty": 0.25,
+        "seed": -3,
+        "stop_token_ids": [2, 3],
+        "ignore_eos": True,
+    }
+    more = {"stop": ["a", "b"], "logit_bias": {"5": -100, "6": 1.5}}
+    expected = SamplingParams(
+        **{**fields, "stop_token_ids": (2, 3)},
+        stop=("a", "b"),
+        logit_bias={5: -100.0, 6: 1.5},
+        logprobs=4,
+    )
+    asked_chat = chat(**fields, **more, logprobs=True, top_logprobs=4)
+    asked_completion = completion(**fields, **more, logprobs=4)
+    assert only(to_generation_requests(asked_chat, "r")).sampling == expected
+    assert only(to_generation_requests(asked_completion, "r")).sampling == expected
+
+
+def test_fields_of_the_request_itself_arrive() -> None:
+    run = only(to_generation_requests(chat(n=3, priority=-2, cache_salt="tenant"), "id"))
+    assert (run.n, run.priority, run.cache_salt, run.request_id) == (3, -2, "tenant", "id-0")
+
+
+@pytest.mark.parametrize(("given", "meant"), [(-1, 0), (0, 0), (5, 5)])
+def test_top_k_has_two_ways_to_be_off(given: int, meant: int) -> None:
+    assert only(to_generation_requests(chat(top_k=given), "r")).sampling.top_k == meant
+
+
+@pytest.mark.parametrize(
+    ("fields", "logprobs"),
+    [
+        ({}, None),
+        ({"logprobs": False, "top_logprobs": 0}, None),
+        ({"logprobs": True}, 0),
+        ({"logprobs": True, "top_logprobs": 20}, 20),
+    ],
+)
+def test_logprobs_of_a_chat(fields: dict[str, Any], logprobs: int | None) -> None:
+    assert only(to_generation_requests(chat(**fields), "r")).sampling.logprobs == logprobs
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts"),
+    [
+        ("a", ["a"]),
+        (["a", "b"], ["a", "b"]),
+        ([1, 2], [(1, 2)]),
+        ([[1, 2], [3]], [(1, 2), (3,)]),
+        (["a", [1]], ["a", (1,)]),
+    ],
+)
+def test_shapes_of_a_prompt(prompt: Any, prompts: list[Any]) -> None:
+    runs = to_generation_requests(completion(prompt=prompt), "r")
+    assert [run.prompt for run in runs] == prompts
+    assert [run.request_id for run in runs] == [f"r-{i}" for i in range(len(prompts))]
+
+
+@pytest.mark.parametrize(
+    "names", [("max_tokens",), ("max_completion_tokens",), ("max_tokens", "max_completion_tokens")]
+)
+def test_both_names_of_the_token_limit(names: tuple[str, ...]) -> None:
+    request = chat(**dict.fromkeys(names, 9))
+    assert only(to_generation_requests(request, "r")).sampling.max_tokens == 9
+
+
+def test_one_stop_string_needs_no_array() -> None:
+    assert only(to_generation_requests(chat(stop="\n"), "r")).sampling.stop == ("\n",)
+
+
+def test_messages_as_templates_know_them() -> None:
+    request = chat(
+        messages=[
+            {"role": "developer", "content": "be kind"},
+            {"role": "user", "content": [{"type": "text", "text": t} for t in ("a", "b")]},
+            {"role": "assistant", "content": "c", "name": "bot"},
+        ]
+    )
+    prompt = only(to_generation_requests(request, "r")).prompt
+    assert isinstance(prompt, ChatPrompt)
+    assert prompt.messages == (
+        {"role": "system", "content": "be kind"},
+        {"role": "user", "content": "a\nb"},
+        {"role": "assistant", "content": "c", "name": "bot"},
+    )
+
+
+def test_template_arguments() -> None:
+    request = chat(chat_template_kwargs={"enable_thinking": False}, add_generation_prompt=False)
+    prompt = only(to_generation_requests(request, "r")).prompt
+    assert isinstance(prompt, ChatPrompt)
+    assert prompt.template_arguments == {"enable_thinking": False, "add_generation_prompt": False}
+
+
+NEUTRAL_IN_CHAT: list[dict[str, Any]] = [
+    {"tools": None, "tool_choice": None, "functions": []},
+    {"tools": [], "tool_choice": "none", "parallel_tool_calls": True},
+    {"response_format": {"type": "text"}, "modalities": ["text"], "audio": None},
+    {"store": False, "metadata": None, "service_tier": "auto", "verbosity": "medium"},
+    {"user": "me", "safety_identifier": "me", "prompt_cache_key": "k"},
+    {"temperature": None, "top_p": None, "n": None, "stop": None, "seed": None, "stream": None},
+    {"max_tokens": None, "logit_bias": None, "logprobs": None, "stream_options": None},
+    {"stop": [], "logit_bias": {}, "presence_penalty": 0, "frequency_penalty": 0},
+    {"skip_special_tokens": True, "min_tokens": 0, "use_beam_search": False},
+]
+
+
+@pytest.mark.parametrize("fields", NEUTRAL_IN_CHAT)
+def test_values_that_ask_for_nothing_change_nothing(fields: dict[str, Any]) -> None:
+    assert to_generation_requests(chat(**fields), "r") == to_generation_requests(chat(), "r")
+
+
+def test_an_answer_can_be_sent_back_as_it_came() -> None:
+    answer = {
+        "role": "assistant",
+        "content": "hello",
+        "refusal": None,
+        "annotations": [],
+        "audio": None,
+        "function_call": None,
+        "tool_calls": None,
+    }
+    prompt = only(to_generation_requests(chat(messages=[answer]), "r")).prompt
+    assert isinstance(prompt, ChatPrompt)
+    assert prompt.messages == ({"role": "assistant", "content": "hello"},)
+
+
+def test_values_that_ask_for_nothing_in_a_completion() -> None:
+    fields: dict[str, Any] = {"echo": False, "suffix": None, "best_of": 1, "logprobs": None}
+    assert to_generation_requests(completion(**fields), "r") == to_generation_requests(
+        completion(), "r"
+    )
+
+
+def test_usage_is_sent_only_when_asked_for() -> None:
+    assert not chat(stream=True).include_usage
+    assert not chat(stream=True, stream_options={}).include_usage
+    assert chat(stream=True, stream_options={"include_usage": True}).include_usage
+
+
+def test_sizes_for_routing() -> None:
+    long = chat(messages=[{"role": "user", "content": "x" * 400}], max_tokens=10, n=2)
+    assert 100 <= long.prompt_size_estimate() <= 110
+    assert long.max_new_tokens_estimate() == 20
+    many = completion(prompt=[[1] * 50, [2] * 30], n=2, max_tokens=5)
+    assert (many.prompt_size_estimate(), many.max_new_tokens_estimate()) == (80, 20)
+
+
+def test_characters_beyond_the_basic_plane_survive_either_encoding() -> None:
+    for body in (
+        b'{"model":"m","prompt":"\\ud83c\\udf4e"}',
+        '{"model":"m","prompt":"🍎"}'.encode(),
+    ):
+        request = parse_request(COMPLETIONS_PATH, body)
+        assert only(to_generation_requests(request, "r")).prompt == "🍎"

@@ -1,0 +1,103 @@
+"""Every body that must be refused is refused by the parser, by name and with what is allowed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deployments.errors import ApiError
+from deployments.protocol import CHAT_COMPLETIONS_PATH as CHAT
+from deployments.protocol import COMPLETIONS_PATH as COMPLETIONS
+from deployments.protocol import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    parse_request,
+    to_generation_requests,
+)
+from tests.deployments.bad_input_cases import BadInput, bad_inputs
+
+CASES = bad_inputs(model="echo", max_body_bytes=1024, max_model_len=64)
+FIELDS = sorted({*ChatCompletionRequest.model_fields, *CompletionRequest.model_fields, "tools"})
+
+
+def test_the_table_is_large_and_its_names_are_unique() -> None:
+    assert len(CASES) >= 100
+    assert len({case.name for case in CASES}) == len(CASES)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.parsing], ids=lambda case: case.name
+)
+def test_refused_by_name(case: BadInput) -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_request(case.path, case.body)
+    error = caught.value
+    assert (error.status, error.type, error.param) == (case.status, case.type, case.param)
+    assert error.code == case.code
+    for part in (*case.says, case.param or ""):
+        assert part in error.message
+    assert len(error.message) < 400
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if not case.parsing], ids=lambda case: case.name
+)
+def test_what_only_a_server_refuses_parses(case: BadInput) -> None:
+    assert parse_request(case.path, case.body).model
+
+
+def test_another_path_is_unknown() -> None:
+    with pytest.raises(ApiError, match="/v1/embeddings") as caught:
+        parse_request("/v1/embeddings", b"{}")
+    assert caught.value.status == 404
+
+
+def outcome(path: str, body: bytes) -> ChatCompletionRequest | CompletionRequest | ApiError:
+    try:
+        return parse_request(path, body)
+    except ApiError as error:
+        return error
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=6,
+)
+
+
+@settings(derandomize=True, max_examples=300, deadline=None)
+@given(
+    path=st.sampled_from([CHAT, COMPLETIONS]),
+    fields=st.dictionaries(st.sampled_from(FIELDS), json_values, max_size=3),
+)
+def test_any_fields_are_refused_by_name_or_run(path: str, fields: dict[str, Any]) -> None:
+    base: dict[str, Any] = {"model": "m", "prompt": "hi"}
+    if path == CHAT:
+        base = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    body = json.dumps(base | fields).encode()
+    request = outcome(path, body)
+    if isinstance(request, ApiError):
+        assert request.status == 400
+        assert request.param
+        assert request.param.replace(".", "[").split("[")[0] in fields
+    else:
+        assert to_generation_requests(request, "r")
+        assert request.prompt_size_estimate() > 0
+        assert request.max_new_tokens_estimate() > 0
+
+
+@settings(derandomize=True, max_examples=200, deadline=None)
+@given(body=st.binary(max_size=40))
+def test_any_bytes_are_refused(body: bytes) -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_request(CHAT, body)
+    assert caught.value.status == 400

@@ -1,0 +1,90 @@
+"""The ``openai`` package's own client against a replica."""
+
+from __future__ import annotations
+
+import asyncio
+
+import openai
+import pytest
+from openai import AsyncOpenAI, OpenAI
+
+from tests.deployments.replica_server import MODEL, SECRET, build, served
+
+QUESTION = [{"role": "user", "content": "say this word by word"}]
+
+
+def ask_in_every_way(url: str) -> None:
+    client = OpenAI(base_url=f"{url}/v1", api_key=SECRET, max_retries=0)
+    whole = client.chat.completions.create(model=MODEL, messages=QUESTION, seed=1, user="me")
+    assert whole.choices[0].message.content == "say this word by word"
+    assert whole.choices[0].finish_reason == "stop"
+    assert whole.usage.total_tokens == 10
+    assert whole.usage.prompt_tokens_details.cached_tokens == 0
+
+    chunks = list(
+        client.chat.completions.create(
+            model=MODEL,
+            messages=QUESTION,
+            stream=True,
+            stream_options={"include_usage": True},
+            extra_body={"top_k": 5},
+        )
+    )
+    text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+    assert text == whole.choices[0].message.content
+    assert chunks[-1].usage == whole.usage
+
+    completion = client.completions.create(model=MODEL, prompt=["a b", "c"], n=2, logprobs=1)
+    assert [choice.text for choice in completion.choices] == ["a b", "b a", "c", "c"]
+    assert completion.choices[0].logprobs.tokens == ["a", " b"]
+
+    with client.chat.completions.stream(model=MODEL, messages=QUESTION) as events:
+        assert events.get_final_completion().choices[0].message.content == text
+
+    for kind, fields in (
+        (openai.BadRequestError, {"temperature": 9}),
+        (openai.NotFoundError, {"model": "other"}),
+        (openai.BadRequestError, {"messages": [{"role": "user", "content": "x " * 500}]}),
+    ):
+        with pytest.raises(kind) as caught:
+            client.chat.completions.create(**{"model": MODEL, "messages": QUESTION} | fields)
+        assert caught.value.param == next(iter(fields))
+    with pytest.raises(openai.AuthenticationError):
+        client.with_options(api_key="wrong").completions.create(model=MODEL, prompt="x")
+    with pytest.raises(openai.APIError, match="fake step failed"):
+        list(client.completions.create(model=MODEL, prompt="boom b c d", stream=True))
+    with pytest.raises(openai.InternalServerError):
+        client.completions.create(model=MODEL, prompt="boom b c d")
+    client.close()
+
+
+async def test_the_synchronous_client() -> None:
+    app, backend = await build(
+        options={"faults": {"boom": "step_error"}, "delay_s": 0.002}, prefix_caching=False
+    )
+    async with served(app) as url:
+        await asyncio.to_thread(ask_in_every_way, url)
+    assert backend.live.value == 0
+
+
+async def test_the_asynchronous_client() -> None:
+    app, backend = await build(keep_alive_interval_s=0.01)
+    backend.hold(after_tokens=2)
+    async with served(app) as url:
+        client = AsyncOpenAI(base_url=f"{url}/v1", api_key=SECRET, max_retries=0)
+        chunks = await client.chat.completions.create(
+            model=MODEL, messages=QUESTION, stream=True, logprobs=True, top_logprobs=2
+        )
+        texts = []
+        async for chunk in chunks:
+            texts.append(chunk.choices[0].delta.content or "")
+            if len(texts) == 2:
+                backend.release()
+        assert "".join(texts) == "say this word by word"
+
+        backend.hold(after_tokens=2)
+        chunks = await client.chat.completions.create(model=MODEL, messages=QUESTION, stream=True)
+        await backend.held.reaches(1)
+        await chunks.close()
+        await backend.live.reaches(0)
+        await client.close()
