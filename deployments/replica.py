@@ -54,7 +54,7 @@ class EngineReplica:
             max_model_len=model.max_model_len,
             secret=secret,
         )
-        logger.info("Serving %s at %s", model.name, self._replica.url)
+        logger.info("The engine for %s answers gateways at %s", model.name, self._replica.url)
 
     def record_replica_metadata(self) -> dict[str, Any]:
         """Serve asks once, then pushes this to every gateway for as long as the replica runs."""

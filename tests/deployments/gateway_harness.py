@@ -1,0 +1,157 @@
+"""A gateway and its replicas as real HTTP servers in one event loop, without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from fake_backend import FakeBackend
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from deployments.api_keys import KeyRing
+from deployments.backend import EngineConfig
+from deployments.directory import Replica, ReplicaDirectory
+from deployments.gateway import open_session
+from deployments.gateway_http import GatewayParts, build_gateway_app
+from deployments.metrics import GatewayMetrics, Identity, engine_registry
+from deployments.replica_http import build_replica_app
+from deployments.routing import LeastOutstandingTokens
+from deployments.server import HttpServer
+from deployments.settings import GatewaySettings
+from deployments.targets import GatewayAddress
+
+SECRET = "the-deployments-secret"
+CHAT = {"model": "demo", "messages": [{"role": "user", "content": "one two three"}]}
+
+
+@dataclass
+class Running:
+    """``replicas`` are in the directory in the order in which the router would take turns."""
+
+    client: httpx.AsyncClient
+    directory: ReplicaDirectory
+    router: LeastOutstandingTokens
+    metrics: GatewayMetrics
+    url: str
+
+
+@asynccontextmanager
+async def gateway(
+    replicas: Sequence[Replica], *, keys: Sequence[str] = (), **settings: Any
+) -> AsyncIterator[Running]:
+    directory = ReplicaDirectory(replicas)
+    router = LeastOutstandingTokens()
+    metrics = GatewayMetrics(replica="gateway-1", node="10.0.0.1")
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(open_session())
+
+        async def gateways() -> list[GatewayAddress]:
+            return [GatewayAddress("gateway-1", "10.0.0.1", "http://10.0.0.1:9000")]
+
+        app = build_gateway_app(
+            GatewayParts(
+                settings=GatewaySettings.model_validate(settings),
+                keys=KeyRing(keys),
+                directory=directory,
+                router=router,
+                metrics=metrics,
+                session=session,
+                gateways=gateways,
+            )
+        )
+        url = await stack.enter_async_context(serving(app))
+        client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30))
+        yield Running(client, directory, router, metrics, url)
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp) -> AsyncIterator[str]:
+    server = HttpServer(app, host="127.0.0.1", port=0)
+    url = await server.start()
+    try:
+        yield url
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def fake_replica(
+    backend: FakeBackend | None = None, *, name: str = "replica-1", **config: Any
+) -> AsyncIterator[Replica]:
+    """The shipped replica server over the fake backend."""
+    backend = backend or FakeBackend()
+    model = await backend.start(EngineConfig.model_validate({"model": "demo", **config}))
+    app = build_replica_app(
+        backend=backend,
+        model=model,
+        secret=SECRET,
+        registry=engine_registry(backend.stats, Identity("demo", name, "10.0.0.2")),
+        max_body_bytes=1 << 20,
+        keep_alive_interval_s=0.05,
+    )
+    async with serving(app) as url:
+        yield replica_at(url, name=name)
+        await backend.stop()
+
+
+def replica_at(url: str, *, name: str = "replica-1", model: str = "demo") -> Replica:
+    return Replica(
+        replica_id=name,
+        node="10.0.0.2",
+        url=url,
+        model=model,
+        max_model_len=4096,
+        secret=SECRET,
+    )
+
+
+@dataclass
+class ScriptedReplica:
+    """Answers every request with the same status, headers and chunks; then may just vanish."""
+
+    status: int = 200
+    headers: list[tuple[bytes, bytes]] = field(
+        default_factory=lambda: [(b"content-type", b"text/event-stream")]
+    )
+    chunks: Sequence[bytes] = ()
+    then: str = "end"
+    """`end`, `vanish` (closes the connection mid-response) or `hang`."""
+    requests: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        body = b""
+        more = True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        names = {name.decode(): value.decode() for name, value in scope["headers"]}
+        self.requests.append((names, body))
+        await send(
+            {"type": "http.response.start", "status": self.status, "headers": self.headers}
+        )
+        for chunk in self.chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            # A turn of the loop, so that chunks are usually sent one by one.
+            await asyncio.sleep(0)
+        if self.then == "vanish":
+            raise ConnectionAbortedError("the scripted replica vanishes")
+        if self.then == "hang":
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            self.closed.set()
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+@asynccontextmanager
+async def scripted(replica: ScriptedReplica, *, name: str = "replica-1") -> AsyncIterator[Replica]:
+    async with serving(replica) as url:
+        yield replica_at(url, name=name)

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from ray.serve.schema import ServeDeploySchema
+
+from deployments.api_keys import KeyRing, is_loopback, load_api_keys
+from deployments.launch import IMPORT_PATH, base_url, check
+from deployments.settings import SettingsError, parse_settings
+
+CONFIGS = sorted(Path("configs").glob("*.yaml"))
+
+
+def test_every_default_holds_without_any_args() -> None:
+    settings = parse_settings({})
+    assert settings.engine.backend == "metal"
+    assert settings.gateway.max_attempts == 3
+    assert settings.replica.port == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ({"enginee": {}}, "enginee: unknown key; allowed here: engine, gateway, replica"),
+        ({"gateway": {"host": "x"}}, "gateway.host: unknown key; allowed here: api_keys"),
+        ({"engine": {"block_size": 7}}, "engine.block_size: Input should be 8, 16 or 32, not 7"),
+        ({"engine": {"max_num_seqs": 0}}, "engine.max_num_seqs: "),
+        ({"replica": {"port": 70000}}, "replica.port: "),
+        ({"gateway": {"routing": "random"}}, "'least_outstanding_tokens', not 'random'"),
+        ({"gateway": []}, "gateway: "),
+        (
+            {"gateway": {"stall_timeout_s": 6}},
+            "gateway: stall_timeout_s must be at least twice keep_alive_interval_s (5), not 6",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_is_allowed(
+    args: dict[str, object], expected: str
+) -> None:
+    with pytest.raises(SettingsError) as error:
+        parse_settings(args)
+    assert expected in str(error.value)
+
+
+def test_every_mistake_has_a_line() -> None:
+    with pytest.raises(SettingsError) as error:
+        parse_settings({"engine": {"modle": "x", "max_num_seqs": "many"}, "replica": {"prot": 1}})
+    lines = str(error.value).splitlines()
+    assert len(lines) == 4
+    assert any(line.strip().startswith("replica.prot: unknown key") for line in lines)
+
+
+def test_keys_come_from_settings_and_file(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# operators\n\n  alpha-key  \nbeta-key\n")
+    settings = parse_settings({"gateway": {"api_keys": ["gamma"], "api_keys_file": str(file)}})
+    assert load_api_keys(settings.gateway) == ("gamma", "alpha-key", "beta-key")
+    assert "gamma" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "No such file"), ("# nothing\n", "holds no key"), ("two words\n", "without spaces")],
+)
+def test_a_bad_keys_file_is_refused(tmp_path: Path, content: str | None, message: str) -> None:
+    file = tmp_path / "keys"
+    if content is not None:
+        file.write_text(content)
+    settings = parse_settings({"gateway": {"api_keys_file": str(file)}})
+    with pytest.raises(SettingsError, match=message) as error:
+        load_api_keys(settings.gateway)
+    assert "two words" not in str(error.value)
+
+
+def test_a_wrong_key_in_the_settings_is_not_repeated() -> None:
+    with pytest.raises(SettingsError) as error:
+        parse_settings({"gateway": {"api_keys": "hunter2"}})
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_key_ring_accepts_its_keys_alone() -> None:
+    ring = KeyRing(["alpha", "beta"])
+    assert ring.accepts("alpha")
+    assert ring.accepts("beta")
+    assert not any(map(ring.accepts, ["", "alph", "alphaa", "ALPHA", "b\u00e9ta", "\udcff"]))
+    assert not KeyRing([])
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("10.0.0.1", False),
+        ("::ffff:10.0.0.1", False),
+        ("fe80::1%eth0", False),
+        ("localhost.example.com", False),
+        ("", False),
+    ],
+)
+def test_loopback_addresses(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_shipped_configs_are_valid(path: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("a-key\n")
+    config = yaml.safe_load(path.read_text())
+    for application in config["applications"]:
+        assert application["import_path"] == IMPORT_PATH
+        if "api_keys_file" in application["args"]["gateway"]:
+            application["args"]["gateway"]["api_keys_file"] = str(keys)
+    schema = ServeDeploySchema.model_validate(config)
+    [settings] = check(config)
+    # Nobody may listen beyond loopback without keys.
+    assert load_api_keys(settings.gateway) or schema.http_options.host == "127.0.0.1"
+    assert base_url(config) == "http://127.0.0.1:8000"
+
+
+def test_a_file_that_is_no_serve_config_is_refused() -> None:
+    with pytest.raises(SettingsError, match="applications"):
+        check({"engine": {}})
