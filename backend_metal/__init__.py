@@ -5,3 +5,8 @@ packed with others into one batch, runs through an unmodified mlx-lm model whose
 ``attention.scatter_paged_attention``, is sampled on the device, and leaves as text deltas. Start
 reading at ``engine/scheduler.py``; ``LLM`` is the way in without a server.
 """
+
+from backend_metal.llm import LLM, Completion
+from deployments.backend import ChatPrompt, SamplingParams
+
+__all__ = ["LLM", "ChatPrompt", "Completion", "SamplingParams"]

@@ -78,7 +78,7 @@ FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
     "exaone": DERIVED | {"num_layers": 2, "layer_norm_epsilon": 1e-5},
     "exaone4": {"sliding_window": WINDOW, "sliding_window_pattern": "LG", "rope_scaling": None},
     "gemma": {},
-    "gemma2": {"sliding_window": WINDOW, "query_pre_attn_scalar": 64.0},
+    "gemma2": {"sliding_window": WINDOW, "query_pre_attn_scalar": 64},
     "gemma3": {"text_config": BASE | GEMMA3 | {"model_type": "gemma3_text"}},
     "gemma3_text": GEMMA3,
     "glm": {},
@@ -157,7 +157,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "long_factor": [1.0 + i / 8 for i in range(24)],
         },
     },
-    "gemma2-dense": {"query_pre_attn_scalar": 64.0},
+    "gemma2-dense": {"query_pre_attn_scalar": 64},
 }
 
 

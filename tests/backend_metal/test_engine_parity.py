@@ -1,0 +1,125 @@
+"""The engine's greedy tokens are mlx-lm's, on the same weights, however the work is cut up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+import tiny_models
+from mlx_lm.generate import generate_step
+
+from backend_metal import LLM, SamplingParams
+from deployments.backend import GenerationRequest
+
+FAMILIES = [
+    "llama",
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+    "mistral",
+    # mlx-lm leaves out Gemma 2's window, so it is compared where there is none.
+    "gemma2-dense",
+    "gemma3",
+    "gemma3_text",
+    "phi3",
+    "olmo2",
+    "granite",
+    "gpt_oss",
+]
+PROMPT_LENGTHS = (1, 5, 16, 47, 160, 300)
+NUM_TOKENS = 64
+GREEDY = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One way to cut the work into steps and blocks."""
+
+    name: str
+    block_size: int
+    budget: int
+    num_kv_blocks: int
+    max_num_seqs: int = 6
+    prefix_caching: bool = True
+    preempts: bool = False
+
+
+CUTS = (
+    Cut("whole prompts", block_size=16, budget=512, num_kv_blocks=120),
+    Cut("small chunks", block_size=8, budget=16, num_kv_blocks=240, prefix_caching=False),
+    Cut("queue", block_size=32, budget=64, num_kv_blocks=60, max_num_seqs=3),
+    Cut("preemption", block_size=8, budget=256, num_kv_blocks=60, preempts=True),
+)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    path: Path
+    prompts: list[list[int]]
+    expected: list[list[int]]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def checkpoint(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Checkpoint:
+    family: str = request.param
+    path = tmp_path_factory.mktemp(family)
+    tiny_models.save(family, path)
+    model, _ = tiny_models.build(family)
+    rng = np.random.default_rng(1)
+    prompts = [rng.integers(0, 256, length).tolist() for length in PROMPT_LENGTHS]
+    return Checkpoint(path, prompts, [greedy(model, prompt) for prompt in prompts])
+
+
+def greedy(model: nn.Module, prompt: list[int]) -> list[int]:
+    steps = generate_step(mx.array(prompt), model, max_tokens=NUM_TOKENS)
+    return [int(token) for token, _ in steps]
+
+
+def load(checkpoint: Checkpoint, cut: Cut) -> LLM:
+    return LLM(
+        str(checkpoint.path),
+        max_num_seqs=cut.max_num_seqs,
+        max_num_batched_tokens=cut.budget,
+        num_kv_blocks=cut.num_kv_blocks,
+        block_size=cut.block_size,
+        prefix_caching=cut.prefix_caching,
+    )
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.name)
+def test_greedy_tokens_are_those_of_mlx_lm(checkpoint: Checkpoint, cut: Cut) -> None:
+    llm = load(checkpoint, cut)
+    for repeat in range(2 if cut.prefix_caching and not cut.preempts else 1):
+        completions = llm.generate(checkpoint.prompts, GREEDY, show_progress=False)
+        assert [completion.token_ids for completion in completions] == checkpoint.expected
+        cached = [completion.num_cached_tokens for completion in completions]
+        if repeat:
+            assert cached == [
+                min(length - 1, length // cut.block_size * cut.block_size)
+                for length in PROMPT_LENGTHS
+            ]
+    assert (llm.stats().preemptions > 0) == cut.preempts
+    llm.engine.check_integrity()
+
+
+def test_greedy_samples_of_one_request_share_its_prompt(checkpoint: Checkpoint) -> None:
+    llm = load(checkpoint, CUTS[0])
+    prompt, expected = checkpoint.prompts[3], checkpoint.expected[3]
+    llm.engine.add_request(GenerationRequest("request", tuple(prompt), GREEDY, n=3), prompt)
+    tokens: list[list[int]] = [[], [], []]
+    most_held = 0
+    while llm.engine.has_work:
+        for output in llm.engine.step():
+            tokens[output.item.index] += output.item.token_ids
+        pool = llm.engine.scheduler.pool
+        most_held = max(most_held, pool.num_blocks - pool.num_free)
+    assert tokens == [expected] * 3
+    shared = len(prompt) // 16
+    own = -(-(len(prompt) + NUM_TOKENS) // 16) - shared
+    assert most_held <= shared + 3 * own
