@@ -1,0 +1,66 @@
+"""An engine over the checking stub model, with a real tokenizer of one token a byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tiny_models
+from stub_runner import StubRunner
+from transformers import AutoTokenizer
+
+from backend_metal.engine.block_pool import BlockPool
+from backend_metal.engine.engine import Engine
+from deployments.backend import Delta, EngineConfig, GenerationRequest, SamplingParams
+
+VOCAB_SIZE = 50
+BLOCK_SIZE = 8
+
+
+def byte_tokenizer(directory: Path) -> Any:
+    tiny_models.save_tokenizer(directory)
+    return AutoTokenizer.from_pretrained(directory)
+
+
+def make_engine(
+    tokenizer: Any,
+    *,
+    num_blocks: int = 64,
+    max_model_len: int = 200,
+    eos_token_ids: frozenset[int] = frozenset(),
+    **settings: Any,
+) -> tuple[Engine, StubRunner]:
+    runner = StubRunner(num_blocks, BLOCK_SIZE, VOCAB_SIZE)
+    config = EngineConfig(block_size=BLOCK_SIZE, **settings)
+    engine = Engine(
+        config,
+        runner,
+        BlockPool(num_blocks),
+        tokenizer,
+        vocab_size=VOCAB_SIZE,
+        max_model_len=max_model_len,
+        eos_token_ids=eos_token_ids,
+    )
+    return engine, runner
+
+
+def request(
+    request_id: str, prompt: list[int], *, n: int = 1, **sampling: Any
+) -> tuple[GenerationRequest, list[int]]:
+    params = SamplingParams(**{"temperature": 0.0, "max_tokens": 8, **sampling})
+    return GenerationRequest(request_id, tuple(prompt), params, n=n), prompt
+
+
+def run(engine: Engine) -> dict[str, list[Delta | Exception]]:
+    """Step until idle, checking the books after every step; items by request."""
+    items: dict[str, list[Delta | Exception]] = {}
+    while engine.has_work:
+        for output in engine.step():
+            items.setdefault(output.request_id, []).append(output.item)
+        engine.check_integrity()
+    return items
+
+
+def token_ids(items: list[Delta | Exception], index: int = 0) -> list[int]:
+    deltas = [item for item in items if isinstance(item, Delta) and item.index == index]
+    return [token for delta in deltas for token in delta.token_ids]

@@ -1,0 +1,153 @@
+"""The backend over a tiny real model: the thread, its queues, and what cancelling does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import tiny_models
+
+from backend_metal import LLM
+from backend_metal.backend import MetalBackend
+from deployments.backend import (
+    ChatPrompt,
+    Delta,
+    EngineConfig,
+    GenerationRequest,
+    InvalidRequestError,
+    SamplingParams,
+    UnavailableError,
+    create_backend,
+)
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
+ENDLESS = SamplingParams(temperature=0.0, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("qwen3")
+    tiny_models.save("qwen3", path)
+    return path
+
+
+@pytest.fixture
+async def backend(checkpoint: Path) -> AsyncIterator[MetalBackend]:
+    made = create_backend("metal")
+    assert isinstance(made, MetalBackend)
+    await made.start(EngineConfig(model=str(checkpoint), num_kv_blocks=256, max_num_seqs=8))
+    yield made
+    await made.stop()
+
+
+async def collect(backend: MetalBackend, request: GenerationRequest) -> list[Delta]:
+    return [delta async for delta in backend.generate(request)]
+
+
+def tokens(deltas: list[Delta]) -> list[int]:
+    return [token for delta in deltas for token in delta.token_ids]
+
+
+async def until_idle(backend: MetalBackend) -> None:
+    while backend.stats().requests_running or backend.stats().requests_waiting:
+        await asyncio.sleep(0.001)
+
+
+async def test_requests_run_together_and_match_the_offline_engine(
+    backend: MetalBackend, checkpoint: Path
+) -> None:
+    prompts = ["a", "hello there", "x" * 70, "hello there, again"]
+    requests = [GenerationRequest(str(i), prompt, GREEDY) for i, prompt in enumerate(prompts)]
+    answers = await asyncio.gather(*(collect(backend, request) for request in requests))
+    offline = LLM(str(checkpoint), num_kv_blocks=256).generate(prompts, GREEDY, show_progress=False)
+    assert [tokens(answer) for answer in answers] == [item.token_ids for item in offline]
+    assert ["".join(d.text for d in answer) for answer in answers] == [i.text for i in offline]
+
+
+async def test_chat_prompts_go_through_the_template(backend: MetalBackend) -> None:
+    chat = ChatPrompt(({"role": "user", "content": "hi"},))
+    (first, *_) = await collect(backend, GenerationRequest("chat", chat, GREEDY))
+    text = "user: hi<|end|>assistant: "
+    assert first.num_prompt_tokens == len(text) - len("<|end|>") + 1 + 1
+
+
+async def test_closing_the_iterator_frees_the_blocks(backend: MetalBackend) -> None:
+    iterator = backend.generate(GenerationRequest("a", "hello", ENDLESS, n=2))
+    assert await anext(iterator)
+    assert backend.stats().kv_cache_blocks_free < 256
+    await iterator.aclose()
+    await until_idle(backend)
+    assert backend.stats().kv_cache_blocks_free == 256
+    assert backend.stats().request_success == {"abort": 1}
+
+
+async def test_cancelling_a_waiting_task_frees_the_blocks(backend: MetalBackend) -> None:
+    task = asyncio.create_task(collect(backend, GenerationRequest("a", "hello", ENDLESS)))
+    while not backend.stats().requests_running:
+        await asyncio.sleep(0.001)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until_idle(backend)
+    assert backend.stats().kv_cache_blocks_free == 256
+
+
+async def test_a_refused_request_raises_and_hurts_nobody(backend: MetalBackend) -> None:
+    good = asyncio.create_task(collect(backend, GenerationRequest("good", "hello", GREEDY)))
+    with pytest.raises(InvalidRequestError, match="the prompt has 5000 tokens") as error:
+        await collect(backend, GenerationRequest("long", "x" * 5000, GREEDY))
+    assert error.value.code == "context_length_exceeded"
+    with pytest.raises(InvalidRequestError) as error:
+        await collect(backend, GenerationRequest("ids", (1, 99999), GREEDY))
+    assert error.value.param == "prompt"
+    assert len(tokens(await good)) == 12
+
+
+async def test_drain_finishes_what_runs_and_refuses_what_comes(backend: MetalBackend) -> None:
+    iterator = backend.generate(GenerationRequest("a", "hello", GREEDY))
+    first = await anext(iterator)
+    draining = asyncio.create_task(backend.drain())
+    await asyncio.sleep(0)
+    with pytest.raises(UnavailableError, match="not taking requests"):
+        await collect(backend, GenerationRequest("b", "hello", GREEDY))
+    assert not draining.done()
+    rest = [delta async for delta in iterator]
+    assert len(tokens([first, *rest])) == 12
+    await draining
+
+
+async def test_stop_ends_streams_with_abort(backend: MetalBackend) -> None:
+    iterator = backend.generate(GenerationRequest("a", "hello", ENDLESS))
+    await anext(iterator)
+    await backend.stop()
+    assert [delta async for delta in iterator][-1].finish_reason == "abort"
+    with pytest.raises(UnavailableError, match="not running"):
+        await backend.check_health()
+    await backend.stop()
+
+
+async def test_a_bad_setting_is_raised_by_start() -> None:
+    made = create_backend("metal")
+    with pytest.raises(ValueError, match="nowhere"):
+        await made.start(EngineConfig(model="/nowhere"))
+    with pytest.raises(UnavailableError, match="did not start"):
+        await made.check_health()
+    await made.stop()
+
+
+async def test_a_budget_smaller_than_the_batch_is_a_bad_setting(checkpoint: Path) -> None:
+    made = create_backend("metal")
+    with pytest.raises(ValueError, match="max_num_batched_tokens must be at least max_num_seqs"):
+        await made.start(
+            EngineConfig(model=str(checkpoint), max_num_seqs=32, max_num_batched_tokens=16)
+        )
+    await made.stop()
+
+
+def test_an_unknown_backend_is_refused_with_those_installed() -> None:
+    with pytest.raises(
+        ValueError, match=r"engine.backend must be one of \['metal'.*\], not 'cuda'"
+    ):
+        create_backend("cuda")

@@ -1,0 +1,227 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_harness import VOCAB_SIZE, byte_tokenizer, make_engine, request, run, token_ids
+from stub_runner import expected_tokens
+
+from backend_metal.engine.engine import MAX_CONSECUTIVE_FAILURES
+from deployments.backend import (
+    InvalidRequestError,
+    QueueFullError,
+    SamplingParams,
+    StepError,
+    UnavailableError,
+)
+
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    path: Path = tmp_path_factory.mktemp("tokenizer")
+    return byte_tokenizer(path)
+
+
+def expected(count: int, prompt: list[int] = PROMPT) -> list[int]:
+    return expected_tokens(prompt, count, VOCAB_SIZE)
+
+
+def test_a_request_ends_with_length_after_max_tokens(tokenizer: Any) -> None:
+    engine, _ = make_engine(tokenizer)
+    engine.add_request(*request("a", PROMPT))
+    items = run(engine)["a"]
+    assert token_ids(items) == expected(8)
+    assert [item.finish_reason for item in items] == [None] * 7 + ["length"]
+    assert "".join(item.text for item in items) == tokenizer.decode(expected(8))
+    assert {item.num_prompt_tokens for item in items} == {len(PROMPT)}
+
+
+def test_eos_ends_a_request_and_leaves_no_text(tokenizer: Any) -> None:
+    tokens = expected(8)
+    eos = tokens[4]
+    first = tokens.index(eos)
+    engine, _ = make_engine(tokenizer, eos_token_ids=frozenset({eos}))
+    engine.add_request(*request("a", PROMPT))
+    engine.add_request(*request("b", PROMPT, ignore_eos=True))
+    items = run(engine)
+    assert token_ids(items["a"]) == tokens[: first + 1]
+    assert items["a"][-1].finish_reason == "stop"
+    assert "".join(item.text for item in items["a"]) == tokenizer.decode(tokens[:first])
+    assert token_ids(items["b"]) == tokens
+
+
+def test_stop_token_ids_end_a_request(tokenizer: Any) -> None:
+    tokens = expected(8)
+    engine, _ = make_engine(tokenizer)
+    engine.add_request(*request("a", PROMPT, stop_token_ids=(tokens[2],)))
+    items = run(engine)["a"]
+    assert token_ids(items) == tokens[: tokens.index(tokens[2]) + 1]
+    assert items[-1].finish_reason == "stop"
+
+
+def test_a_stop_string_ends_a_request_and_never_leaks(tokenizer: Any) -> None:
+    # Printable letters only, so that any two tokens make a stop string of two characters.
+    text = tokenizer.decode(expected(8))
+    stop = text[3:5]
+    engine, _ = make_engine(tokenizer)
+    engine.add_request(*request("a", PROMPT, stop=(stop,)))
+    items = run(engine)["a"]
+    assert "".join(item.text for item in items) == text[: text.index(stop)]
+    assert items[-1].finish_reason == "stop"
+
+
+def test_generation_ends_with_the_context(tokenizer: Any) -> None:
+    engine, _ = make_engine(tokenizer, max_model_len=len(PROMPT) + 3)
+    engine.add_request(*request("a", PROMPT, max_tokens=None))
+    items = run(engine)["a"]
+    assert token_ids(items) == expected(3)
+    assert items[-1].finish_reason == "length"
+
+
+def test_a_sequence_may_fill_the_whole_pool(tokenizer: Any) -> None:
+    engine, _ = make_engine(tokenizer, num_blocks=3)
+    assert engine.max_model_len == 24
+    engine.add_request(*request("a", PROMPT, max_tokens=None))
+    assert token_ids(run(engine)["a"]) == expected(14)
+
+
+@pytest.mark.parametrize(("num_blocks", "max_model_len"), [(64, 10), (1, 200)])
+def test_a_prompt_without_room_is_refused_with_the_figures(
+    tokenizer: Any, num_blocks: int, max_model_len: int
+) -> None:
+    engine, _ = make_engine(tokenizer, num_blocks=num_blocks, max_model_len=max_model_len)
+    with pytest.raises(InvalidRequestError, match="the prompt has 10 tokens") as error:
+        engine.add_request(*request("a", PROMPT))
+    assert error.value.param == "prompt"
+    assert error.value.code == "context_length_exceeded"
+    assert engine.stats().request_failure == {"invalid_request_error": 1}
+    engine.check_integrity()
+
+
+@pytest.mark.parametrize(
+    ("sampling", "param"),
+    [
+        ({"logit_bias": {VOCAB_SIZE: 1.0}}, "logit_bias"),
+        ({"stop_token_ids": (-1,)}, "stop_token_ids"),
+    ],
+)
+def test_token_ids_outside_the_vocabulary_are_refused(
+    tokenizer: Any, sampling: dict[str, Any], param: str
+) -> None:
+    engine, _ = make_engine(tokenizer)
+    with pytest.raises(InvalidRequestError, match="the vocabulary ends at 49") as error:
+        engine.add_request(*request("a", PROMPT, **sampling))
+    assert error.value.param == param
+
+
+def test_the_queue_is_bounded(tokenizer: Any) -> None:
+    engine, _ = make_engine(tokenizer, max_num_seqs=2, max_queued_requests=1)
+    for name in "abc":
+        engine.add_request(*request(name, PROMPT))
+    with pytest.raises(QueueFullError, match="3 requests are waiting") as error:
+        engine.add_request(*request("d", PROMPT))
+    assert error.value.retry_after >= 1
+    items = run(engine)
+    assert [token_ids(items[name]) for name in "abc"] == [expected(8)] * 3
+    engine.add_request(*request("d", PROMPT))
+    assert token_ids(run(engine)["d"]) == expected(8)
+
+
+def test_samples_of_one_request_have_seeds_of_their_own(tokenizer: Any) -> None:
+    engine, _ = make_engine(tokenizer)
+    engine.add_request(*request("a", PROMPT, n=3, seed=2**63 - 1))
+    sequences = [*engine.scheduler.waiting, *engine.scheduler.running]
+    seeds = [sequence.seed for sequence in sequences]
+    assert len(set(seeds)) == 3
+    assert all(-(2**63) <= seed < 2**63 for seed in seeds)
+    items = run(engine)["a"]
+    assert [token_ids(items, index) for index in range(3)] == [expected(8)] * 3
+    assert engine.stats().request_success == {"length": 1}
+    assert engine.stats().prompt_tokens == len(PROMPT)
+
+
+def test_abort_frees_blocks_at_once_and_touches_nobody_else(tokenizer: Any) -> None:
+    engine, _ = make_engine(tokenizer)
+    engine.add_request(*request("a", PROMPT, n=2))
+    engine.add_request(*request("b", [7] * 20))
+    engine.step()
+    held = engine.scheduler.pool.num_free
+    outputs = engine.abort("a")
+    assert [(out.item.index, out.item.finish_reason) for out in outputs] == [
+        (0, "abort"),
+        (1, "abort"),
+    ]
+    assert engine.scheduler.pool.num_free > held
+    engine.check_integrity()
+    assert engine.abort("a") == []
+    assert token_ids(run(engine)["b"]) == expected(8, [7] * 20)[1:]
+    assert engine.stats().request_success == {"abort": 1, "length": 1}
+
+
+def test_a_failed_step_ends_its_requests_and_the_engine_goes_on(tokenizer: Any) -> None:
+    engine, runner = make_engine(tokenizer, max_num_seqs=1)
+    engine.add_request(*request("running", PROMPT))
+    engine.add_request(*request("waiting", [8] * 12))
+    engine.step()
+    runner.fail_next = True
+    (failed,) = engine.step()
+    assert failed.request_id == "running"
+    assert isinstance(failed.item, StepError)
+    assert "injected failure" in str(failed.item)
+    engine.check_integrity()
+    items = run(engine)
+    assert list(items) == ["waiting"]
+    assert token_ids(items["waiting"]) == expected(8, [8] * 12)
+    assert engine.stats().request_failure == {"server_error": 1}
+    assert engine.is_healthy
+
+
+def test_an_engine_that_cannot_step_says_so(tokenizer: Any) -> None:
+    engine, runner = make_engine(tokenizer, max_num_seqs=1)
+    for index in range(MAX_CONSECUTIVE_FAILURES + 2):
+        engine.add_request(*request(str(index), PROMPT))
+    failures = []
+    while engine.has_work:
+        runner.fail_next = True
+        failures += engine.step()
+    assert not engine.is_healthy
+    assert len(failures) == MAX_CONSECUTIVE_FAILURES + 2
+    with pytest.raises(UnavailableError, match="must be restarted"):
+        engine.add_request(*request("late", PROMPT))
+    engine.check_integrity()
+
+
+def test_stats_add_up(tokenizer: Any) -> None:
+    engine, _ = make_engine(tokenizer)
+    for index in range(5):
+        engine.add_request(*request(str(index), [index] * 20))
+    assert engine.stats().requests_waiting == 5
+    engine.step()
+    assert engine.stats().requests_running == 5
+    assert engine.stats().kv_cache_usage_ratio == pytest.approx(15 / 64)
+    run(engine)
+    stats = engine.stats()
+    assert (stats.requests_running, stats.requests_waiting) == (0, 0)
+    assert stats.kv_cache_blocks_free == stats.kv_cache_blocks_total == 64
+    assert stats.prompt_tokens == 100
+    assert stats.generation_tokens == 40
+    assert stats.request_success == {"length": 5}
+    assert sum(stats.time_to_first_token.counts) == 5
+    assert sum(stats.e2e_request_latency.counts) == 5
+    assert sum(stats.queue_time.counts) == 5
+    assert sum(stats.inter_token_latency.counts) == 35
+    assert sum(stats.time_per_output_token.counts) == 5
+    assert sum(stats.step_duration.counts) == stats.steps == 8
+
+
+def test_salts_keep_tenants_apart(tokenizer: Any) -> None:
+    engine, _ = make_engine(tokenizer)
+    for index, salt in enumerate(("a", "b", "a")):
+        made, prompt = request(str(index), list(range(20)))
+        made = type(made)(
+            made.request_id, made.prompt, SamplingParams(max_tokens=1), cache_salt=salt
+        )
+        engine.add_request(made, prompt)
+        (item,) = run(engine)[str(index)]
+        assert item.num_cached_tokens == (16 if index == 2 else 0)
