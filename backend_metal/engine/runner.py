@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import mlx.core as mx
+import numpy as np
 
 from backend_metal.engine.batch import build_batch
-from backend_metal.engine.sampler import sample
+from backend_metal.engine.sampler import Sampled, sample
 from backend_metal.engine.sampling_batch import SamplingRow, build_sampling_batch
 from backend_metal.engine.step import ScheduledSequence, Step, TokenDraw
 from backend_metal.kv_cache import AttentionMetadata, KVCachePool
@@ -28,14 +29,8 @@ class ModelRunner:
             return []
         rows = [_sampling_row(item) for item in sampling]
         sampled = sample(logits, build_sampling_batch(rows, self._model.vocab_size))
-        wanted = (
-            sampled.token_ids,
-            sampled.logprobs,
-            sampled.top_token_ids,
-            sampled.top_logprobs,
-        )
-        mx.eval([array for array in wanted if array is not None], self._pool.evaluation_roots())
-        return _draws(rows, *wanted)
+        mx.eval(sampled.arrays, self._pool.evaluation_roots())
+        return _draws(rows, sampled)
 
     def reset(self) -> None:
         self._pool.reset()
@@ -68,27 +63,21 @@ def _sampling_row(item: ScheduledSequence) -> SamplingRow:
     )
 
 
-def _draws(
-    rows: list[SamplingRow],
-    token_ids: mx.array,
-    logprobs: mx.array | None,
-    top_token_ids: mx.array | None,
-    top_logprobs: mx.array | None,
-) -> list[TokenDraw]:
-    tokens: list[int] = token_ids.tolist()
-    if logprobs is None:
+def _draws(rows: list[SamplingRow], sampled: Sampled) -> list[TokenDraw]:
+    tokens = np.asarray(sampled.token_ids).tolist()
+    if sampled.logprobs is None:
         return [TokenDraw(token) for token in tokens]
-    values = logprobs.tolist()
-    if top_token_ids is None or top_logprobs is None:
-        tops: list[list[tuple[int, float]]] = [[] for _ in rows]
-    else:
+    logprobs = np.asarray(sampled.logprobs).tolist()
+    tops: list[list[tuple[int, float]]] = [[] for _ in rows]
+    if sampled.top_token_ids is not None and sampled.top_logprobs is not None:
+        columns = (np.asarray(sampled.top_token_ids), np.asarray(sampled.top_logprobs))
         tops = [
-            list(zip(ids, logs, strict=True))
-            for ids, logs in zip(top_token_ids.tolist(), top_logprobs.tolist(), strict=True)
+            list(zip(ids.tolist(), values.tolist(), strict=True))
+            for ids, values in zip(*columns, strict=True)
         ]
     return [
         TokenDraw(token)
         if row.params.logprobs is None
-        else TokenDraw(token, value, tuple(top[: row.params.logprobs]))
-        for row, token, value, top in zip(rows, tokens, values, tops, strict=True)
+        else TokenDraw(token, logprob, tuple(top[: row.params.logprobs]))
+        for row, token, logprob, top in zip(rows, tokens, logprobs, tops, strict=True)
     ]

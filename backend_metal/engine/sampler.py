@@ -34,6 +34,12 @@ class Sampled:
     top_logprobs: mx.array | None
     """float32 ``[rows, k]``"""
 
+    @property
+    def arrays(self) -> list[mx.array]:
+        """All of them, to be evaluated together."""
+        fields = (self.token_ids, self.logprobs, self.top_token_ids, self.top_logprobs)
+        return [array for array in fields if array is not None]
+
 
 def sample(logits: mx.array, batch: SamplingBatch) -> Sampled:
     """``logits`` is ``[batch.num_rows, batch.vocab_size]``. Raises ``ValueError`` if it isn't."""

@@ -162,7 +162,8 @@ class Scheduler:
         """
         parent = sequence.parent
         if parent and parent.status is Status.RUNNING and parent.is_prompt_computed:
-            blocks = parent.block_table.view()[: self._num_blocks(sequence.num_prompt_tokens)]
+            num_blocks = self._num_blocks(sequence.num_prompt_tokens)
+            blocks = parent.block_table.view()[:num_blocks].tolist()
             num_found = sequence.num_prompt_tokens
         elif self.prefix_caching:
             blocks = []
@@ -175,8 +176,8 @@ class Scheduler:
         else:
             return 0
         for block in blocks:
-            self.pool.share(int(block))
-            sequence.block_table.append(int(block))
+            self.pool.share(block)
+            sequence.block_table.append(block)
         sequence.num_computed_tokens = min(num_found, sequence.num_tokens - 1)
         return sequence.num_computed_tokens
 
