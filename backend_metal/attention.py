@@ -18,6 +18,10 @@ Query ``i`` of a sequence with ``q_len`` queries sits at position ``p = seq_len 
 sees keys ``j <= p``, with ``window`` only ``j > p - window``. ``softcap`` maps a scaled score ``s``
 to ``softcap * tanh(s / softcap)``. A row that sees no key is 0. float16, bfloat16 and float32,
 accumulated in float32. Anything else raises ``ValueError`` naming the argument, before any work.
+``path`` is ``default_path()`` when it is None.
+
+The ``cpu`` path writes the very caches that it is given, and attends to a token of this step that
+has a slot as it stands in ``k``, ``v``. What the int32 arrays hold is checked at evaluation.
 """
 
 from __future__ import annotations
@@ -30,10 +34,11 @@ from typing import Literal
 
 import mlx.core as mx
 
-from backend_metal import reference
+from backend_metal import native, reference
 from backend_metal.attention_checks import check_attention, check_scatter
 
-AttentionPath = Literal["reference"]
+AttentionPath = Literal["cpu", "reference"]
+"""``cpu``: the kernels of ``csrc/cpu``; ``reference``: plain MLX, on any device."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +49,12 @@ class _Operators:
 
 
 _PATHS: dict[AttentionPath, _Operators] = {
+    "cpu": _Operators(
+        native.scatter_paged_attention, native.paged_attention, native.reshape_and_cache
+    ),
     "reference": _Operators(
         reference.scatter_paged_attention, reference.paged_attention, reference.reshape_and_cache
-    )
+    ),
 }
 _launches: Counter[str] = Counter(dict.fromkeys(_PATHS, 0))
 _launches_lock = Lock()
@@ -67,7 +75,7 @@ def scatter_paged_attention(
     window: int | None = None,
     softcap: float | None = None,
     sinks: mx.array | None = None,
-    path: AttentionPath = "reference",
+    path: AttentionPath | None = None,
 ) -> tuple[mx.array, mx.array, mx.array]:
     """Write ``k``, ``v`` to their slots and attend: ``(out, k_cache, v_cache)``.
 
@@ -117,7 +125,7 @@ def paged_attention(
     window: int | None = None,
     softcap: float | None = None,
     sinks: mx.array | None = None,
-    path: AttentionPath = "reference",
+    path: AttentionPath | None = None,
 ) -> mx.array:
     """Attend over what the caches hold: ``[num_tokens, num_q_heads, head_dim_v]``."""
     check_attention(
@@ -153,11 +161,16 @@ def reshape_and_cache(
     v_cache: mx.array,
     slot_mapping: mx.array,
     *,
-    path: AttentionPath = "reference",
+    path: AttentionPath | None = None,
 ) -> tuple[mx.array, mx.array]:
     """Write ``k``, ``v`` to their slots: ``(k_cache, v_cache)``."""
     check_scatter(k, v, k_cache, v_cache, slot_mapping)
     return _operators(path).reshape_and_cache(k, v, k_cache, v_cache, slot_mapping)
+
+
+def default_path() -> AttentionPath:
+    """The fastest path on MLX's default device."""
+    return "cpu" if mx.default_device() == mx.Device(mx.cpu) else "reference"
 
 
 def attention_launches() -> dict[str, int]:
@@ -166,7 +179,9 @@ def attention_launches() -> dict[str, int]:
         return dict(_launches)
 
 
-def _operators(path: AttentionPath) -> _Operators:
+def _operators(path: AttentionPath | None) -> _Operators:
+    if path is None:
+        path = default_path()
     if path not in _PATHS:
         raise ValueError(f"path must be one of {sorted(_PATHS)}, not {path!r}")
     with _launches_lock:

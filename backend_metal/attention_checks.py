@@ -6,6 +6,8 @@ import math
 
 import mlx.core as mx
 
+from backend_metal.native import check_cache_strides
+
 BLOCK_SIZES = (8, 16, 32)
 HEAD_DIMS = (64, 80, 96, 112, 128, 192, 256)
 # Multi-head latent attention keeps 512 + 64 dimensions as keys, and the 512 as values.
@@ -80,6 +82,7 @@ def _check_caches(k_cache: mx.array, v_cache: mx.array) -> None:
             )
         if cache.shape[0] == 0 or cache.shape[2] == 0:
             raise ValueError(f"{name} must have blocks and heads, not shape {cache.shape}")
+        check_cache_strides(name, cache)
     if v_cache.shape[:3] != k_cache.shape[:3]:
         raise ValueError(
             f"v_cache must have k_cache's blocks, block size and heads {k_cache.shape[:3]}, "

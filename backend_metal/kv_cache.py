@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from backend_metal.attention import AttentionPath, scatter_paged_attention
+from backend_metal import native
+from backend_metal.attention import AttentionPath, default_path, scatter_paged_attention
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class KVCachePool:
         block_size: int,
         dtype: mx.Dtype,
         *,
-        path: AttentionPath = "reference",
+        path: AttentionPath | None = None,
     ) -> None:
         """Allocates ``num_blocks * bytes_per_block(specs, block_size, dtype)`` bytes, zeroed."""
         if num_blocks < 1:
@@ -57,7 +58,7 @@ class KVCachePool:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.dtype = dtype
-        self._path = path
+        self._path: AttentionPath = default_path() if path is None else path
         self._keys: list[mx.array] = []
         self._values: list[mx.array] = []
         self.reset()
@@ -121,13 +122,9 @@ class KVCachePool:
         if not sources:
             return
         read, write = (mx.array(list(blocks), mx.int32) for blocks in (sources, destinations))
-        for arrays in (self._keys, self._values):
-            for cache in arrays:
-                # Evaluated apart from the write: a reader in the same graph makes MLX copy it all.
-                copied = cache[read]
-                mx.eval(copied)
-                cache[write] = copied
-        mx.eval(self.evaluation_roots())
+        copy = _copy_evaluated if self._path == "reference" else native.copy_blocks
+        self._keys = [copy(cache, read, write) for cache in self._keys]
+        self._values = [copy(cache, read, write) for cache in self._values]
 
     def evaluation_roots(self) -> list[mx.array]:
         """What to evaluate with a step's results so that no graph outlives it; not to be kept."""
@@ -143,3 +140,12 @@ class KVCachePool:
 
     def _empty(self, num_heads: int, head_dim: int) -> mx.array:
         return mx.zeros((self.num_blocks, self.block_size, num_heads, head_dim), self.dtype)
+
+
+def _copy_evaluated(cache: mx.array, sources: mx.array, destinations: mx.array) -> mx.array:
+    # Evaluated apart from the write: a reader in the same graph makes MLX copy the whole cache.
+    copied = cache[sources]
+    mx.eval(copied)
+    cache[destinations] = copied
+    mx.eval(cache)
+    return cache

@@ -66,7 +66,13 @@ def _allocate(
         bytes_per_block=bytes_per_block,
         most_useful=config.max_num_seqs * -(-max_model_len // config.block_size),
     )
-    pool = KVCachePool(specs, num_blocks=num_blocks, block_size=config.block_size, dtype=dtype)
+    pool = KVCachePool(
+        specs,
+        num_blocks,
+        config.block_size,
+        dtype,
+        path="reference" if config.attention == "reference" else None,
+    )
     logger.info(
         "KV cache: %d blocks of %d tokens, %.2f GiB; context %d tokens",
         num_blocks,

@@ -60,7 +60,7 @@ BAD = [
     ("softcap", float("inf"), "softcap must be finite and more than 0, not inf"),
     ("sinks", floats(2), "sinks must have shape (4,), not (2,)"),
     ("sinks", floats(4, dtype=mx.float16), "sinks must be float32"),
-    ("path", "magic", "path must be one of ['reference'], not 'magic'"),
+    ("path", "magic", "path must be one of ['cpu', 'reference'], not 'magic'"),
 ]
 SCATTER_ONLY = ("k", "v", "slot_mapping")
 ATTENTION_ONLY = ("q", "block_tables", "seq_lens", "cu_seqlens_q", "scale", "window", "softcap")
@@ -107,14 +107,24 @@ def test_supported_head_dims(head_dims: tuple[int, int]) -> None:
     assert relative_rms(np.array(out), expected) <= oracle.TOLERANCES[mx.float32]
 
 
-def test_each_operator_call_is_one_launch() -> None:
+@pytest.mark.parametrize("path", ["cpu", "reference"])
+def test_each_operator_call_is_one_launch(path: attention.AttentionPath) -> None:
     before = attention.attention_launches()
-    assert before.keys() == {"reference"}
-    valid = arguments()
+    assert before.keys() == {"cpu", "reference"}
+    valid = arguments() | {"path": path}
     for operator in (
         attention.scatter_paged_attention,
         attention.paged_attention,
         attention.reshape_and_cache,
     ):
         operator(**for_operator(operator.__name__, valid))
-    assert attention.attention_launches()["reference"] == before["reference"] + 3
+    assert attention.attention_launches() == before | {path: before[path] + 3}
+
+
+def test_the_default_path_is_the_devices_own() -> None:
+    with mx.stream(mx.cpu):
+        assert attention.default_path() == "cpu"
+    before = attention.attention_launches()
+    attention.reshape_and_cache(**for_operator("reshape_and_cache", arguments()))
+    path = attention.default_path()
+    assert attention.attention_launches() == before | {path: before[path] + 1}

@@ -1,0 +1,108 @@
+"""The compiled extension, built from ``csrc/``; ``native.py`` loads it."""
+
+from collections.abc import Sequence
+from types import ModuleType
+
+import mlx.core as mx
+
+MLX_VERSION: str
+NANOBIND_ABI_TAG: str
+KEYS_PER_SPLIT: int
+KEY_TILE: int
+TILED_GROUP: int
+MAX_TILE_ROWS: int
+
+testing: ModuleType
+
+class Task:
+    """One thread's part of a launch; ``csrc/launch_plan.h`` says what the numbers are."""
+
+    kernel: str
+    seq: int
+    first_row: int
+    num_rows: int
+    first_head: int
+    num_heads: int
+    first_split: int
+    num_splits: int
+    partial: int
+    split_stride: int
+    cost: int
+
+class Merge:
+    seq: int
+    first_row: int
+    num_rows: int
+    first_head: int
+    num_heads: int
+    num_splits: int
+    partial: int
+
+class LaunchPlan:
+    path: str
+    tile_rows: int
+    key_tile: int
+    keys_per_split: int
+    max_splits: int
+    threadgroup_memory_bytes: int
+    num_partials: int
+    tasks: list[Task]
+    merges: list[Merge]
+
+def plan_launch(
+    seq_lens: Sequence[int],
+    cu_seqlens_q: Sequence[int],
+    *,
+    num_q_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    head_dim_v: int,
+    window: int | None = None,
+    num_threads: int,
+    threadgroup_memory_bytes: int,
+) -> LaunchPlan: ...
+def scatter_paged_attention(
+    q: mx.array,
+    k: mx.array,
+    v: mx.array,
+    k_cache: mx.array,
+    v_cache: mx.array,
+    slot_mapping: mx.array,
+    block_tables: mx.array,
+    seq_lens: mx.array,
+    cu_seqlens_q: mx.array,
+    *,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: mx.array | None = None,
+) -> tuple[mx.array, mx.array, mx.array]: ...
+def paged_attention(
+    q: mx.array,
+    k_cache: mx.array,
+    v_cache: mx.array,
+    block_tables: mx.array,
+    seq_lens: mx.array,
+    cu_seqlens_q: mx.array,
+    *,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: mx.array | None = None,
+) -> mx.array: ...
+def reshape_and_cache(
+    k: mx.array, v: mx.array, k_cache: mx.array, v_cache: mx.array, slot_mapping: mx.array
+) -> tuple[mx.array, mx.array]: ...
+def copy_blocks(cache: mx.array, sources: mx.array, destinations: mx.array) -> mx.array:
+    """Block ``destinations[i]`` gets what ``sources[i]`` held before; lazy and in place."""
+
+def check_cache_strides(name: str, cache: mx.array) -> None:
+    """Raise ``ValueError`` unless the last dimension is contiguous, as far as it is known yet."""
+
+def knows_mlx_arrays() -> bool: ...
+def num_threads() -> int: ...
+def set_num_threads(num_threads: int) -> None:
+    """Size of the pool that the CPU kernels run on, the caller's thread included."""
+
+def instruction_set() -> str: ...
+def set_instruction_set(name: str) -> None: ...

@@ -1,0 +1,83 @@
+#include "cpu/attention.h"
+
+#include <atomic>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "cpu/kernels/table.h"
+
+namespace pomona::cpu {
+
+namespace {
+
+// A tile's working set should leave room in a core's L2 (1 MB and more on the machines we run on).
+constexpr int64_t kTileBytes = 512 << 10;
+
+std::atomic<const KernelTable*>& current_kernels() {
+  static std::atomic<const KernelTable*> kernels = best_kernels();
+  return kernels;
+}
+
+// Grows, and stays with its thread: an allocation a task would be most of a short one.
+float* thread_scratch(int64_t num_floats) {
+  thread_local std::unique_ptr<float[]> memory;
+  thread_local int64_t capacity = 0;
+  if (capacity < num_floats) {
+    memory.reset(new float[num_floats]);
+    capacity = num_floats;
+  }
+  return memory.get();
+}
+
+KeyRange keys_of(const AttentionArguments& a, const Task& task) {
+  int group = a.num_q_heads / a.num_kv_heads;
+  int q_len = a.cu_seqlens_q[task.seq + 1] - a.cu_seqlens_q[task.seq];
+  return visible_keys(
+      a.seq_lens[task.seq],
+      q_len,
+      task.first_row / group,
+      (task.first_row + task.num_rows - 1) / group,
+      a.window);
+}
+
+} // namespace
+
+DeviceLimits device_limits(int num_threads) {
+  return {num_threads, kTileBytes};
+}
+
+void attend(AttentionArguments a, ThreadPool& pool) {
+  const KernelTable& kernels = *current_kernels();
+  AttentionShape shape{a.num_q_heads, a.num_kv_heads, a.head_dim, a.head_dim_v, a.window};
+  LaunchPlan plan = plan_launch(
+      device_limits(pool.num_threads()), shape, a.seq_lens, a.cu_seqlens_q, a.num_seqs);
+  std::unique_ptr<float[]> partials;
+  if (plan.num_partials) {
+    partials.reset(new float[plan.num_partials * (a.head_dim_v + 2)]);
+    a.partials = partials.get();
+  }
+  int64_t scratch_floats = kernels.scratch_floats(a);
+  pool.parallel_for(static_cast<int>(plan.tasks.size()), [&](int i, int) {
+    const Task& task = plan.tasks[i];
+    kernels.run_task(a, task, keys_of(a, task), thread_scratch(scratch_floats));
+  });
+  pool.parallel_for(static_cast<int>(plan.merges.size()), [&](int i, int) {
+    kernels.run_merge(a, plan.merges[i], thread_scratch(scratch_floats));
+  });
+}
+
+const char* instruction_set() {
+  return current_kernels().load()->name;
+}
+
+void set_instruction_set(const char* name) {
+  const KernelTable* kernels = find_kernels(name);
+  if (!kernels) {
+    throw std::invalid_argument(
+        std::string("instruction_set must be one that this machine has, not ") + name);
+  }
+  current_kernels() = kernels;
+}
+
+} // namespace pomona::cpu

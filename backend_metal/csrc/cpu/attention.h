@@ -1,0 +1,20 @@
+// Runs the attention of one launch on the pool's threads.
+#pragma once
+
+#include "cpu/arguments.h"
+#include "cpu/thread_pool.h"
+#include "launch_plan.h"
+
+namespace pomona::cpu {
+
+// `arguments.partials` is filled in here. The metadata must have been checked.
+void attend(AttentionArguments arguments, ThreadPool& pool);
+
+// Instruction set of the kernels in use: "avx512", "avx2", "baseline" or "neon".
+const char* instruction_set();
+// Raises std::invalid_argument when this machine cannot run it.
+void set_instruction_set(const char* name);
+
+DeviceLimits device_limits(int num_threads);
+
+} // namespace pomona::cpu

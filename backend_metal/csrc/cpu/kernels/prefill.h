@@ -1,0 +1,380 @@
+// Many query rows of one K/V head: two matrix products a tile, with a row in each vector lane.
+//
+// A task owns up to kMaxTileRows rows (tokens times heads of the group), in blocks of Vectors *
+// kLanes. Queries are packed transposed, [dim, row], so that scores come out as [key, row]: the
+// softmax then runs down columns, without a reduction across lanes, and the product with the values
+// needs no transposed copy either. Keys and values of a tile are widened to float32 once for all of
+// the task's rows. Both products keep kPanelRows x Vectors accumulators in registers.
+#pragma once
+
+#include "cpu/kernels/key_rows.h"
+#include "cpu/kernels/softmax_state.h"
+#include "launch_plan.h"
+
+namespace pomona::cpu::POMONA_INSTRUCTION_SET {
+
+// One block of rows; all arrays are [..., kRows].
+template <int Vectors>
+struct RowBlock {
+  static constexpr int kRows = Vectors * kLanes;
+  float* queries; // [head_dim, rows], scaled
+  float* largest; // of the current split
+  float* sum;
+  float* values; // [head_dim_v, rows]
+  float* folded_largest; // of all splits so far
+  float* folded_sum;
+  float* folded_values;
+  int32_t* first; // keys [first, last) are visible to a row
+  int32_t* last;
+  int least_first, most_first, least_last, most_last;
+
+  static int64_t floats(const AttentionArguments& a) {
+    return kRows * (int64_t(a.head_dim) + 2 * a.head_dim_v + 6);
+  }
+
+  void lay_out(const AttentionArguments& a, float* memory) {
+    queries = memory;
+    values = queries + kRows * a.head_dim;
+    folded_values = values + kRows * a.head_dim_v;
+    largest = folded_values + kRows * a.head_dim_v;
+    sum = largest + kRows;
+    folded_largest = sum + kRows;
+    folded_sum = folded_largest + kRows;
+    first = (int32_t*)(folded_sum + kRows);
+    last = first + kRows;
+  }
+};
+
+inline int64_t prefill_scratch_floats(const AttentionArguments& a) {
+  // The last block may be padded to two vectors; scores also hold one row on its way out.
+  int64_t rows = kMaxTileRows + 2 * kLanes;
+  int64_t row = int64_t(a.head_dim) + 2 * a.head_dim_v + 6;
+  int64_t key = int64_t(a.head_dim) + a.head_dim_v + 2 * kLanes;
+  return rows * row + kKeyTile * key + a.head_dim_v;
+}
+
+// Queries, and the keys that each row sees; rows past the last repeat it, with queries of 0.
+template <int Vectors, typename T>
+inline void load_rows(
+    const AttentionArguments& a, const Task& task, int first_row, RowBlock<Vectors>& block) {
+  constexpr int kRows = RowBlock<Vectors>::kRows;
+  int group = a.num_q_heads / a.num_kv_heads;
+  int q_len = a.cu_seqlens_q[task.seq + 1] - a.cu_seqlens_q[task.seq];
+  int before = a.seq_lens[task.seq] - q_len;
+  int end_row = task.first_row + task.num_rows;
+  block.least_first = block.least_last = INT32_MAX;
+  block.most_first = block.most_last = 0;
+  for (int r = 0; r < kRows; r++) {
+    int row = first_row + r;
+    bool real = row < end_row;
+    row = real ? row : end_row - 1;
+    int last = before + row / group + 1;
+    last = last > 0 ? last : 0;
+    int first = a.window > 0 && last > a.window ? last - a.window : 0;
+    block.first[r] = first;
+    block.last[r] = last;
+    block.least_first = first < block.least_first ? first : block.least_first;
+    block.most_first = first > block.most_first ? first : block.most_first;
+    block.least_last = last < block.least_last ? last : block.least_last;
+    block.most_last = last > block.most_last ? last : block.most_last;
+    const T* q = q_row<T>(a, task.seq, row, task.first_head);
+    for (int d = 0; d < a.head_dim; d += kLanes) {
+      Floats dims = real ? load(q + d) * a.scale : Floats{};
+      for (int i = 0; i < kLanes; i++) {
+        block.queries[(d + i) * kRows + r] = dims[i];
+      }
+    }
+  }
+}
+
+// scores[kPanelRows, rows] of as many keys.
+template <int Vectors>
+inline void score_panel(
+    const float* queries, int head_dim, const float* keys, float* scores) {
+  constexpr int kRows = Vectors * kLanes;
+  Floats sums[kPanelRows][Vectors] = {};
+  for (int d = 0; d < head_dim; d++) {
+    Floats q[Vectors];
+#pragma GCC unroll 4
+    for (int j = 0; j < Vectors; j++) {
+      q[j] = load(queries + d * kRows + j * kLanes);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kPanelRows; i++) {
+      Floats key = fill(keys[i * head_dim + d]);
+#pragma GCC unroll 4
+      for (int j = 0; j < Vectors; j++) {
+        sums[i][j] = fma(key, q[j], sums[i][j]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kPanelRows; i++) {
+#pragma GCC unroll 4
+    for (int j = 0; j < Vectors; j++) {
+      store(scores + i * kRows + j * kLanes, sums[i][j]);
+    }
+  }
+}
+
+// totals[kPanelRows dims, rows] = totals * kept + values^T weights.
+template <int Vectors>
+inline void value_panel(
+    const float* weights,
+    const float* values,
+    int head_dim_v,
+    int num_keys,
+    const Floats* kept,
+    float* totals) {
+  constexpr int kRows = Vectors * kLanes;
+  Floats sums[kPanelRows][Vectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < kPanelRows; i++) {
+#pragma GCC unroll 4
+    for (int j = 0; j < Vectors; j++) {
+      sums[i][j] = load(totals + i * kRows + j * kLanes) * kept[j];
+    }
+  }
+  for (int key = 0; key < num_keys; key++) {
+    Floats w[Vectors];
+#pragma GCC unroll 4
+    for (int j = 0; j < Vectors; j++) {
+      w[j] = load(weights + key * kRows + j * kLanes);
+    }
+    const float* row = values + (int64_t)key * head_dim_v;
+#pragma GCC unroll 8
+    for (int i = 0; i < kPanelRows; i++) {
+      Floats value = fill(row[i]);
+#pragma GCC unroll 4
+      for (int j = 0; j < Vectors; j++) {
+        sums[i][j] = fma(value, w[j], sums[i][j]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kPanelRows; i++) {
+#pragma GCC unroll 4
+    for (int j = 0; j < Vectors; j++) {
+      store(totals + i * kRows + j * kLanes, sums[i][j]);
+    }
+  }
+}
+
+// Softcap, mask and streaming softmax down the columns; `kept` gets the factors of older sums.
+template <int Vectors>
+inline void weigh_columns(
+    const AttentionArguments& a,
+    RowBlock<Vectors>& block,
+    float* scores,
+    int first_key,
+    int num_keys,
+    bool masked,
+    Floats* kept) {
+  constexpr int kRows = Vectors * kLanes;
+  for (int j = 0; j < Vectors; j++) {
+    float* column = scores + j * kLanes;
+    if (a.softcap > 0.0f) {
+      Floats inverse = fill(1.0f / a.softcap);
+      for (int i = 0; i < num_keys; i++) {
+        store(column + i * kRows, tanh(load(column + i * kRows) * inverse) * a.softcap);
+      }
+    }
+    if (masked) {
+      Ints first = load_as<Ints>(block.first + j * kLanes);
+      Ints last = load_as<Ints>(block.last + j * kLanes);
+      for (int i = 0; i < num_keys; i++) {
+        Ints key = fill_int(first_key + i);
+        Ints visible = (key >= first) & (key < last);
+        store(column + i * kRows, visible ? load(column + i * kRows) : fill(-kInfinity));
+      }
+    }
+    Floats before = load(block.largest + j * kLanes);
+    Floats largest = before;
+    for (int i = 0; i < num_keys; i++) {
+      largest = max(largest, load(column + i * kRows));
+    }
+    Floats base = finite_or_zero(largest);
+    Floats sum = {};
+    for (int i = 0; i < num_keys; i++) {
+      Floats weight = exp(load(column + i * kRows) - base);
+      store(column + i * kRows, weight);
+      sum += weight;
+    }
+    kept[j] = exp(before - base);
+    store(block.largest + j * kLanes, largest);
+    store(block.sum + j * kLanes, load(block.sum + j * kLanes) * kept[j] + sum);
+  }
+}
+
+// The rows of one block against a packed tile of keys that starts at `first`.
+template <int Vectors>
+inline void attend_block(
+    const AttentionArguments& a,
+    RowBlock<Vectors>& block,
+    const float* keys,
+    const float* values,
+    int first,
+    int num_keys,
+    float* scores) {
+  constexpr int kRows = RowBlock<Vectors>::kRows;
+  int begin = block.least_first > first ? (block.least_first - first) / kPanelRows * kPanelRows : 0;
+  int end = block.most_last - first < num_keys ? block.most_last - first : num_keys;
+  if (begin >= end) {
+    return;
+  }
+  int padded = (end - begin + kPanelRows - 1) / kPanelRows * kPanelRows;
+  for (int i = 0; i < padded; i += kPanelRows) {
+    score_panel<Vectors>(
+        block.queries, a.head_dim, keys + (begin + i) * a.head_dim, scores + i * kRows);
+  }
+  bool masked = block.most_first > first + begin || block.least_last < first + end;
+  Floats kept[Vectors];
+  weigh_columns<Vectors>(a, block, scores, first + begin, end - begin, masked, kept);
+  for (int d = 0; d < a.head_dim_v; d += kPanelRows) {
+    value_panel<Vectors>(
+        scores,
+        values + (int64_t)begin * a.head_dim_v + d,
+        a.head_dim_v,
+        end - begin,
+        kept,
+        block.values + d * kRows);
+  }
+}
+
+template <typename T>
+inline void widen_rows(const T* const* rows, int num_rows, int dim, float* out) {
+  for (int i = 0; i < num_rows; i++) {
+    for (int d = 0; d < dim; d += kLanes) {
+      store(out + i * dim + d, load(rows[i] + d));
+    }
+  }
+  // A panel may reach past the last row; what it gets there is not used.
+  int padded = (num_rows + kPanelRows - 1) / kPanelRows * kPanelRows;
+  __builtin_memset(out + num_rows * dim, 0, sizeof(float) * (padded - num_rows) * dim);
+}
+
+template <int Vectors>
+inline void clear_block(const AttentionArguments& a, float* largest, float* sum, float* values) {
+  constexpr int kRows = Vectors * kLanes;
+  for (int j = 0; j < kRows; j += kLanes) {
+    store(largest + j, fill(-kInfinity));
+    store(sum + j, Floats{});
+  }
+  __builtin_memset(values, 0, sizeof(float) * kRows * a.head_dim_v);
+}
+
+// The same arithmetic as fold() in softmax_state.h, a row in each lane.
+template <int Vectors>
+inline void fold_block(const AttentionArguments& a, RowBlock<Vectors>& block) {
+  constexpr int kRows = Vectors * kLanes;
+  for (int j = 0; j < kRows; j += kLanes) {
+    Floats before = load(block.folded_largest + j), split = load(block.largest + j);
+    Floats top = max(split, before);
+    Floats base = finite_or_zero(top);
+    Floats kept = exp(before - base), added = exp(split - base);
+    store(block.folded_largest + j, top);
+    store(
+        block.folded_sum + j, load(block.folded_sum + j) * kept + load(block.sum + j) * added);
+    for (int d = 0; d < a.head_dim_v; d++) {
+      float* total = block.folded_values + d * kRows + j;
+      store(total, fma(load(total), kept, load(block.values + d * kRows + j) * added));
+    }
+  }
+}
+
+template <int Vectors>
+inline void gather_row(const float* values, int row, int head_dim_v, float* out) {
+  for (int d = 0; d < head_dim_v; d++) {
+    out[d] = values[d * Vectors * kLanes + row];
+  }
+}
+
+template <int Vectors, typename T>
+inline void write_blocks(
+    const AttentionArguments& a, const Task& task, const RowBlock<Vectors>* blocks, float* row) {
+  constexpr int kRows = RowBlock<Vectors>::kRows;
+  for (int r = 0; r < task.num_rows; r++) {
+    const auto& block = blocks[r / kRows];
+    int lane = r % kRows, tile_row = task.first_row + r;
+    gather_row<Vectors>(block.folded_values, lane, a.head_dim_v, row);
+    float factor = final_factor(
+        block.folded_largest[lane],
+        block.folded_sum[lane],
+        a.sinks,
+        q_head_of(a, tile_row, task.first_head));
+    write_row(out_row<T>(a, task.seq, tile_row, task.first_head), row, factor, a.head_dim_v);
+  }
+}
+
+template <int Vectors>
+inline void store_partials(
+    const AttentionArguments& a, int num_rows, const RowBlock<Vectors>* blocks, float* states) {
+  constexpr int kRows = RowBlock<Vectors>::kRows;
+  for (int r = 0; r < num_rows; r++) {
+    const auto& block = blocks[r / kRows];
+    float* state = states + r * partial_floats(a);
+    state[0] = block.largest[r % kRows];
+    state[1] = block.sum[r % kRows];
+    gather_row<Vectors>(block.values, r % kRows, a.head_dim_v, state + 2);
+  }
+}
+
+template <int Vectors, typename T>
+inline void prefill_rows(
+    const AttentionArguments& a, const Task& task, KeyRange keys, float* memory) {
+  using Block = RowBlock<Vectors>;
+  constexpr int kRows = Block::kRows;
+  int num_blocks = (task.num_rows + kRows - 1) / kRows;
+  Block blocks[kMaxTileRows / kRows];
+  for (int b = 0; b < num_blocks; b++, memory += Block::floats(a)) {
+    blocks[b].lay_out(a, memory);
+    load_rows<Vectors, T>(a, task, task.first_row + b * kRows, blocks[b]);
+    clear_block<Vectors>(
+        a, blocks[b].folded_largest, blocks[b].folded_sum, blocks[b].folded_values);
+  }
+  float* tile_keys = memory;
+  float* tile_values = tile_keys + kKeyTile * a.head_dim;
+  float* scores = tile_values + kKeyTile * a.head_dim_v;
+  for (int i = 0; i < task.num_splits; i++) {
+    int split_start = (task.first_split + i) * kKeysPerSplit;
+    int split_end = split_start + kKeysPerSplit;
+    split_end = split_end < keys.last ? split_end : keys.last;
+    for (int b = 0; b < num_blocks; b++) {
+      clear_block<Vectors>(a, blocks[b].largest, blocks[b].sum, blocks[b].values);
+    }
+    for (int first = split_start > keys.first ? split_start : keys.first; first < split_end;) {
+      int tile_end = (first / kKeyTile + 1) * kKeyTile;
+      int last = tile_end < split_end ? tile_end : split_end;
+      KeyRows<T> rows;
+      find_rows(a, task.seq, task.first_head, first, last, rows);
+      widen_rows(rows.keys, last - first, a.head_dim, tile_keys);
+      widen_rows(rows.values, last - first, a.head_dim_v, tile_values);
+      for (int b = 0; b < num_blocks; b++) {
+        attend_block<Vectors>(a, blocks[b], tile_keys, tile_values, first, last - first, scores);
+      }
+      first = last;
+    }
+    if (task.partial >= 0) {
+      float* states = partial_state(a, task.partial + i * task.split_stride);
+      store_partials<Vectors>(a, task.num_rows, blocks, states);
+      continue;
+    }
+    for (int b = 0; b < num_blocks; b++) {
+      fold_block<Vectors>(a, blocks[b]);
+    }
+  }
+  if (task.partial < 0) {
+    write_blocks<Vectors, T>(a, task, blocks, scores);
+  }
+}
+
+template <typename T>
+void prefill_task(const AttentionArguments& a, const Task& task, KeyRange keys, float* memory) {
+  if (task.num_rows <= kLanes) {
+    prefill_rows<1, T>(a, task, keys, memory);
+  } else {
+    prefill_rows<2, T>(a, task, keys, memory);
+  }
+}
+
+} // namespace pomona::cpu::POMONA_INSTRUCTION_SET

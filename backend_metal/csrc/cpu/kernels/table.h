@@ -1,0 +1,26 @@
+// One entry for each instruction set that the kernels are compiled for.
+#pragma once
+
+#include "cpu/arguments.h"
+#include "launch_plan.h"
+
+namespace pomona::cpu {
+
+struct KernelTable {
+  const char* name;
+  // Floats of scratch memory that any task of these arguments needs.
+  int64_t (*scratch_floats)(const AttentionArguments& arguments);
+  // `keys` are those that the task's rows see.
+  void (*run_task)(
+      const AttentionArguments& arguments, const Task& task, KeyRange keys, float* scratch);
+  void (*run_merge)(const AttentionArguments& arguments, const Merge& merge, float* scratch);
+  // float32 [count]: exp or tanh of `in`, for tests; count is a multiple of 16.
+  void (*exp)(const float* in, float* out, int64_t count);
+  void (*tanh)(const float* in, float* out, int64_t count);
+};
+
+// The fastest that this machine runs, or the one named; null where that one cannot run.
+const KernelTable* best_kernels();
+const KernelTable* find_kernels(const char* name);
+
+} // namespace pomona::cpu

@@ -1,0 +1,51 @@
+"""The compiled extension: loaded beside the MLX that it was built for, or not at all."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+# First: it brings the library that the extension is linked to, and the types that the two share.
+import mlx.core  # noqa: F401
+
+MLX_VERSION = version("mlx")
+REMEDY = "build it again with `make native`"
+
+
+def check_build(mlx_version: str, abi_tag: str, *, knows_mlx_arrays: bool) -> None:
+    """Raise ``ImportError`` unless an extension built so works beside the MLX that is loaded."""
+    if mlx_version != MLX_VERSION:
+        raise ImportError(
+            f"backend_metal._native was built for MLX {mlx_version}, and this is MLX "
+            f"{MLX_VERSION}; {REMEDY}"
+        )
+    if not knows_mlx_arrays:
+        raise ImportError(
+            f"backend_metal._native was built with the nanobind ABI {abi_tag!r}, which MLX "
+            f"{MLX_VERSION} does not share; {REMEDY} with the nanobind that MLX was built with"
+        )
+
+
+try:
+    from backend_metal import _native
+except ImportError as error:
+    raise ImportError(
+        f"backend_metal._native is not built, or not for MLX {MLX_VERSION} and this Python "
+        f"({error}); {REMEDY}"
+    ) from error
+
+check_build(
+    _native.MLX_VERSION,
+    _native.NANOBIND_ABI_TAG,
+    knows_mlx_arrays=_native.knows_mlx_arrays(),
+)
+
+check_cache_strides = _native.check_cache_strides
+copy_blocks = _native.copy_blocks
+instruction_set = _native.instruction_set
+num_threads = _native.num_threads
+paged_attention = _native.paged_attention
+plan_launch = _native.plan_launch
+reshape_and_cache = _native.reshape_and_cache
+scatter_paged_attention = _native.scatter_paged_attention
+set_instruction_set = _native.set_instruction_set
+set_num_threads = _native.set_num_threads
