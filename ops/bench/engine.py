@@ -1,107 +1,144 @@
-"""Output tokens a second of the engine and of mlx-lm's BatchGenerator, on the same prompts.
+"""Output tokens a second: this engine, mlx-lm's BatchGenerator, and mlx-lm as it is installed.
 
-``python -m ops.bench.engine [--model DIR] [--repeats N]`` prints a Markdown table. The two take
-turns, so that whatever else the machine does hits both; figures are medians.
+``python -m ops.bench.engine [--rounds N] [--attention PATH] [--every N]``. Everybody gets the same
+random weights, the same prompts and greedy sampling. Pomona and mlx-lm share one process and its
+BLAS and take turns; prefix caches are emptied in between. mlx-lm as installed runs in a process
+of its own, on a part of the prompts, because it is slow.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import statistics
+import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from pathlib import Path
 
-import mlx.core as mx
+# Before mlx, so that MLX finds the BLAS.
+from backend_metal import LLM, SamplingParams  # isort: skip
 import mlx_lm
-import numpy as np
 from mlx_lm.generate import BatchGenerator
+from tqdm import tqdm
 
-from backend_metal import LLM, SamplingParams
-from backend_metal.models.loader import DEMO_PATH
+from ops.bench import random_model
+from ops.bench.machine import Machine, measure_machine
+from ops.bench.timing import markdown_table, seconds
+from ops.bench.workload import Workload
 
-
-@dataclass(frozen=True)
-class Workload:
-    name: str
-    num_prompts: int
-    shortest: int
-    longest: int
-    output_tokens: int
-    max_num_seqs: int
-
-    def prompts(self, vocab_size: int) -> list[list[int]]:
-        generator = np.random.default_rng(0)
-        lengths = generator.integers(self.shortest, self.longest + 1, self.num_prompts)
-        return [generator.integers(0, vocab_size, length).tolist() for length in lengths]
+Prompts = list[list[int]]
+Run = Callable[[Prompts], int]
+"""Returns how many tokens it generated."""
 
 
-WORKLOADS = (
-    Workload("one at a time", 4, 64, 64, 64, 1),
-    Workload("8 at once", 16, 64, 256, 64, 8),
-    Workload("32 at once", 64, 64, 512, 64, 32),
-)
+def pomona(directory: str, workload: Workload, attention: str) -> Run:
+    llm = LLM(directory, max_num_seqs=workload.at_once, attention=attention)
+    sampling = SamplingParams(temperature=0.0, max_tokens=workload.output_tokens, ignore_eos=True)
 
-
-def bench_pomona(model: str, workload: Workload) -> Callable[[list[list[int]]], None]:
-    llm = LLM(model, max_num_seqs=workload.max_num_seqs, prefix_caching=False)
-    sampling = SamplingParams(
-        temperature=0.0, max_tokens=workload.output_tokens, ignore_eos=True
-    )
-
-    def run(prompts: list[list[int]]) -> None:
-        llm.generate(prompts, sampling, show_progress=False)
+    def run(prompts: Prompts) -> int:
+        llm.reset_prefix_cache()
+        completions = llm.generate(prompts, sampling, show_progress=False)
+        return sum(len(completion.token_ids) for completion in completions)
 
     return run
 
 
-def bench_mlx_lm(model: str, workload: Workload) -> Callable[[list[list[int]]], None]:
-    loaded, _ = mlx_lm.load(model)[:2]
-    if mx.default_device() == mx.cpu:
-        loaded.set_dtype(mx.float32)
+def batch_generator(directory: str, workload: Workload) -> Run:
+    model = mlx_lm.load(directory)[0]
 
-    def run(prompts: list[list[int]]) -> None:
-        generator = BatchGenerator(
-            loaded,
-            stop_tokens=[],
-            completion_batch_size=workload.max_num_seqs,
-            prefill_batch_size=min(8, workload.max_num_seqs),
-        )
+    def run(prompts: Prompts) -> int:
+        generator = BatchGenerator(model, completion_batch_size=workload.at_once)
         generator.insert(prompts, [workload.output_tokens] * len(prompts))
-        while generator.next_generated():
-            pass
+        generated = 0
+        while responses := generator.next_generated():
+            generated += len(responses)
         generator.close()
+        return generated
 
     return run
 
 
-def tokens_per_second(run: Callable[[list[list[int]]], None], workload: Workload) -> float:
-    prompts = workload.prompts(vocab_size=1000)
-    start = time.perf_counter()
-    run(prompts)
-    return workload.num_prompts * workload.output_tokens / (time.perf_counter() - start)
+def tokens_per_second(run: Run, prompts: Prompts) -> float:
+    generated = 0
+
+    def timed() -> None:
+        nonlocal generated
+        generated = run(prompts)
+
+    taken = seconds(timed)
+    return generated / taken
+
+
+def as_installed(directory: str, every: int) -> float:
+    """``batch_generator``'s rate in a process with MLX's own BLAS."""
+    command = [sys.executable, "-m", "ops.bench.engine", "--as-installed", directory]
+    finished = subprocess.run(
+        [*command, "--every", str(every)],
+        env={**os.environ, "POMONA_BLAS": "off"},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return float(json.loads(finished.stdout))
+
+
+def compare(directory: str, workload: Workload, rounds: int, attention: str) -> list[list[float]]:
+    """Rates of [pomona, mlx-lm], round by round."""
+    prompts = workload.prompts(random_model.CONFIG["vocab_size"])
+    runs = (pomona(directory, workload, attention), batch_generator(directory, workload))
+    for run in runs:
+        run(prompts[:2])
+    return [
+        [tokens_per_second(run, prompts) for run in runs]
+        for _ in tqdm(range(rounds), desc="rounds")
+    ]
+
+
+def report(
+    machine: Machine, rates: list[list[float]], installed: float | None, bound: float
+) -> str:
+    def row(name: str, rate: float, ratio: float) -> tuple[str, ...]:
+        return (name, f"{rate:.1f}", f"{ratio:.2f}", f"{100 * rate / bound:.0f}%")
+
+    ours, theirs = (statistics.median(column) for column in zip(*rates, strict=True))
+    rows = [
+        row("pomona", ours, 1.0),
+        row("mlx-lm BatchGenerator", theirs, statistics.median(a / b for a, b in rates)),
+    ]
+    if installed is not None:
+        rows.append(row("mlx-lm as installed", installed, ours / installed))
+    rows.append(("all the GEMM rate allows", f"{bound:.1f}", "", "100%"))
+    columns = ("", "output tok/s", "pomona is faster by", "of the GEMM rate")
+    return f"{machine.report()}\n\n{markdown_table(columns, rows)}\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default=str(DEMO_PATH), help="directory or Hugging Face id")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--attention", default="auto", help="as in EngineConfig")
+    parser.add_argument(
+        "--every", type=int, default=8, help="of the prompts for mlx-lm as installed; 0: leave out"
+    )
+    parser.add_argument("--as-installed", metavar="DIRECTORY", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    rows = ["| workload | pomona tok/s | mlx-lm tok/s | ratio |", "| --- | ---: | ---: | ---: |"]
-    for workload in WORKLOADS:
-        runs = (
-            bench_pomona(arguments.model, workload),
-            bench_mlx_lm(arguments.model, workload),
-        )
-        rates: list[list[float]] = []
-        for repeat in range(arguments.repeats):
-            rates.append([tokens_per_second(run, workload) for run in runs])
-            print(f"{workload.name}: {repeat + 1}/{arguments.repeats}", file=sys.stderr)
-        ours, theirs = (statistics.median(column) for column in zip(*rates, strict=True))
-        ratio = statistics.median(mine / peer for mine, peer in rates)
-        rows.append(f"| {workload.name} | {ours:.0f} | {theirs:.0f} | {ratio:.2f} |")
-    print("\n".join(rows))
+    workload = Workload()
+    if arguments.as_installed:
+        run = batch_generator(arguments.as_installed, workload)
+        prompts = workload.prompts(random_model.CONFIG["vocab_size"], arguments.every)
+        sys.stdout.write(json.dumps(tokens_per_second(run, prompts)))
+        return
+
+    machine = measure_machine()
+    with tempfile.TemporaryDirectory() as directory:
+        parameters = random_model.save(Path(directory))
+        rates = compare(directory, workload, arguments.rounds, arguments.attention)
+        installed = as_installed(directory, arguments.every) if arguments.every else None
+    prompts = workload.prompts(random_model.CONFIG["vocab_size"])
+    needed = workload.flops(prompts, parameters) / machine.gemm_flops
+    bound = workload.num_prompts * workload.output_tokens / needed
+    sys.stdout.write(report(machine, rates, installed, bound))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,91 @@
+"""What the machine can do: the limits that every other figure is held against.
+
+``python -m ops.bench.machine`` prints them.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+# Before mlx, so that MLX finds the BLAS.
+from backend_metal import blas_in_use  # isort: skip
+import mlx.core as mx
+import numpy as np
+
+from backend_metal.blas import physical_cores
+from ops.bench.timing import markdown_table, seconds
+
+COPY_BYTES = 512 * 2**20
+GEMM_SIZE = 2048
+REPEATS = 7
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The best of several measurements: limits, not averages."""
+
+    name: str
+    cores: int
+    blas: str
+    copy_bytes_per_second: float
+    """Bytes read and bytes written, both counted, as in STREAM; out of cache, on all cores."""
+    gemm_flops: float
+    """Floating-point operations a second of a square float32 product in MLX."""
+
+    def report(self) -> str:
+        return markdown_table(
+            ("machine", "value"),
+            (
+                ("processor", f"{self.name}, {self.cores} cores"),
+                ("BLAS", self.blas),
+                ("copy bandwidth", f"{self.copy_bytes_per_second / 1e9:.1f} GB/s"),
+                (
+                    f"float32 GEMM, {GEMM_SIZE} cubed",
+                    f"{self.gemm_flops / 1e9:.0f} GFLOP/s",
+                ),
+            ),
+        )
+
+
+def measure_machine() -> Machine:
+    return Machine(
+        name=platform.processor() or platform.machine(),
+        cores=physical_cores(),
+        blas=blas_in_use() or "MLX's own",
+        copy_bytes_per_second=copy_bandwidth(COPY_BYTES, physical_cores()),
+        gemm_flops=gemm_rate(GEMM_SIZE),
+    )
+
+
+def copy_bandwidth(num_bytes: int, num_threads: int, repeats: int = REPEATS) -> float:
+    """Bytes read and written a second by threads that copy ``num_bytes`` in all."""
+    source = np.ones(num_bytes // 8)
+    target = np.zeros_like(source)
+    parts = list(
+        zip(
+            np.array_split(target, num_threads),
+            np.array_split(source, num_threads),
+            strict=True,
+        )
+    )
+    with ThreadPoolExecutor(num_threads) as threads:
+
+        def copy() -> None:
+            # NumPy lets go of the interpreter's lock while it copies.
+            list(threads.map(lambda part: np.copyto(*part), parts))
+
+        return 2 * source.nbytes / min(seconds(copy) for _ in range(repeats))
+
+
+def gemm_rate(size: int, repeats: int = REPEATS) -> float:
+    """Operations a second of ``[size, size] @ [size, size].T`` on MLX's default device."""
+    a, b = (mx.random.normal((size, size), key=mx.random.key(seed)) for seed in range(2))
+    mx.eval(a, b)
+    return 2 * size**3 / min(seconds(lambda: mx.eval(a @ b.T)) for _ in range(repeats))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(measure_machine().report() + "\n")
