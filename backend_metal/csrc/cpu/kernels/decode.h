@@ -3,6 +3,7 @@
 // A task owns some K/V heads and some splits of one sequence. Tiles of keys are walked in order and
 // the heads within a tile, because that is how the cache lies in memory. A tile is scored
 // kDotAccumulators (key, head) pairs at a time: vectors along the head dim, reduced together.
+// While a tile is scored its values are fetched, and while they are added up the next keys.
 #pragma once
 
 #include "cpu/kernels/key_rows.h"
@@ -30,6 +31,15 @@ inline DecodeScratch decode_scratch(const AttentionArguments& a, float* scratch,
   s.states = s.scores + a.num_q_heads / a.num_kv_heads * kKeyTile;
   s.folded = s.states + num_rows * partial_floats(a);
   return s;
+}
+
+// Asks for `count` elements from `at`; a hint, so it may reach past what there is.
+template <typename T>
+inline void fetch(const T* at, int count) {
+  constexpr int kLine = 64 / sizeof(T);
+  for (int i = 0; i < count; i += kLine) {
+    __builtin_prefetch(at + i, 0, 2);
+  }
 }
 
 // Scores of kDotAccumulators / Heads keys for Heads heads.
@@ -63,13 +73,22 @@ inline void score_keys(const float* q, int head_dim, const T* const* keys, float
   }
 }
 
-// `keys` is padded to a whole kDotAccumulators with rows that may be read.
-template <int Heads, typename T>
+// The rows are padded to a whole kDotAccumulators with some that may be read.
+template <int Heads, bool Fetch, typename T>
 inline void score_tile(
-    const float* q, int head_dim, const T* const* keys, int num_keys, float* scores) {
+    const AttentionArguments& a,
+    const float* q,
+    const KeyRows<T>& rows,
+    int num_keys,
+    float* scores) {
   constexpr int kKeys = kDotAccumulators / Heads;
   for (int i = 0; i < num_keys; i += kKeys) {
-    score_keys<Heads>(q, head_dim, keys + i, scores + i);
+    if constexpr (Fetch) {
+      for (int j = i; j < i + kKeys; j++) {
+        fetch(rows.values[j], a.head_dim_v);
+      }
+    }
+    score_keys<Heads>(q, a.head_dim, rows.keys + i, scores + i);
   }
 }
 
@@ -105,11 +124,12 @@ inline float weigh(const AttentionArguments& a, float* scores, int num_keys, flo
 }
 
 // Adds Vectors * kLanes dims of the weighted values to Heads states.
-template <int Heads, int Vectors, typename T>
+template <int Heads, int Vectors, bool Fetch, typename T>
 inline void add_values(
     const float* weights,
     const float* kept,
     const T* const* values,
+    const T* const* next_keys,
     int num_keys,
     int d,
     float* states,
@@ -123,6 +143,9 @@ inline void add_values(
     }
   }
   for (int i = 0; i < num_keys; i++) {
+    if constexpr (Fetch) {
+      fetch(next_keys[i] + d, Vectors * kLanes);
+    }
     Floats value[Vectors];
 #pragma GCC unroll 8
     for (int j = 0; j < Vectors; j++) {
@@ -147,16 +170,17 @@ inline void add_values(
 }
 
 // One tile of keys for Heads heads of a group.
-template <int Heads, typename T>
-inline void attend_tile(
+template <int Heads, bool Fetch, typename T>
+inline void attend_heads(
     const AttentionArguments& a,
     const float* q,
     const KeyRows<T>& rows,
+    const KeyRows<T>& next,
     int num_keys,
     float* scores,
     float* states) {
   int64_t state_stride = partial_floats(a);
-  score_tile<Heads>(q, a.head_dim, rows.keys, num_keys, scores);
+  score_tile<Heads, Fetch>(a, q, rows, num_keys, scores);
   float kept[Heads];
   for (int h = 0; h < Heads; h++) {
     kept[h] = weigh(a, scores + h * kKeyTile, num_keys, states + h * state_stride);
@@ -164,34 +188,46 @@ inline void attend_tile(
   constexpr int kWide = Heads == 1 ? 2 * kValueVectors : kValueVectors;
   int d = 0;
   for (; d + kWide * kLanes <= a.head_dim_v; d += kWide * kLanes) {
-    add_values<Heads, kWide>(scores, kept, rows.values, num_keys, d, states, state_stride);
+    add_values<Heads, kWide, Fetch>(
+        scores, kept, rows.values, next.keys, num_keys, d, states, state_stride);
   }
   for (; d < a.head_dim_v; d += kLanes) {
-    add_values<Heads, 1>(scores, kept, rows.values, num_keys, d, states, state_stride);
+    add_values<Heads, 1, Fetch>(
+        scores, kept, rows.values, next.keys, num_keys, d, states, state_stride);
   }
 }
 
+// One tile of keys for all heads of a group; the first of them fetch for all.
 template <typename T>
 inline void attend_group(
     const AttentionArguments& a,
     int group,
     const float* q,
     const KeyRows<T>& rows,
+    const KeyRows<T>& next,
     int num_keys,
     float* scores,
     float* states) {
-  constexpr int kMostHeads = kDotAccumulators < 4 ? kDotAccumulators : 4;
   int64_t state_stride = partial_floats(a);
-  int h = 0;
-  for (; h + kMostHeads <= group; h += kMostHeads) {
-    attend_tile<kMostHeads>(
-        a, q + h * a.head_dim, rows, num_keys, scores, states + h * state_stride);
-  }
-  for (; h + 2 <= group; h += 2) {
-    attend_tile<2>(a, q + h * a.head_dim, rows, num_keys, scores, states + h * state_stride);
-  }
-  for (; h < group; h++) {
-    attend_tile<1>(a, q + h * a.head_dim, rows, num_keys, scores, states + h * state_stride);
+  for (int h = 0; h < group;) {
+    const float* queries = q + h * a.head_dim;
+    float* head_states = states + h * state_stride;
+    bool is_first = h == 0;
+    auto attend = [&]<int Heads>() {
+      if (is_first) {
+        attend_heads<Heads, true>(a, queries, rows, next, num_keys, scores, head_states);
+      } else {
+        attend_heads<Heads, false>(a, queries, rows, next, num_keys, scores, head_states);
+      }
+      h += Heads;
+    };
+    if (group - h >= 4) {
+      attend.template operator()<4>();
+    } else if (group - h >= 2) {
+      attend.template operator()<2>();
+    } else {
+      attend.template operator()<1>();
+    }
   }
 }
 
@@ -203,32 +239,62 @@ inline void clear_states(const AttentionArguments& a, float* states, int num_row
   }
 }
 
+// Keys of one tile and one K/V head.
+template <typename T>
+struct DecodeTile {
+  int head;
+  int first, last;
+  KeyRows<T> rows;
+
+  void find(const AttentionArguments& a, const Task& task, KeyRange keys) {
+    int tile_end = (first / kKeyTile + 1) * kKeyTile;
+    last = tile_end < keys.last ? tile_end : keys.last;
+    find_rows(a, task.seq, task.first_head + head, first, last, rows);
+    for (int i = last - first; i < kKeyTile; i++) {
+      rows.keys[i] = rows.keys[last - first - 1];
+      rows.values[i] = rows.values[last - first - 1];
+    }
+  }
+
+  // The next head of the tile, or the first of the next tile; false after the last.
+  bool next(const AttentionArguments& a, const Task& task, KeyRange keys, DecodeTile& tile) const {
+    bool last_head = head + 1 == task.num_heads;
+    tile.head = last_head ? 0 : head + 1;
+    tile.first = last_head ? last : first;
+    if (tile.first >= keys.last) {
+      return false;
+    }
+    tile.find(a, task, keys);
+    return true;
+  }
+};
+
 template <typename T>
 inline void decode_split(
-    const AttentionArguments& a, const Task& task, KeyRange keys, const DecodeScratch& scratch,
+    const AttentionArguments& a,
+    const Task& task,
+    KeyRange keys,
+    const DecodeScratch& scratch,
     float* states) {
   int group = task.num_rows;
-  for (int first = keys.first; first < keys.last;) {
-    int tile_end = (first / kKeyTile + 1) * kKeyTile;
-    int last = tile_end < keys.last ? tile_end : keys.last;
-    for (int head = 0; head < task.num_heads; head++) {
-      KeyRows<T> rows;
-      find_rows(a, task.seq, task.first_head + head, first, last, rows);
-      int num_keys = last - first;
-      int padded = (num_keys + kDotAccumulators - 1) / kDotAccumulators * kDotAccumulators;
-      for (int i = num_keys; i < padded; i++) {
-        rows.keys[i] = rows.keys[num_keys - 1];
-      }
-      attend_group(
-          a,
-          group,
-          scratch.queries + head * group * a.head_dim,
-          rows,
-          num_keys,
-          scratch.scores,
-          states + head * group * partial_floats(a));
-    }
-    first = last;
+  DecodeTile<T> tiles[2];
+  tiles[0].head = 0;
+  tiles[0].first = keys.first;
+  tiles[0].find(a, task, keys);
+  bool more = true;
+  for (int i = 0; more; i ^= 1) {
+    const DecodeTile<T>& tile = tiles[i];
+    more = tile.next(a, task, keys, tiles[i ^ 1]);
+    int row = tile.head * group;
+    attend_group(
+        a,
+        group,
+        scratch.queries + row * a.head_dim,
+        tile.rows,
+        more ? tiles[i ^ 1].rows : tile.rows,
+        tile.last - tile.first,
+        scratch.scores,
+        states + row * partial_floats(a));
   }
 }
 
