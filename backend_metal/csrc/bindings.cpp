@@ -8,6 +8,7 @@
 #include "cpu/kernels/table.h"
 #include "launch_plan.h"
 #include "operators.h"
+#include "swiglu.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -128,6 +129,11 @@ void bind_operators(nb::module_& m) {
       "cache"_a,
       "sources"_a,
       "destinations"_a);
+  m.def(
+      "swiglu",
+      [](const mx::array& gate, const mx::array& up) { return swiglu(gate, up, cpu_stream()); },
+      "gate"_a,
+      "up"_a);
   m.def("check_cache_strides", &check_cache_strides, "name"_a, "cache"_a);
 }
 

@@ -17,6 +17,8 @@ struct KernelTable {
   // float32 [count]: exp or tanh of `in`, for tests; count is a multiple of 16.
   void (*exp)(const float* in, float* out, int64_t count);
   void (*tanh)(const float* in, float* out, int64_t count);
+  // float32 [count]: silu(gate) * up; `out` may be either of them.
+  void (*swiglu)(const float* gate, const float* up, float* out, int64_t count);
 };
 
 // The fastest that this machine runs, or the one named; null where that one cannot run.
