@@ -12,6 +12,7 @@ from mlx_lm.models.rope_utils import DynamicNTKScalingRoPE
 
 from backend_metal.attention_checks import HEAD_DIMS
 from backend_metal.kv_cache import AttentionMetadata, KVCachePool, LayerCacheSpec
+from backend_metal.models.activations import catch_activations, native_activations
 from backend_metal.models.families import family_of
 from backend_metal.models.layer_cache import (
     LayerCaches,
@@ -43,6 +44,7 @@ class PagedModel:
         if family.adapt is not None:
             family.adapt(model, config)
         catch_attention(model)
+        catch_activations(model)
         select_logit_rows(reduce(getattr, family.backbone.split("."), model))
         self._model = model
         self._num_layers = len(model.layers)
@@ -71,7 +73,8 @@ class PagedModel:
         return self._forward(token_ids, caches)
 
     def _forward(self, token_ids: mx.array, caches: LayerCaches) -> mx.array:
-        logits: mx.array = self._model(token_ids[:, None], cache=caches)
+        with native_activations():
+            logits: mx.array = self._model(token_ids[:, None], cache=caches)
         return logits.squeeze(1)
 
     def _trace(self) -> tuple[tuple[LayerCacheSpec, ...], mx.Dtype, int]:
