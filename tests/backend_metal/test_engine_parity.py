@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -13,6 +14,7 @@ import tiny_models
 from mlx_lm.generate import generate_step
 
 from backend_metal import LLM, SamplingParams
+from backend_metal.attention import default_path
 from deployments.backend import GenerationRequest
 
 FAMILIES = [
@@ -46,6 +48,7 @@ class Cut:
     max_num_seqs: int = 6
     prefix_caching: bool = True
     preempts: bool = False
+    attention: Literal["auto", "reference"] = "auto"
 
 
 CUTS = (
@@ -53,6 +56,7 @@ CUTS = (
     Cut("small chunks", block_size=8, budget=16, num_kv_blocks=240, prefix_caching=False),
     Cut("queue", block_size=32, budget=64, num_kv_blocks=60, max_num_seqs=3),
     Cut("preemption", block_size=8, budget=256, num_kv_blocks=60, preempts=True),
+    Cut("reference", block_size=16, budget=64, num_kv_blocks=120, attention="reference"),
 )
 
 
@@ -89,12 +93,14 @@ def load(checkpoint: Checkpoint, cut: Cut) -> LLM:
         num_kv_blocks=cut.num_kv_blocks,
         block_size=cut.block_size,
         prefix_caching=cut.prefix_caching,
+        attention=cut.attention,
     )
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.name)
 def test_greedy_tokens_are_those_of_mlx_lm(checkpoint: Checkpoint, cut: Cut) -> None:
     llm = load(checkpoint, cut)
+    before = llm.stats().attention_launches
     for repeat in range(2 if cut.prefix_caching and not cut.preempts else 1):
         completions = llm.generate(checkpoint.prompts, GREEDY, show_progress=False)
         assert [completion.token_ids for completion in completions] == checkpoint.expected
@@ -106,6 +112,9 @@ def test_greedy_tokens_are_those_of_mlx_lm(checkpoint: Checkpoint, cut: Cut) -> 
             ]
     assert (llm.stats().preemptions > 0) == cut.preempts
     llm.engine.check_integrity()
+    path = "reference" if cut.attention == "reference" else default_path()
+    after = llm.stats().attention_launches
+    assert {name for name in after if after[name] > before[name]} == {path}
 
 
 def test_greedy_samples_of_one_request_share_its_prompt(checkpoint: Checkpoint) -> None:
