@@ -1,4 +1,4 @@
-# make setup | serve | test | lint | bench | test-metal
+# make setup | serve | test | lint | bench | bench-attention | bench-engine | test-metal
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -22,7 +22,7 @@ endif
 BUILD_INPUTS := pyproject.toml $(wildcard CMakeLists.txt) \
 	$(shell find backend_metal/csrc backend_metal/shaders -type f 2>/dev/null)
 
-.PHONY: setup serve test lint bench test-metal
+.PHONY: setup serve test lint bench bench-attention bench-engine test-metal
 
 setup: $(STAMP)
 
@@ -47,6 +47,12 @@ test: lint
 
 bench: setup
 	$(BIN)/python -m ops.bench
+
+bench-attention: setup
+	$(BIN)/python -m ops.bench.attention
+
+bench-engine: setup
+	$(BIN)/python -m ops.bench.engine
 
 test-metal:
 ifeq ($(shell uname -s),Darwin)

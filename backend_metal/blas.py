@@ -26,6 +26,7 @@ LIBRARY = Path(__file__).parent / "libpomona_blas.so"
 OPENBLAS = "scipy_openblas32"
 MODES = ("on", "openblas", "off")
 CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 _library: ctypes.CDLL | None = None
 
@@ -41,7 +42,7 @@ def install() -> None:
     if _library is not None or mode == "off" or not sys.platform.startswith("linux") or _cuda():
         return
     threads = _num_threads()
-    preloaded = hasattr(ctypes.CDLL(None), "pomona_blas_calls")
+    preloaded = _preloaded()
     if not preloaded and (problem := _problem()):
         # The frame of whoever imports backend_metal, past this module and that package.
         warnings.warn(problem, RuntimeWarning, stacklevel=4)
@@ -51,9 +52,9 @@ def install() -> None:
     library = ctypes.CDLL(None if preloaded else str(LIBRARY), mode=ctypes.RTLD_GLOBAL)
     library.pomona_blas_kernel.restype = ctypes.c_char_p
     library.pomona_blas_calls.restype = ctypes.c_long
-    library.pomona_blas_set_num_threads(threads)
     library.pomona_blas_forward_sgemm(mode == "openblas")
     _library = library
+    set_num_threads(threads)
 
 
 def blas_in_use() -> str | None:
@@ -69,7 +70,18 @@ def blas_in_use() -> str | None:
         return None
     kernel = _library.pomona_blas_kernel().decode()
     config = importlib.import_module(OPENBLAS).get_openblas_config()
-    return f"{kernel}, {_library.pomona_blas_num_threads()} threads; {config}"
+    return f"{kernel}, {num_threads()} threads; {config}"
+
+
+def num_threads() -> int:
+    """Threads that share one product; 0 is MLX's own BLAS, which has none."""
+    return 0 if _library is None else int(_library.pomona_blas_num_threads())
+
+
+def set_num_threads(count: int) -> None:
+    """From the next product on. Without effect on MLX's own BLAS."""
+    if _library is not None:
+        _library.pomona_blas_set_num_threads(count)
 
 
 def physical_cores() -> int:
@@ -84,11 +96,14 @@ def physical_cores() -> int:
 
 def _quota() -> int:
     """CPUs that the process's control group may use at once."""
-    limit = Path("/sys/fs/cgroup/cpu.max")
-    if not limit.exists():
+    if not CPU_QUOTA.exists():
         return sys.maxsize
-    quota, period = limit.read_text().split()
+    quota, period = CPU_QUOTA.read_text().split()
     return sys.maxsize if quota == "max" else max(1, int(quota) // int(period))
+
+
+def _preloaded() -> bool:
+    return hasattr(ctypes.CDLL(None), "pomona_blas_calls")
 
 
 def _problem() -> str | None:

@@ -15,8 +15,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 # Before mlx, so that MLX finds the BLAS.
 from backend_metal import LLM, SamplingParams  # isort: skip
@@ -50,15 +51,18 @@ def batch_generator(directory: str, workload: Workload) -> Run:
     model = mlx_lm.load(directory)[0]
 
     def run(prompts: Prompts) -> int:
-        generator = BatchGenerator(model, completion_batch_size=workload.at_once)
-        generator.insert(prompts, [workload.output_tokens] * len(prompts))
-        generated = 0
-        while responses := generator.next_generated():
-            generated += len(responses)
-        generator.close()
-        return generated
+        return sum(1 for _ in responses(model, prompts, workload))
 
     return run
+
+
+def responses(model: Any, prompts: Prompts, workload: Workload) -> Iterator[Any]:
+    """mlx-lm's responses, one a token, with a ``uid`` that counts the prompts."""
+    generator = BatchGenerator(model, completion_batch_size=workload.at_once)
+    generator.insert(prompts, [workload.output_tokens] * len(prompts))
+    while batch := generator.next_generated():
+        yield from batch
+    generator.close()
 
 
 def tokens_per_second(run: Run, prompts: Prompts) -> float:
@@ -86,7 +90,7 @@ def as_installed(directory: str, every: int) -> float:
 
 def compare(directory: str, workload: Workload, rounds: int, attention: str) -> list[list[float]]:
     """Rates of [pomona, mlx-lm], round by round."""
-    prompts = workload.prompts(random_model.CONFIG["vocab_size"])
+    prompts = workload.prompts(random_model.VOCAB_SIZE)
     runs = (pomona(directory, workload, attention), batch_generator(directory, workload))
     for run in runs:
         run(prompts[:2])
@@ -126,7 +130,7 @@ def main() -> None:
     workload = Workload()
     if arguments.as_installed:
         run = batch_generator(arguments.as_installed, workload)
-        prompts = workload.prompts(random_model.CONFIG["vocab_size"], arguments.every)
+        prompts = workload.prompts(random_model.VOCAB_SIZE, arguments.every)
         sys.stdout.write(json.dumps(tokens_per_second(run, prompts)))
         return
 
@@ -135,7 +139,8 @@ def main() -> None:
         parameters = random_model.save(Path(directory))
         rates = compare(directory, workload, arguments.rounds, arguments.attention)
         installed = as_installed(directory, arguments.every) if arguments.every else None
-    prompts = workload.prompts(random_model.CONFIG["vocab_size"])
+    machine = machine.or_better(measure_machine())
+    prompts = workload.prompts(random_model.VOCAB_SIZE)
     needed = workload.flops(prompts, parameters) / machine.gemm_flops
     bound = workload.num_prompts * workload.output_tokens / needed
     sys.stdout.write(report(machine, rates, installed, bound))

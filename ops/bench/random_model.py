@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models import qwen3
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-CONFIG = {
+VOCAB_SIZE = 32768
+CONFIG: Mapping[str, object] = {
     "model_type": "qwen3",
     "hidden_size": 768,
     "num_hidden_layers": 10,
@@ -22,7 +24,7 @@ CONFIG = {
     "num_key_value_heads": 4,
     "head_dim": 128,
     "rms_norm_eps": 1e-6,
-    "vocab_size": 32768,
+    "vocab_size": VOCAB_SIZE,
     "max_position_embeddings": 8192,
     "rope_theta": 1000000.0,
     "tie_word_embeddings": True,
@@ -37,9 +39,9 @@ class Parameters:
     """Multiplied with every token that is sampled from."""
 
 
-def save(directory: Path, config: dict[str, object] = CONFIG, seed: int = 0) -> Parameters:
+def save(directory: Path, config: Mapping[str, object] = CONFIG, seed: int = 0) -> Parameters:
     """Write ``config.json``, ``model.safetensors`` and ``tokenizer.json``."""
-    model = qwen3.Model(qwen3.ModelArgs.from_dict(config))
+    model = qwen3.Model(qwen3.ModelArgs.from_dict(dict(config)))
     mx.random.seed(seed)
     # Norms stay near 1; the rest is scaled so that activations neither vanish nor explode.
     weights = tree_map(
@@ -48,7 +50,7 @@ def save(directory: Path, config: dict[str, object] = CONFIG, seed: int = 0) -> 
     )
     flat = dict(tree_flatten(weights))
     mx.save_safetensors(str(directory / "model.safetensors"), flat, {"format": "mlx"})
-    (directory / "config.json").write_text(json.dumps(config))
+    (directory / "config.json").write_text(json.dumps(dict(config)))
     _tokenizer(model.args.vocab_size).save(str(directory / "tokenizer.json"))
     (directory / "tokenizer_config.json").write_text(
         json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|end|>"})

@@ -1,0 +1,8 @@
+"""Run every benchmark with its defaults."""
+
+from __future__ import annotations
+
+import runpy
+
+for name in ("attention", "engine"):
+    runpy.run_module(f"ops.bench.{name}", run_name="__main__")

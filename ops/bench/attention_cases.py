@@ -1,0 +1,122 @@
+"""What the attention benchmark runs: paged caches with scattered blocks, and contiguous copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# Before mlx, so that MLX finds the BLAS.
+from backend_metal import attention  # isort: skip
+import mlx.core as mx
+import numpy as np
+
+BLOCK_SIZE = 16
+BYTES = 4
+"""Of one float32."""
+PATTERN_TOKENS = 4096
+"""Random keys and values that the caches repeat: generating gigabytes would take longer."""
+
+Run = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """``batch`` sequences with ``context`` tokens, of which the last ``new`` are this step's."""
+
+    context: int
+    batch: int
+    new: int = 1
+    num_q_heads: int = 16
+    num_kv_heads: int = 8
+    head_dim: int = 128
+
+    @property
+    def scale(self) -> float:
+        return float(self.head_dim**-0.5)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Keys and values of the whole batch: what a decode step has to read."""
+        return 2 * self.batch * self.context * self.num_kv_heads * self.head_dim * BYTES
+
+    @property
+    def flops(self) -> int:
+        """Both products, over the keys that each query sees."""
+        keys = sum(range(self.context - self.new + 1, self.context + 1))
+        return 4 * self.batch * keys * self.num_q_heads * self.head_dim
+
+
+def rows(case: Case, heads: int, count: int, seed: int) -> mx.array:
+    return mx.random.normal((count, heads, case.head_dim), key=mx.random.key(seed))
+
+
+class Paged:
+    """The production operator on one path, over blocks in random order."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        blocks_each = -(-case.context // BLOCK_SIZE)
+        num_blocks = case.batch * blocks_each
+        self._caches = [self._cache(num_blocks, seed) for seed in range(2)]
+        tables = np.random.default_rng(0).permutation(num_blocks).astype(np.int32)
+        tables = tables.reshape(case.batch, blocks_each)
+        positions = np.arange(case.context - case.new, case.context)
+        slots = tables[:, positions // BLOCK_SIZE] * BLOCK_SIZE + positions % BLOCK_SIZE
+        tokens = case.batch * case.new
+        self._q = rows(case, case.num_q_heads, tokens, 2)
+        self._k, self._v = (rows(case, case.num_kv_heads, tokens, seed) for seed in (3, 4))
+        self._metadata = {
+            "slot_mapping": mx.array(slots.reshape(-1).astype(np.int32)),
+            "block_tables": mx.array(tables),
+            "seq_lens": mx.full((case.batch,), case.context, mx.int32),
+            "cu_seqlens_q": mx.arange(0, tokens + 1, case.new, dtype=mx.int32),
+        }
+        mx.eval(self._caches, self._q, self._k, self._v, self._metadata)
+
+    def run(self, path: attention.AttentionPath) -> Run:
+        def step() -> None:
+            # Nobody else holds the caches, or the reference would copy them.
+            v_cache, k_cache = self._caches.pop(), self._caches.pop()
+            out, *self._caches = attention.scatter_paged_attention(
+                self._q,
+                self._k,
+                self._v,
+                k_cache,
+                v_cache,
+                scale=self._case.scale,
+                window=None,
+                softcap=None,
+                sinks=None,
+                path=path,
+                **self._metadata,
+            )
+            del k_cache, v_cache
+            mx.eval(out, self._caches)
+
+        return step
+
+    def _cache(self, num_blocks: int, seed: int) -> mx.array:
+        pattern = rows(self._case, self._case.num_kv_heads, PATTERN_TOKENS, seed)
+        pattern = pattern.reshape(-1, BLOCK_SIZE, *pattern.shape[1:])
+        return mx.tile(pattern, (-(-num_blocks // len(pattern)), 1, 1, 1))[:num_blocks]
+
+
+def contiguous(case: Case) -> Run:
+    """MLX's own attention over keys and values that lie in one piece for each head."""
+    q = rows(case, case.num_q_heads, case.batch * case.new, 2)
+    q = q.reshape(case.batch, case.new, case.num_q_heads, -1).swapaxes(1, 2)
+
+    def cache(seed: int) -> mx.array:
+        pattern = rows(case, case.num_kv_heads, PATTERN_TOKENS, seed).swapaxes(0, 1)
+        tiles = -(-case.context // PATTERN_TOKENS)
+        return mx.tile(pattern, (case.batch, 1, tiles, 1))[:, :, : case.context]
+
+    keys, values = (mx.contiguous(cache(seed)) for seed in range(2))
+    q = mx.contiguous(q)
+    mx.eval(q, keys, values)
+    mask = "causal" if case.new > 1 else None
+
+    def step() -> None:
+        mx.eval(mx.fast.scaled_dot_product_attention(q, keys, values, scale=case.scale, mask=mask))
+
+    return step
