@@ -62,3 +62,33 @@ else
 	@echo "test-metal needs a Mac with Apple silicon; this is $$(uname -s) $$(uname -m)." >&2
 	@exit 1
 endif
+
+# What builds the extension, kept in the environment so that a change rebuilds only what it touches.
+BUILD_TOOLS := $(VENV)/.pomona-build-tools
+
+$(BUILD_TOOLS):
+	[ -x $(BIN)/python ] || $(MAKE) setup
+	$(BIN)/python -m pip install --quiet 'scikit-build-core>=0.11' 'nanobind>=3,<4' cmake ninja
+	@touch $@
+
+native: $(BUILD_TOOLS)
+	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
+	@[ pyproject.toml -nt $(STAMP) ] || touch $(STAMP)
+
+# The native tests on an extension built beside the installed one, under a sanitizer.
+NATIVE_TESTS := $(wildcard tests/backend_metal/test_native_*.py) tests/backend_metal/test_kv_cache.py
+
+test-asan: SANITIZER := address
+test-asan: RUNTIME := libasan.so
+test-ubsan: SANITIZER := undefined
+test-ubsan: RUNTIME := libubsan.so
+test-asan test-ubsan: $(BUILD_TOOLS)
+	$(BIN)/cmake -S . -B build/$(SANITIZER) -G Ninja -DPOMONA_SANITIZE=$(SANITIZER) \
+		-DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+		-DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python >/dev/null
+	$(BIN)/cmake --build build/$(SANITIZER) --target _native
+	@# Python frees little at exit, and its own allocator would hide what is freed too early.
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
+	POMONA_BLAS=off POMONA_NATIVE_BUILD=build/$(SANITIZER) PYTHONPATH=tests \
+	LD_PRELOAD="$$($(CXX) -print-file-name=$(RUNTIME)) $$($(CXX) -print-file-name=libstdc++.so)" \
+		$(BIN)/python -m pytest -p sanitized_native $(NATIVE_TESTS)
