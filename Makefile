@@ -1,4 +1,4 @@
-# make setup | serve | test | lint | bench | bench-attention | bench-engine | test-metal
+# make setup | serve | test | lint | bench | bench-attention | bench-engine | test-metal | native | test-asan | test-ubsan
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -22,7 +22,7 @@ endif
 BUILD_INPUTS := pyproject.toml $(wildcard CMakeLists.txt) \
 	$(shell find backend_metal/csrc backend_metal/shaders -type f 2>/dev/null)
 
-.PHONY: setup serve test lint bench bench-attention bench-engine test-metal
+.PHONY: setup serve test lint bench bench-attention bench-engine test-metal native test-asan test-ubsan
 
 setup: $(STAMP)
 
