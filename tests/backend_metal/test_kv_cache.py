@@ -10,14 +10,20 @@ import numpy as np
 import pytest
 from packed_step import Chunk, metadata_of
 
+from backend_metal.attention import AttentionPath
 from backend_metal.kv_cache import AttentionMetadata, KVCachePool, LayerCacheSpec
 
 SPECS = (LayerCacheSpec(2, 64, 64), LayerCacheSpec(1, 128, 64))
 BLOCK_SIZE = 8
 
 
-def make_pool(num_blocks: int = 4, dtype: mx.Dtype = mx.float32) -> KVCachePool:
-    return KVCachePool(SPECS, num_blocks, BLOCK_SIZE, dtype)
+PATHS = pytest.mark.parametrize("path", ["cpu", "reference"])
+
+
+def make_pool(
+    num_blocks: int = 4, dtype: mx.Dtype = mx.float32, path: AttentionPath | None = None
+) -> KVCachePool:
+    return KVCachePool(SPECS, num_blocks, BLOCK_SIZE, dtype, path=path)
 
 
 def step(table: list[int], start: int, end: int) -> AttentionMetadata:
@@ -78,9 +84,10 @@ def test_chunks_give_what_one_prefill_gives() -> None:
         )
 
 
-def test_steps_never_copy_the_cache() -> None:
+@PATHS
+def test_steps_never_copy_the_cache(path: AttentionPath) -> None:
     """200 steps over a 15 MB pool: memory stays where it was, far from a second cache."""
-    pool = make_pool(num_blocks=1024)
+    pool = make_pool(num_blocks=1024, path=path)
     run(pool, step([5], 0, 1), seed=1)
     gc.collect()
     active = mx.get_active_memory()
@@ -92,8 +99,9 @@ def test_steps_never_copy_the_cache() -> None:
     assert mx.get_active_memory() - active < 4096
 
 
-def test_copied_blocks_hold_what_their_sources_held() -> None:
-    pool, other = make_pool(), make_pool()
+@PATHS
+def test_copied_blocks_hold_what_their_sources_held(path: AttentionPath) -> None:
+    pool, other = make_pool(path=path), make_pool(path=path)
     run(pool, step([1, 2], 0, 12), seed=5)
     run(other, step([0, 3], 0, 12), seed=5)
     # Copies that feed each other see the blocks as they were before.
@@ -104,12 +112,14 @@ def test_copied_blocks_hold_what_their_sources_held() -> None:
     pool.copy_blocks([], [])
 
 
-def test_copying_blocks_copies_no_cache() -> None:
-    pool = make_pool(num_blocks=1024)
+@PATHS
+def test_copying_blocks_copies_no_cache(path: AttentionPath) -> None:
+    pool = make_pool(num_blocks=1024, path=path)
     gc.collect()
     active = mx.get_active_memory()
     mx.reset_peak_memory()
     pool.copy_blocks([1, 2], [3, 4])
+    mx.eval(pool.evaluation_roots())
     assert mx.get_peak_memory() - active < pool.nbytes // 20
 
 
