@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -13,6 +14,7 @@ namespace {
 
 // A tile's working set should leave room in a core's L2 (1 MB and more on the machines we run on).
 constexpr int64_t kTileBytes = 512 << 10;
+constexpr std::align_val_t kCacheLine{64};
 
 std::atomic<const KernelTable*>& current_kernels() {
   static std::atomic<const KernelTable*> kernels = best_kernels();
@@ -21,10 +23,15 @@ std::atomic<const KernelTable*>& current_kernels() {
 
 // Grows, and stays with its thread: an allocation a task would be most of a short one.
 float* thread_scratch(int64_t num_floats) {
-  thread_local std::unique_ptr<float[]> memory;
+  struct Free {
+    void operator()(float* memory) const {
+      ::operator delete[](memory, kCacheLine);
+    }
+  };
+  thread_local std::unique_ptr<float[], Free> memory;
   thread_local int64_t capacity = 0;
   if (capacity < num_floats) {
-    memory.reset(new float[num_floats]);
+    memory.reset(static_cast<float*>(::operator new[](num_floats * sizeof(float), kCacheLine)));
     capacity = num_floats;
   }
   return memory.get();
