@@ -17,8 +17,9 @@ using Index = std::ptrdiff_t;
 constexpr Index kDepth = 512;
 // Rows of a packed at once; with kDepth it fits the second-level cache.
 constexpr Index kRows = 384;
-// Columns of c in one task.
+// Columns of c in one task; and of few rows, which take less time with each.
 constexpr Index kColumns = 64;
+constexpr Index kMostColumns = 256;
 // Columns of c in registers.
 constexpr Index kStrip = 8;
 // Multiply-adds, with at least 16 rows counted, below which a second thread costs more than it does.
@@ -83,19 +84,24 @@ class Scratch {
 
 void pack_panel(
     const Matrix& a, Index first, Index rows, Index width, Index k0, Index kc, float* out) {
-  for (Index row = 0; row < width; ++row) {
-    const float* from = a.data + (first + row) * a.row_stride + k0 * a.column_stride;
-    for (Index k = 0; k < kc; ++k) {
-      out[k * width + row] = row < rows ? from[k * a.column_stride] : 0.0f;
+  // Few columns at a time: a whole row would walk through more cache lines than there are.
+  constexpr Index step = 16;
+  for (Index k = 0; k < kc; k += step) {
+    const Index end = std::min(k + step, kc);
+    for (Index row = 0; row < width; ++row) {
+      const float* from = a.data + (first + row) * a.row_stride + k0 * a.column_stride;
+      for (Index i = k; i < end; ++i) {
+        out[i * width + row] = row < rows ? from[i * a.column_stride] : 0.0f;
+      }
     }
   }
 }
 
-// Up to kColumns columns as strips [strip][k][kStrip]. Read in place they would be one cache line
+// Up to kMostColumns columns as strips [strip][k][kStrip]. Read in place they would be one cache line
 // in every row, which a power of two between rows makes fall into one set.
 const float* pack_columns(const float* b, Index row_stride, Index columns, Index kc) {
   static thread_local Scratch scratch;
-  float* out = scratch.get(kColumns * kDepth);
+  float* out = scratch.get(kMostColumns * kDepth);
   const Index tail = columns % kStrip;
   for (Index k = 0; k < kc; ++k) {
     const float* from = b + k * row_stride;
@@ -300,6 +306,9 @@ void sgemm(
     float* c,
     Index ldc) {
   const Index width = kernel().width;
+  const Index columns = m > 3 * width
+      ? kColumns
+      : std::clamp(n / (4 * num_threads()) / kStrip * kStrip, kColumns, kMostColumns);
   const bool parallel = std::max<Index>(m, 16) * n * k >= kParallelWork;
   const auto for_each = [&](Index count, const auto& body) {
     if (parallel) {
@@ -332,20 +341,20 @@ void sgemm(
     });
 
     // Few columns are shared out by rows too.
-    const Index column_blocks = divide_up(n, kColumns);
+    const Index column_blocks = divide_up(n, columns);
     const Index row_blocks = std::clamp<Index>(
         divide_up(2 * num_threads(), column_blocks), 1, divide_up(packed.panels(), 3));
     const Index panels_per_block = divide_up(divide_up(packed.panels(), row_blocks), 3) * 3;
     for_each(column_blocks * row_blocks, [&](Index index) {
       const Index panel = index % row_blocks * panels_per_block;
-      const Index column = index / row_blocks * kColumns;
+      const Index column = index / row_blocks * columns;
       kernel().run(Block{
           packed,
           panel,
           std::min(panel + panels_per_block, packed.panels()),
           b,
           column,
-          std::min(column + kColumns, n),
+          std::min(column + columns, n),
           alpha,
           beta,
           c + first * ldc,
