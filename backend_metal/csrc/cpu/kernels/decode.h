@@ -1,13 +1,17 @@
 // One query token: a stream over its keys and values, each read once for all heads of the group.
 //
 // A task owns some K/V heads and some splits of one sequence. Tiles of keys are walked in order and
-// the heads within a tile, because that is how the cache lies in memory.
+// the heads within a tile, because that is how the cache lies in memory. The next tile is fetched in
+// the order of its addresses, token by token with all heads: that is what the processor recognises
+// and runs ahead of; a head's rows alone, a page apart, it does not.
 #pragma once
 
 #include "cpu/kernels/decode_tile.h"
 #include "launch_plan.h"
 
 namespace pomona::cpu::POMONA_INSTRUCTION_SET {
+
+inline constexpr int64_t kDecodeTileBytes = 256 << 10;
 
 struct DecodeScratch {
   float* queries; // [rows, head_dim], scaled
@@ -37,7 +41,7 @@ inline void attend_group(
     int group,
     const float* q,
     const KeyRows<T>& rows,
-    const KeyRows<T>& next,
+    const KeyRows<T>& fetches,
     int num_keys,
     float* scores,
     float* states) {
@@ -48,9 +52,9 @@ inline void attend_group(
     bool is_first = h == 0;
     auto attend = [&]<int Heads>() {
       if (is_first) {
-        attend_heads<Heads, true>(a, queries, rows, next, num_keys, scores, head_states);
+        attend_heads<Heads, true>(a, queries, rows, fetches, num_keys, scores, head_states);
       } else {
-        attend_heads<Heads, false>(a, queries, rows, next, num_keys, scores, head_states);
+        attend_heads<Heads, false>(a, queries, rows, fetches, num_keys, scores, head_states);
       }
       h += Heads;
     };
@@ -72,62 +76,72 @@ inline void clear_states(const AttentionArguments& a, float* states, int num_row
   }
 }
 
-// Keys of one tile and one K/V head.
+// Keys of a tile: as many as leave room for two tiles, all heads, in a core's L2.
 template <typename T>
-struct DecodeTile {
-  int head;
-  int first, last;
-  KeyRows<T> rows;
-
-  void find(const AttentionArguments& a, const Task& task, KeyRange keys) {
-    int tile_end = (first / kKeyTile + 1) * kKeyTile;
-    last = tile_end < keys.last ? tile_end : keys.last;
-    find_rows(a, task.seq, task.first_head + head, first, last, rows);
-    for (int i = last - first; i < kKeyTile; i++) {
-      rows.keys[i] = rows.keys[last - first - 1];
-      rows.values[i] = rows.values[last - first - 1];
-    }
+inline int decode_tile_keys(const AttentionArguments& a) {
+  int64_t token_bytes = sizeof(T) * a.num_kv_heads * (int64_t(a.head_dim) + a.head_dim_v);
+  int keys = kKeyTile;
+  while (keys > 16 && keys * token_bytes > kDecodeTileBytes) {
+    keys /= 2;
   }
+  return keys;
+}
 
-  // The next head of the tile, or the first of the next tile; false after the last.
-  bool next(const AttentionArguments& a, const Task& task, KeyRange keys, DecodeTile& tile) const {
-    bool last_head = head + 1 == task.num_heads;
-    tile.head = last_head ? 0 : head + 1;
-    tile.first = last_head ? last : first;
-    if (tile.first >= keys.last) {
-      return false;
-    }
-    tile.find(a, task, keys);
-    return true;
+// Head `head`'s share of the next tile, of which `next` holds the rows of the task's first head.
+template <typename T>
+inline void share_fetches(
+    const AttentionArguments& a,
+    const KeyRows<T>& next,
+    int num_next,
+    int head,
+    int num_heads,
+    KeyRows<T>& fetches) {
+  int row = head * num_next / num_heads, part = head * num_next % num_heads;
+  for (int i = 0; i < num_next; i++) {
+    fetches.keys[i] = next.keys[row] + part * a.k_cache.head_stride;
+    fetches.values[i] = next.values[row] + part * a.v_cache.head_stride;
+    part++;
+    row += part == num_heads;
+    part = part == num_heads ? 0 : part;
   }
-};
+}
 
+// Keys [keys.first, keys.last) of one split; the task's go on to `task_last`.
 template <typename T>
 inline void decode_split(
     const AttentionArguments& a,
     const Task& task,
     KeyRange keys,
+    int task_last,
     const DecodeScratch& scratch,
     float* states) {
-  int group = task.num_rows;
-  DecodeTile<T> tiles[2];
-  tiles[0].head = 0;
-  tiles[0].first = keys.first;
-  tiles[0].find(a, task, keys);
-  bool more = true;
-  for (int i = 0; more; i ^= 1) {
-    const DecodeTile<T>& tile = tiles[i];
-    more = tile.next(a, task, keys, tiles[i ^ 1]);
-    int row = tile.head * group;
-    attend_group(
-        a,
-        group,
-        scratch.queries + row * a.head_dim,
-        tile.rows,
-        more ? tiles[i ^ 1].rows : tile.rows,
-        tile.last - tile.first,
-        scratch.scores,
-        states + row * partial_floats(a));
+  int group = task.num_rows, tile_keys = decode_tile_keys<T>(a);
+  KeyRows<T> rows, next, fetches;
+  for (int first = keys.first; first < keys.last;) {
+    int tile_end = (first / tile_keys + 1) * tile_keys;
+    int last = tile_end < keys.last ? tile_end : keys.last;
+    int next_last = last + tile_keys < task_last ? last + tile_keys : task_last;
+    find_rows(a, task.seq, task.first_head, last, next_last, next);
+    for (int head = 0; head < task.num_heads; head++) {
+      find_rows(a, task.seq, task.first_head + head, first, last, rows);
+      for (int i = last - first; i < tile_keys; i++) {
+        rows.keys[i] = rows.keys[last - first - 1];
+      }
+      // Where there is no next row, one that is here already.
+      __builtin_memcpy(&fetches, &rows, sizeof(rows));
+      share_fetches(a, next, next_last - last, head, task.num_heads, fetches);
+      int row = head * group;
+      attend_group(
+          a,
+          group,
+          scratch.queries + row * a.head_dim,
+          rows,
+          fetches,
+          last - first,
+          scratch.scores,
+          states + row * partial_floats(a));
+    }
+    first = last;
   }
 }
 
@@ -143,6 +157,8 @@ void decode_task(const AttentionArguments& a, const Task& task, KeyRange keys, f
     }
   }
   clear_states(a, scratch.folded, num_rows);
+  int task_end = (task.first_split + task.num_splits) * kKeysPerSplit;
+  int task_last = task_end < keys.last ? task_end : keys.last;
   for (int i = 0; i < task.num_splits; i++) {
     int split_start = (task.first_split + i) * kKeysPerSplit;
     KeyRange part = {
@@ -152,7 +168,7 @@ void decode_task(const AttentionArguments& a, const Task& task, KeyRange keys, f
         ? scratch.states
         : partial_state(a, task.partial + i * task.split_stride);
     clear_states(a, states, num_rows);
-    decode_split<T>(a, task, part, scratch, states);
+    decode_split<T>(a, task, part, task_last, scratch, states);
     if (task.partial < 0) {
       for (int row = 0; row < num_rows; row++) {
         float* folded = scratch.folded + row * state_stride;

@@ -1,8 +1,7 @@
 // A tile of keys against a few query heads of one token.
 //
 // Keys are scored kDotAccumulators (key, head) pairs at a time: vectors along the head dim, reduced
-// together. While a tile is scored its values are fetched, and while they are added up the keys of
-// the next tile.
+// together. Meanwhile rows of the next tile are fetched, a key and a value for every key in use.
 #pragma once
 
 #include "cpu/kernels/key_rows.h"
@@ -56,13 +55,14 @@ inline void score_tile(
     const AttentionArguments& a,
     const float* q,
     const KeyRows<T>& rows,
+    const KeyRows<T>& fetches,
     int num_keys,
     float* scores) {
   constexpr int kKeys = kDotAccumulators / Heads;
   for (int i = 0; i < num_keys; i += kKeys) {
     if constexpr (Fetch) {
       for (int j = i; j < i + kKeys; j++) {
-        fetch(rows.values[j], a.head_dim_v);
+        fetch(fetches.keys[j], a.head_dim);
       }
     }
     score_keys<Heads>(q, a.head_dim, rows.keys + i, scores + i);
@@ -106,7 +106,7 @@ inline void add_values(
     const float* weights,
     const float* kept,
     const T* const* values,
-    const T* const* next_keys,
+    const T* const* fetches,
     int num_keys,
     int d,
     float* states,
@@ -121,7 +121,7 @@ inline void add_values(
   }
   for (int i = 0; i < num_keys; i++) {
     if constexpr (Fetch) {
-      fetch(next_keys[i] + d, Vectors * kLanes);
+      fetch(fetches[i] + d, Vectors * kLanes);
     }
     Floats value[Vectors];
 #pragma GCC unroll 8
@@ -152,12 +152,12 @@ inline void attend_heads(
     const AttentionArguments& a,
     const float* q,
     const KeyRows<T>& rows,
-    const KeyRows<T>& next,
+    const KeyRows<T>& fetches,
     int num_keys,
     float* scores,
     float* states) {
   int64_t state_stride = partial_floats(a);
-  score_tile<Heads, Fetch>(a, q, rows, num_keys, scores);
+  score_tile<Heads, Fetch>(a, q, rows, fetches, num_keys, scores);
   float kept[Heads];
   for (int h = 0; h < Heads; h++) {
     kept[h] = weigh(a, scores + h * kKeyTile, num_keys, states + h * state_stride);
@@ -166,11 +166,11 @@ inline void attend_heads(
   int d = 0;
   for (; d + kWide * kLanes <= a.head_dim_v; d += kWide * kLanes) {
     add_values<Heads, kWide, Fetch>(
-        scores, kept, rows.values, next.keys, num_keys, d, states, state_stride);
+        scores, kept, rows.values, fetches.values, num_keys, d, states, state_stride);
   }
   for (; d < a.head_dim_v; d += kLanes) {
     add_values<Heads, 1, Fetch>(
-        scores, kept, rows.values, next.keys, num_keys, d, states, state_stride);
+        scores, kept, rows.values, fetches.values, num_keys, d, states, state_stride);
   }
 }
 
