@@ -96,6 +96,9 @@ def reshape_and_cache(
 def copy_blocks(cache: mx.array, sources: mx.array, destinations: mx.array) -> mx.array:
     """Block ``destinations[i]`` gets what ``sources[i]`` held before; lazy and in place."""
 
+def zeros(shape: Sequence[int], dtype: mx.Dtype) -> mx.array:
+    """Allocated and zeroed at once, in main memory, on huge pages where the system has them."""
+
 def check_cache_strides(name: str, cache: mx.array) -> None:
     """Raise ``ValueError`` unless the last dimension is contiguous, as far as it is known yet."""
 

@@ -139,7 +139,8 @@ class KVCachePool:
         mx.eval(self.evaluation_roots())
 
     def _empty(self, num_heads: int, head_dim: int) -> mx.array:
-        return mx.zeros((self.num_blocks, self.block_size, num_heads, head_dim), self.dtype)
+        zeros = native.zeros if self._path == "cpu" else mx.zeros
+        return zeros((self.num_blocks, self.block_size, num_heads, head_dim), self.dtype)
 
 
 def _copy_evaluated(cache: mx.array, sources: mx.array, destinations: mx.array) -> mx.array:

@@ -50,3 +50,4 @@ scatter_paged_attention = _native.scatter_paged_attention
 set_instruction_set = _native.set_instruction_set
 set_num_threads = _native.set_num_threads
 swiglu = _native.swiglu
+zeros = _native.zeros

@@ -5,6 +5,7 @@
 
 #include "constants.h"
 #include "cpu/attention.h"
+#include "cpu/cache_memory.h"
 #include "cpu/kernels/table.h"
 #include "launch_plan.h"
 #include "operators.h"
@@ -210,6 +211,13 @@ void bind_plan(nb::module_& m) {
 }
 
 void bind_cpu(nb::module_& m) {
+  m.def(
+      "zeros",
+      [](const std::vector<int>& shape, mx::Dtype dtype) {
+        return cpu::zeros(mx::Shape(shape.begin(), shape.end()), dtype);
+      },
+      "shape"_a,
+      "dtype"_a);
   m.def("num_threads", [] { return cpu::ThreadPool::shared().num_threads(); });
   m.def(
       "set_num_threads",

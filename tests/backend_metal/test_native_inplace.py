@@ -228,3 +228,15 @@ def test_equal_operators_are_merged_when_compiled() -> None:
 
     other = native.paged_attention(arrays["q"], k_cache, v_cache, *metadata, scale=0.25)
     np.testing.assert_array_equal(as_numpy(mx.compile(twice)(arrays["q"])), as_numpy(other))
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 1, 64), (3000, 16, 2, 64), (0, 8, 1, 64)])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
+def test_cache_memory_is_zeroed_and_accounted_for(shape: tuple[int, ...], dtype: mx.Dtype) -> None:
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    cache = native.zeros(shape, dtype)
+    assert cache.shape == shape
+    assert cache.dtype == dtype
+    assert not as_numpy(cache).any()
+    assert mx.get_active_memory() - before == pytest.approx(cache.nbytes, abs=2**14)
