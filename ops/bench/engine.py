@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from mlx_lm.generate import BatchGenerator
 from tqdm import tqdm
 
 from ops.bench import random_model
-from ops.bench.machine import Machine, measure_machine
+from ops.bench.machine import GEMM_SIZE, Machine, gemm_rate, measure_machine
 from ops.bench.timing import markdown_table, seconds
 from ops.bench.workload import Workload
 
@@ -88,32 +89,53 @@ def as_installed(directory: str, every: int) -> float:
     return float(json.loads(finished.stdout))
 
 
-def compare(directory: str, workload: Workload, rounds: int, attention: str) -> list[list[float]]:
-    """Rates of [pomona, mlx-lm], round by round."""
+@dataclass(frozen=True)
+class Round:
+    pomona: float
+    mlx_lm: float
+    """Output tokens a second."""
+    gemm_flops: float
+    """The GEMM rate while the two ran: before, between and after them, averaged."""
+
+
+def compare(directory: str, workload: Workload, rounds: int, attention: str) -> list[Round]:
     prompts = workload.prompts(random_model.VOCAB_SIZE)
     runs = (pomona(directory, workload, attention), batch_generator(directory, workload))
     for run in runs:
         run(prompts[:2])
-    return [
-        [tokens_per_second(run, prompts) for run in runs]
-        for _ in tqdm(range(rounds), desc="rounds")
-    ]
+    measured = []
+    for _ in tqdm(range(rounds), desc="rounds"):
+        rates, gemm = [], [gemm_rate(GEMM_SIZE)]
+        for run in runs:
+            rates.append(tokens_per_second(run, prompts))
+            gemm.append(gemm_rate(GEMM_SIZE))
+        measured.append(Round(rates[0], rates[1], statistics.mean(gemm)))
+    return measured
 
 
 def report(
-    machine: Machine, rates: list[list[float]], installed: float | None, bound: float
+    machine: Machine, rounds: list[Round], installed: float | None, flops_per_token: float
 ) -> str:
-    def row(name: str, rate: float, ratio: float) -> tuple[str, ...]:
-        return (name, f"{rate:.1f}", f"{ratio:.2f}", f"{100 * rate / bound:.0f}%")
+    """``flops_per_token``: of one output token, its share of the prompts included."""
+    gemm = statistics.median(r.gemm_flops for r in rounds)
+    bound = gemm / flops_per_token
 
-    ours, theirs = (statistics.median(column) for column in zip(*rates, strict=True))
+    def row(name: str, rate: float, lead: float) -> tuple[str, ...]:
+        return (name, f"{rate:.1f}", f"{lead:.2f}", f"{100 * rate / bound:.0f}%")
+
+    ours = statistics.median(r.pomona for r in rounds)
     rows = [
         row("pomona", ours, 1.0),
-        row("mlx-lm BatchGenerator", theirs, statistics.median(a / b for a, b in rates)),
+        row(
+            "mlx-lm BatchGenerator",
+            statistics.median(r.mlx_lm for r in rounds),
+            statistics.median(r.pomona / r.mlx_lm for r in rounds),
+        ),
     ]
     if installed is not None:
         rows.append(row("mlx-lm as installed", installed, ours / installed))
-    rows.append(("all the GEMM rate allows", f"{bound:.1f}", "", "100%"))
+    during = f"all that {gemm / 1e9:.0f} GFLOP/s, the GEMM rate in between, allows"
+    rows.append((during, f"{bound:.1f}", "", "100%"))
     columns = ("", "output tok/s", "pomona is faster by", "of the GEMM rate")
     return f"{machine.report()}\n\n{markdown_table(columns, rows)}\n"
 
@@ -137,13 +159,12 @@ def main() -> None:
     machine = measure_machine()
     with tempfile.TemporaryDirectory() as directory:
         parameters = random_model.save(Path(directory))
-        rates = compare(directory, workload, arguments.rounds, arguments.attention)
+        rounds = compare(directory, workload, arguments.rounds, arguments.attention)
         installed = as_installed(directory, arguments.every) if arguments.every else None
     machine = machine.or_better(measure_machine())
-    prompts = workload.prompts(random_model.VOCAB_SIZE)
-    needed = workload.flops(prompts, parameters) / machine.gemm_flops
-    bound = workload.num_prompts * workload.output_tokens / needed
-    sys.stdout.write(report(machine, rates, installed, bound))
+    flops = workload.flops(workload.prompts(random_model.VOCAB_SIZE), parameters)
+    outputs = workload.num_prompts * workload.output_tokens
+    sys.stdout.write(report(machine, rounds, installed, flops / outputs))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from ops.bench.timing import markdown_table, seconds
 
 COPY_BYTES = 512 * 2**20
 GEMM_SIZE = 2048
-REPEATS = 7
+REPEATS = 5
 
 
 @dataclass(frozen=True)

@@ -108,14 +108,28 @@ def test_both_engines_continue_alike(checkpoint: tuple[str, random_model.Paramet
     assert all(completion.text for completion in ours)
 
 
-def test_engine_rates_and_report(checkpoint: tuple[str, random_model.Parameters]) -> None:
-    rates = engine.compare(checkpoint[0], WORKLOAD, rounds=2, attention="reference")
-    assert np.shape(rates) == (2, 2)
-    assert np.all(np.isfinite(rates))
-    report = engine.report(MACHINE, [[40.0, 10.0], [60.0, 20.0], [50.0, 10.0]], 2.0, bound=100.0)
+def test_engine_rates(
+    checkpoint: tuple[str, random_model.Parameters], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gemm = iter([1.0, 2.0, 6.0])
+    monkeypatch.setattr(engine, "gemm_rate", lambda size: next(gemm))
+    (measured,) = engine.compare(checkpoint[0], WORKLOAD, rounds=1, attention="reference")
+    assert measured.gemm_flops == 3.0
+    assert measured.pomona > 0
+    assert measured.mlx_lm > 0
+
+
+def test_engine_report() -> None:
+    rounds = [
+        engine.Round(pomona=40.0, mlx_lm=10.0, gemm_flops=2e9),
+        engine.Round(pomona=60.0, mlx_lm=20.0, gemm_flops=1e9),
+        engine.Round(pomona=50.0, mlx_lm=10.0, gemm_flops=3e9),
+    ]
+    report = engine.report(MACHINE, rounds, 2.0, flops_per_token=2e7)
     assert "| pomona | 50.0 | 1.00 | 50% |" in report
     assert "| mlx-lm BatchGenerator | 10.0 | 4.00 | 10% |" in report
     assert "| mlx-lm as installed | 2.0 | 25.00 | 2% |" in report
+    assert "| all that 2 GFLOP/s, the GEMM rate in between, allows | 100.0 |  | 100% |" in report
 
 
 def test_mlx_lm_as_installed_runs_without_the_blas(
