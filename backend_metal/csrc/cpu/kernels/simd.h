@@ -138,20 +138,30 @@ inline Floats row_sums(const Floats* rows) {
   }
 }
 
-inline float largest_lane(Floats v) {
-  float largest = v[0];
-  for (int i = 1; i < kLanes; i++) {
-    largest = v[i] > largest ? v[i] : largest;
-  }
-  return largest;
+// Every lane with the one `Distance` lanes on, around the end.
+template <int Distance, int... I>
+inline Floats rotated(Floats v, Indices<I...>) {
+  return __builtin_shufflevector(v, v, (I + Distance) % kLanes...);
 }
 
-inline float sum_of_lanes(Floats v) {
-  float sum = v[0];
-  for (int i = 1; i < kLanes; i++) {
-    sum += v[i];
+template <int Distance = kLanes / 2>
+inline float largest_lane(Floats v) {
+  v = max(v, rotated<Distance>(v, MakeIndices<kLanes>::type{}));
+  if constexpr (Distance == 1) {
+    return v[0];
+  } else {
+    return largest_lane<Distance / 2>(v);
   }
-  return sum;
+}
+
+template <int Distance = kLanes / 2>
+inline float sum_of_lanes(Floats v) {
+  v += rotated<Distance>(v, MakeIndices<kLanes>::type{});
+  if constexpr (Distance == 1) {
+    return v[0];
+  } else {
+    return sum_of_lanes<Distance / 2>(v);
+  }
 }
 
 } // namespace pomona::cpu::POMONA_INSTRUCTION_SET
