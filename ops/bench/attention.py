@@ -12,6 +12,7 @@ import argparse
 import gc
 import math
 import sys
+from dataclasses import dataclass
 
 from tqdm import tqdm
 
@@ -19,9 +20,17 @@ from tqdm import tqdm
 from backend_metal import attention  # isort: skip
 import mlx.core as mx
 
+from backend_metal.blas import physical_cores
 from backend_metal.device import device_memory_bytes
 from ops.bench.attention_cases import Case, Paged, Run, contiguous
-from ops.bench.machine import Machine, measure_machine
+from ops.bench.machine import (
+    COPY_BYTES,
+    GEMM_SIZE,
+    Machine,
+    copy_bandwidth,
+    gemm_rate,
+    measure_machine,
+)
 from ops.bench.timing import markdown_table, median_seconds
 
 DECODES = tuple(Case(context, batch) for context in (1024, 8192, 32768) for batch in (1, 8, 32))
@@ -34,6 +43,13 @@ COPIES = {"reference": 5, CONTIGUOUS: 3}
 
 Times = dict[str, float]
 """Seconds by contender; those that did not fit are missing."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    times: Times
+    limit: float
+    """Bytes or operations a second that the machine could do just before and after, averaged."""
 
 
 def contenders() -> list[str]:
@@ -61,12 +77,19 @@ def measure(case: Case, budget: float, memory_bytes: float) -> Times:
     return times
 
 
-def row(times: Times, work: float, limit: float) -> list[str]:
-    """Work a second of each contender, the first one's share of the limit, and its lead."""
-    first, *others = (times.get(name, math.nan) for name in contenders())
+def limit(case: Case) -> float:
+    if case.new > 1:
+        return gemm_rate(GEMM_SIZE)
+    return copy_bandwidth(COPY_BYTES, physical_cores())
+
+
+def row(measured: Measured, work: float) -> list[str]:
+    """Work a second of each contender, the limit, the first one's share of it and its lead."""
+    first, *others = (measured.times.get(name, math.nan) for name in contenders())
     return [
         *(number(work / taken / 1e9) for taken in (first, *others)),
-        number(100 * work / first / limit),
+        number(measured.limit / 1e9),
+        number(100 * work / first / measured.limit),
         *(number(taken / first) for taken in others),
     ]
 
@@ -75,29 +98,30 @@ def number(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.1f}"
 
 
-def report(machine: Machine, decodes: dict[Case, Times], prefills: dict[Case, Times]) -> str:
+def report(machine: Machine, decodes: dict[Case, Measured], prefills: dict[Case, Measured]) -> str:
     first, *others = contenders()
     leads = [f"{first} is faster than {name} by" for name in others]
-    bandwidth, flops = machine.copy_bytes_per_second, machine.gemm_flops
     decode = markdown_table(
         (
             "decode, batch x context",
             *(f"{name} GB/s" for name in contenders()),
-            "% of copy bandwidth",
+            "copy GB/s",
+            f"{first} % of copy",
             *leads,
         ),
-        [[f"{c.batch} x {c.context}", *row(t, c.kv_bytes, bandwidth)] for c, t in decodes.items()],
+        [[f"{case.batch} x {case.context}", *row(m, case.kv_bytes)] for case, m in decodes.items()],
     )
     prefill = markdown_table(
         (
             "prefill, batch x new tokens of context",
             *(f"{name} GFLOP/s" for name in contenders()),
-            "% of GEMM rate",
+            "GEMM GFLOP/s",
+            f"{first} % of GEMM",
             *leads,
         ),
         [
-            [f"{c.batch} x {c.new} of {c.context}", *row(t, c.flops, flops)]
-            for c, t in prefills.items()
+            [f"{case.batch} x {case.new} of {case.context}", *row(m, case.flops)]
+            for case, m in prefills.items()
         ],
     )
     return f"{machine.report()}\n\n{decode}\n\n{prefill}\n"
@@ -112,14 +136,14 @@ def main() -> None:
     machine = measure_machine()
     with tqdm(total=len(DECODES) + len(PREFILLS), unit="case") as progress:
 
-        def measured(case: Case) -> Times:
+        def measured(case: Case) -> Measured:
+            before = limit(case)
             times = measure(case, arguments.budget, memory_bytes)
             progress.update()
-            return times
+            return Measured(times, (before + limit(case)) / 2)
 
         decodes = {case: measured(case) for case in DECODES}
         prefills = {case: measured(case) for case in PREFILLS}
-    machine = machine.or_better(measure_machine())
     sys.stdout.write(report(machine, decodes, prefills))
 
 

@@ -161,7 +161,6 @@ def main() -> None:
         parameters = random_model.save(Path(directory))
         rounds = compare(directory, workload, arguments.rounds, arguments.attention)
         installed = as_installed(directory, arguments.every) if arguments.every else None
-    machine = machine.or_better(measure_machine())
     flops = workload.flops(workload.prompts(random_model.VOCAB_SIZE), parameters)
     outputs = workload.num_prompts * workload.output_tokens
     sys.stdout.write(report(machine, rounds, installed, flops / outputs))

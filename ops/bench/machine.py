@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 # Before mlx, so that MLX finds the BLAS.
 from backend_metal import blas_in_use  # isort: skip
@@ -34,14 +34,6 @@ class Machine:
     """Bytes read and bytes written, both counted, as in STREAM; out of cache, on all cores."""
     gemm_flops: float
     """Floating-point operations a second of a square float32 product in MLX."""
-
-    def or_better(self, other: Machine) -> Machine:
-        """The limits of two measurements: whoever else uses the machine makes both too low."""
-        return replace(
-            self,
-            copy_bytes_per_second=max(self.copy_bytes_per_second, other.copy_bytes_per_second),
-            gemm_flops=max(self.gemm_flops, other.gemm_flops),
-        )
 
     def report(self) -> str:
         return markdown_table(
