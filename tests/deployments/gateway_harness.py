@@ -134,9 +134,7 @@ class ScriptedReplica:
             more = message.get("more_body", False)
         names = {name.decode(): value.decode() for name, value in scope["headers"]}
         self.requests.append((names, body))
-        await send(
-            {"type": "http.response.start", "status": self.status, "headers": self.headers}
-        )
+        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
         for chunk in self.chunks:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
             # A turn of the loop, so that chunks are usually sent one by one.
