@@ -66,6 +66,7 @@ def load(
     logger.info("loading %s (%s) from %s", model, config["model_type"], path)
     on_cpu = device.type == mx.cpu
     network, config = load_model(path, lazy=True, trust_remote_code=trust_remote_code)
+    max_model_len = _context_length(config, network)
     weight_bytes = materialize(
         network,
         dtype=_dtype(dtype, on_cpu),
@@ -82,7 +83,7 @@ def load(
         tokenizer=tokenizer,
         config=config,
         model_type=config["model_type"],
-        max_model_len=_context_length(config, network),
+        max_model_len=max_model_len,
         eos_token_ids=frozenset(tokenizer.eos_token_ids),
         weight_bytes=weight_bytes,
     )
