@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, disable_created_metrics
 from prometheus_client import Histogram as PrometheusHistogram
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -21,6 +21,9 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from deployments.backend import BackendStats, Histogram
+
+# A `_created` gauge beside every counter and histogram would double the number of series.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 IDENTITY = ("model", "replica", "node")
 FINISH_REASONS = ("stop", "length", "abort")
