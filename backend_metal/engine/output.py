@@ -49,6 +49,8 @@ class SequenceOutput:
                 finish_reason = "length"
         if finish_reason and self._detokenizer.stop_hit is None:
             text += self._detokenizer.finish()
+            if self._detokenizer.stop_hit is not None:
+                finish_reason = "stop"
         return self._delta(text, draw, finish_reason)
 
     def abort(self) -> Delta:

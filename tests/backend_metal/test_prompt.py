@@ -128,24 +128,12 @@ def test_parts_that_are_not_text(part: Any) -> None:
     assert "messages[1].content" in str(error)
 
 
-def test_a_last_assistant_message_is_continued() -> None:
-    prompt = chat(user("Hello"), {"role": "assistant", "content": "I am"})
-    assert rendered(prompt).endswith("<|im_start|>assistant\nI am")
-
-
-def test_a_template_that_cannot_continue_begins_a_new_message() -> None:
-    template = (
-        "{% for m in messages %}[{{ m.role }}]{{ m.content | upper }}{% endfor %}"
-        "{% if add_generation_prompt %}[new]{% endif %}"
-    )
-    prompt = chat(user("hi"), {"role": "assistant", "content": "yes"})
-    assert rendered(prompt, with_template(template)) == "[user]HI[assistant]YES[new]"
-
-
-def test_an_assistant_message_without_content_is_not_continued() -> None:
-    template = "{% for m in messages %}[{{ m.role }}]{% endfor %}"
-    prompt = chat(user("hi"), {"role": "assistant", "content": None})
-    assert rendered(prompt, with_template(template)) == "[user][assistant]"
+def test_a_new_message_is_begun_after_the_last_one_unless_the_client_says_no() -> None:
+    messages = (user("Hello"), {"role": "assistant", "content": "I am"})
+    begun = rendered(chat(*messages))
+    assert begun.endswith("I am<|im_end|>\n<|im_start|>assistant\n")
+    ended = rendered(chat(*messages, add_generation_prompt=False))
+    assert ended.endswith("I am<|im_end|>\n")
 
 
 def test_template_arguments_reach_the_template() -> None:

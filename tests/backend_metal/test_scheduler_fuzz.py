@@ -1,4 +1,4 @@
-"""Whatever happens to sequences, each draws its own tokens and no block is lost or shared wrongly."""
+"""Each sequence draws its own tokens, whatever happens, and no block is lost or shared wrongly."""
 
 from hypothesis import settings, target
 from hypothesis import strategies as st
