@@ -17,7 +17,7 @@ from mlx_lm.utils import load_model, load_tokenizer
 from backend_metal.models.checkpoint import find_checkpoint
 from backend_metal.models.context_length import context_length
 from backend_metal.models.paged_model import PagedModel
-from backend_metal.models.weights import GIB, materialize
+from backend_metal.models.weights import materialize, readable_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,9 @@ def load(
     tokenizer = _load_tokenizer(path, config, trust_remote_code, template)
     paged = PagedModel(network, config)
     logger.info(
-        "loaded %.2f GiB of weights in %.1f s", weight_bytes / GIB, time.perf_counter() - started
+        "loaded %s of weights in %.1f s",
+        readable_bytes(weight_bytes),
+        time.perf_counter() - started,
     )
     return LoadedModel(
         model=paged,
