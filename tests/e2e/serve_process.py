@@ -1,0 +1,129 @@
+"""A real `serve run` in processes of its own: own Ray, own ports, own temporary folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SERVE_RUN = (sys.executable, "-m", "ray.serve.scripts", "run")
+LAUNCH = (sys.executable, "-m", "deployments.launch")
+READY_TIMEOUT_S = 180
+STOP_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True)
+class ServeProcess:
+    """``url`` is Serve's proxy, ``home`` a folder that nothing else uses."""
+
+    url: str
+    home: Path
+    log: Path
+
+    def ray_processes(self) -> dict[int, str]:
+        """Process id to command line of everything that was started with this ``home``."""
+        mark = f"HOME={self.home}".encode()
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (folder / "environ").read_bytes().split(b"\0"):
+                    line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    found[int(folder.name)] = line
+            except OSError:
+                # Ended meanwhile, or another user's.
+                continue
+        # A process that has ended and waits for its parent has no command line.
+        return {pid: line for pid, line in found.items() if line}
+
+
+@contextmanager
+def serve_process(
+    config: Mapping[str, Any],
+    *,
+    command: Sequence[str] = SERVE_RUN,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[ServeProcess]:
+    """Run ``config`` on a free port until the block ends; every process is gone afterwards."""
+    # Ray's socket paths must stay under 108 characters, which pytest's folders exceed.
+    home = Path(tempfile.mkdtemp(prefix="pomona-", dir="/tmp"))
+    port = _free_port()
+    path = home / "config.yaml"
+    path.write_text(yaml.safe_dump({**config, "http_options": {"host": "127.0.0.1", "port": port}}))
+    running = ServeProcess(f"http://127.0.0.1:{port}", home, home / "serve.log")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    with running.log.open("wb") as log:
+        process = subprocess.Popen(
+            [*command, str(path)],
+            cwd=REPOSITORY,
+            env=inherited
+            | {"HOME": str(home), "RAY_TMPDIR": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
+            | dict(environment or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        _wait_until_ready(running, process)
+        yield running
+    finally:
+        _stop(running, process)
+        shutil.rmtree(home)
+
+
+def plugin(folder: Path, **backends: str) -> str:
+    """A ``PYTHONPATH`` on which ``backends`` (name to `module:Class`) are installed."""
+    info = folder / "tests_backends-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tests-backends\nVersion: 1.0\n")
+    lines = [f"{name} = {target}" for name, target in backends.items()]
+    (info / "entry_points.txt").write_text("\n".join(["[pomona.backends]", *lines, ""]))
+    return os.pathsep.join([str(folder), str(REPOSITORY / "tests" / "deployments")])
+
+
+def _wait_until_ready(running: ServeProcess, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            if httpx.get(f"{running.url}/ready", timeout=5).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.2)
+    raise RuntimeError(f"not ready:\n{running.log.read_text(errors='replace')[-8000:]}")
+
+
+def _stop(running: ServeProcess, process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(STOP_TIMEOUT_S)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while running.ray_processes() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        left = running.ray_processes()
+    finally:
+        process.kill()
+        process.wait()
+        for pid in running.ray_processes():
+            os.kill(pid, signal.SIGKILL)
+    assert not left, f"left running after Ctrl-C: {left}"
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
