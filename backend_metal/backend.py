@@ -17,6 +17,7 @@ from deployments.backend import (
     Delta,
     EngineConfig,
     GenerationRequest,
+    InvalidRequestError,
     ModelInfo,
     UnavailableError,
 )
@@ -51,6 +52,8 @@ class MetalBackend:
         if self._loop is None or self._engine is None or self._draining:
             raise UnavailableError("the engine is not taking requests")
         self._loop.check_health()
+        if request.request_id in self._streams:
+            raise InvalidRequestError(f"request id {request.request_id!r} is already in use")
         stream: asyncio.Queue[Delta | BackendError] = asyncio.Queue()
         self._streams[request.request_id] = stream
         self._idle.clear()

@@ -105,6 +105,14 @@ async def test_a_refused_request_raises_and_hurts_nobody(backend: MetalBackend) 
     assert len(tokens(await good)) == 12
 
 
+async def test_a_request_id_in_use_is_refused_and_the_first_goes_on(backend: MetalBackend) -> None:
+    iterator = backend.generate(GenerationRequest("a", "hello", GREEDY))
+    first = await anext(iterator)
+    with pytest.raises(InvalidRequestError, match="'a' is already in use"):
+        await collect(backend, GenerationRequest("a", "hello", GREEDY))
+    assert len(tokens([first, *[delta async for delta in iterator]])) == 12
+
+
 async def test_drain_finishes_what_runs_and_refuses_what_comes(backend: MetalBackend) -> None:
     iterator = backend.generate(GenerationRequest("a", "hello", GREEDY))
     first = await anext(iterator)

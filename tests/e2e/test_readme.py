@@ -1,0 +1,72 @@
+"""Every command of the README, run."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from serve_process import REPOSITORY, ServeProcess
+
+README = (REPOSITORY / "README.md").read_text()
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+def block(name: str) -> str:
+    """The code block below the marker ``<!-- test: name -->``."""
+    found = re.search(rf"<!-- test: {name} -->\n```\w+\n(.*?)```", README, re.DOTALL)
+    assert found, f"README.md has no block {name!r}"
+    return found.group(1)
+
+
+def run(command: list[str], **settings: object) -> str:
+    return subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=120, **settings
+    ).stdout
+
+
+def test_curl_streams_a_sensible_sentence(demo_serve: ServeProcess) -> None:
+    command = block("curl").replace(DEFAULT_URL, demo_serve.url)
+    lines = run(["bash", "-euc", command]).splitlines()
+    events = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+    assert events[-1] == "[DONE]"
+    chunks = [json.loads(event) for event in events[:-1]]
+    text = "".join(c["delta"].get("content") or "" for e in chunks for c in e["choices"])
+    assert len(chunks) > 10, "the answer was not streamed"
+    assert "Pomona" in text
+    assert "Macs" in text
+    assert text.endswith(".")
+
+
+def test_the_openai_client(demo_serve: ServeProcess) -> None:
+    script = block("openai").replace(DEFAULT_URL, demo_serve.url)
+    answer = run([sys.executable, "-c", script])
+    assert "engine.model" in answer
+
+
+def test_offline_use() -> None:
+    answer = run([sys.executable, "-c", block("offline")])
+    assert len(answer.split()) > 10
+
+
+def test_the_other_endpoints(demo_serve: ServeProcess) -> None:
+    for path in re.findall(r"`GET (/\w+)`", README):
+        run(["curl", "-sf", f"{demo_serve.url}{path}"])
+
+
+@pytest.mark.parametrize("config", sorted(Path(REPOSITORY / "configs").glob("*.yaml")))
+def test_configs_are_valid(config: Path) -> None:
+    script = (
+        "import sys, yaml; from deployments.launch import check;"
+        "assert check(yaml.safe_load(open(sys.argv[1])))"
+    )
+    if config.name != "cluster.yaml":
+        run([sys.executable, "-c", script, str(config)])
+
+
+def test_make_targets_of_the_readme_exist() -> None:
+    for target in set(re.findall(r"make ([a-z-]+)", README)):
+        run(["make", "--dry-run", "--silent", target])
