@@ -54,10 +54,15 @@ def main(arguments: list[str]) -> int:
             path,
         )
     command = [sys.executable, "-m", "ray.serve.scripts", "run", str(path)]
-    # Ctrl-C reaches the whole process group; Serve shuts down on it and this process waits.
-    server = subprocess.Popen(command, env=variables(platform.system()) | dict(os.environ))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: server.send_signal(signal.SIGINT))
+    server = subprocess.Popen(
+        command,
+        env=variables(platform.system()) | dict(os.environ),
+        # Ctrl-C goes to the whole foreground group, and Serve cuts its shutdown short at a second
+        # signal: it gets its own group, and every signal once.
+        start_new_session=True,
+    )
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: server.send_signal(signal.SIGINT))
     if wait_until_ready(url, server):
         announce(url, applications)
     return server.wait()
