@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -58,6 +59,7 @@ class MetalBackend:
         self._streams[request.request_id] = stream
         self._idle.clear()
         unfinished = request.n
+        arrival_time = time.perf_counter()
         try:
             prompt_token_ids = await asyncio.get_running_loop().run_in_executor(
                 self._tokenizing,
@@ -66,7 +68,7 @@ class MetalBackend:
                 request.prompt,
                 self._engine.vocab_size,
             )
-            self._loop.submit(partial(_add, request, prompt_token_ids))
+            self._loop.submit(partial(_add, request, prompt_token_ids, arrival_time))
             while unfinished:
                 item = await stream.get()
                 if isinstance(item, BackendError):
@@ -107,9 +109,11 @@ class MetalBackend:
                 stream.put_nowait(output.item)
 
 
-def _add(request: GenerationRequest, prompt_token_ids: list[int], engine: Engine) -> list[Output]:
+def _add(
+    request: GenerationRequest, prompt_token_ids: list[int], arrival_time: float, engine: Engine
+) -> list[Output]:
     try:
-        engine.add_request(request, prompt_token_ids)
+        engine.add_request(request, prompt_token_ids, arrival_time)
     except BackendError as error:
         return [Output(request.request_id, error)]
     return []
