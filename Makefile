@@ -46,7 +46,7 @@ test: lint
 	$(BIN)/python -m pytest
 
 bench: setup
-	$(BIN)/python -m ops.bench
+	$(BIN)/python -m ops.bench.engine
 
 test-metal:
 ifeq ($(shell uname -s),Darwin)

@@ -19,7 +19,7 @@ import numpy as np
 from mlx_lm.generate import BatchGenerator
 
 from backend_metal import LLM, SamplingParams
-from backend_metal.models.loader import DEMO_PATH
+from backend_metal.models.checkpoint import DEMO_DIRECTORY
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,7 @@ WORKLOADS = (
 
 def bench_pomona(model: str, workload: Workload) -> Callable[[list[list[int]]], None]:
     llm = LLM(model, max_num_seqs=workload.max_num_seqs, prefix_caching=False)
-    sampling = SamplingParams(
-        temperature=0.0, max_tokens=workload.output_tokens, ignore_eos=True
-    )
+    sampling = SamplingParams(temperature=0.0, max_tokens=workload.output_tokens, ignore_eos=True)
 
     def run(prompts: list[list[int]]) -> None:
         llm.generate(prompts, sampling, show_progress=False)
@@ -85,7 +83,7 @@ def tokens_per_second(run: Callable[[list[list[int]]], None], workload: Workload
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default=str(DEMO_PATH), help="directory or Hugging Face id")
+    parser.add_argument("--model", default=str(DEMO_DIRECTORY), help="directory or Hugging Face id")
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     rows = ["| workload | pomona tok/s | mlx-lm tok/s | ratio |", "| --- | ---: | ---: | ---: |"]
