@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,21 +33,37 @@ class ServeProcess:
     url: str
     home: Path
     log: Path
+    sessions: set[int] = field(default_factory=set)
 
     def ray_processes(self) -> dict[int, str]:
-        """Process id to command line of everything that was started with this ``home``."""
-        mark = f"HOME={self.home}".encode()
-        found = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                if mark in (folder / "environ").read_bytes().split(b"\0"):
-                    line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                    found[int(folder.name)] = line
-            except OSError:
-                # Ended meanwhile, or another user's.
-                continue
+        """Process id to command line of everything that was started for this ``home``."""
+        ours = {session for marked, session, _ in _processes(self.home).values() if marked}
+        # Renamed processes may have lost their environment, and are known by their session.
+        self.sessions.update(ours)
+        return {
+            pid: line
+            for pid, (marked, session, line) in _processes(self.home).items()
+            if marked or session in self.sessions
+        }
+
+
+def _processes(home: Path) -> dict[int, tuple[bool, int, str]]:
+    """Process id to: has ``home`` in its environment, session, command line."""
+    mark = f"HOME={home}".encode()
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            marked = mark in (folder / "environ").read_bytes().split(b"\0")
+            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            # The name, in parentheses, may hold anything.
+            session = int((folder / "stat").read_text().rpartition(")")[2].split()[3])
+        except OSError:
+            # Ended meanwhile, or another user's.
+            continue
         # A process that has ended and waits for its parent has no command line.
-        return {pid: line for pid, line in found.items() if line}
+        if line:
+            found[int(folder.name)] = marked, session, line
+    return found
 
 
 @contextmanager
@@ -108,6 +124,7 @@ def _wait_until_ready(running: ServeProcess, process: subprocess.Popen[bytes]) -
 
 
 def _stop(running: ServeProcess, process: subprocess.Popen[bytes]) -> None:
+    running.ray_processes()
     process.send_signal(signal.SIGINT)
     try:
         process.wait(STOP_TIMEOUT_S)
