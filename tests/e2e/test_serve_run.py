@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import openai
@@ -183,6 +184,7 @@ def test_no_secret_is_logged(fake_serve: ServeProcess) -> None:
     assert "secret" not in text.lower()
 
 
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds the replica's process in /proc")
 def test_a_killed_replica_is_replaced_and_found_again(
     client: OpenAI, fake_serve: ServeProcess
 ) -> None:
