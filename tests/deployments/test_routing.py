@@ -68,9 +68,7 @@ def test_load_stays_even_and_ends_at_zero(events: list[tuple[bool, int]]) -> Non
 
 def test_a_directory_knows_models_and_who_serves_them() -> None:
     directory = ReplicaDirectory()
-    directory.replace(
-        [replica("b", max_model_len=50), replica("a"), replica("c", model="other")]
-    )
+    directory.replace([replica("b", max_model_len=50), replica("a"), replica("c", model="other")])
     assert [one.replica_id for one in directory.replicas] == ["a", "b", "c"]
     assert directory.models() == {"demo": 50, "other": 100}
     assert [one.replica_id for one in directory.serving("demo")] == ["a", "b"]
