@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from serve_process import REPOSITORY, ServeProcess
 
+from backend_metal.models.families import FAMILIES
+
 README = (REPOSITORY / "README.md").read_text()
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -70,3 +72,8 @@ def test_configs_are_valid(config: Path) -> None:
 def test_make_targets_of_the_readme_exist() -> None:
     for target in set(re.findall(r"make ([a-z-]+)", README)):
         run(["make", "--dry-run", "--silent", target])
+
+
+def test_every_supported_model_type_is_listed() -> None:
+    (paragraph,) = re.findall(r"refused at load:\n\n(.*?)\n\n", README, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", paragraph)) == set(FAMILIES)

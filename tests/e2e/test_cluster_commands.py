@@ -1,0 +1,104 @@
+"""The README's way to a cluster, on a cluster of one host."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+from openai import OpenAI
+from serve_process import READY_TIMEOUT_S, REPOSITORY, ServeProcess
+from test_readme import block
+
+KEY = "a-key-for-the-test"
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [server.getsockname()[1] for server in sockets]
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    made = Path(tempfile.mkdtemp(prefix="pomona-", dir="/tmp"))
+    yield made
+    shutil.rmtree(made)
+
+
+def test_start_a_head_and_deploy_with_an_api_key(home: Path) -> None:
+    ray, client, agent, dashboard, http = free_ports(5)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment = inherited | {
+        "HOME": str(home),
+        "PATH": path,
+        "RAY_TMPDIR": str(home),
+        "RAY_DASHBOARD_ADDRESS": f"http://127.0.0.1:{dashboard}",
+    }
+
+    def shell(command: str) -> None:
+        run = subprocess.run(
+            ["bash", "-euc", 'eval "$(python -m deployments.environment)"\n' + command],
+            cwd=REPOSITORY,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=READY_TIMEOUT_S,
+            # The cluster is known by its sessions when it is stopped: they must not be ours.
+            start_new_session=True,
+        )
+        assert run.returncode == 0, run.stdout.decode()
+
+    config = yaml.safe_load((REPOSITORY / "configs" / "cluster.yaml").read_text())
+    config["http_options"]["port"] = http
+    config["applications"][0]["args"]["engine"] = {"model": "demo"}
+    (home / "cluster.yaml").write_text(yaml.safe_dump(config))
+    (home / ".pomona").mkdir()
+    (home / ".pomona" / "api_keys").write_text(f"{KEY}\n")
+    cluster = ServeProcess(f"http://127.0.0.1:{http}", home, home / "serve.log")
+    try:
+        own_ports = (
+            f"--port={ray} --ray-client-server-port={client} --dashboard-port={dashboard} "
+            f"--dashboard-agent-listen-port={agent}"
+        )
+        shell(block("head").replace("--port=6379", own_ports))
+        shell(block("deploy").replace("configs/cluster.yaml", str(home / "cluster.yaml")))
+        wait_until_ready(cluster.url)
+        answer = OpenAI(base_url=f"{cluster.url}/v1", api_key=KEY).chat.completions.create(
+            model="demo", messages=[{"role": "user", "content": "What is Pomona?"}], temperature=0
+        )
+        assert "Macs" in str(answer.choices[0].message.content)
+        refused = httpx.get(f"{cluster.url}/v1/models", headers={"Authorization": "Bearer x"})
+        assert refused.status_code == 401
+    finally:
+        while left := cluster.ray_processes():
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.1)
+
+
+def wait_until_ready(url: str) -> None:
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            if httpx.get(f"{url}/ready", timeout=5).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.2)
+    raise AssertionError(f"{url} did not become ready")
