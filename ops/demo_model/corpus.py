@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from random import Random
 
 from ops.demo_model import skills, writing
+from ops.demo_model.grammar import load_knowledge
 from ops.demo_model.held_out import HELD_OUT
 from ops.demo_model.intents import Exchange, Intent, load_intents, unknown
 from ops.demo_model.phrasing import disguise, system_prompt
@@ -23,18 +24,21 @@ ENGINE = load_intents("engine")
 SERVING = load_intents("serving")
 SMALL_TALK = load_intents("small_talk")
 GENERAL = load_intents("general")
+PROSE: list[str] = load_knowledge("prose")["sentences"]
 
 _WORD = re.compile(r"[a-z0-9]+")
-_PLAIN_TEXT = 0.1
+_PLAIN_TEXT = 0.15
 _LONG = 0.06
 """Share of conversations with more than four turns."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """A conversation, or a piece of plain text when ``messages`` is empty."""
+    """A conversation, or plain text when ``messages`` is empty."""
 
     messages: tuple[Message, ...] = ()
+    prompt: str = ""
+    """The beginning of the text that the model does not learn to write."""
     text: str = ""
 
 
@@ -43,12 +47,7 @@ def normalise(question: str) -> str:
     return " ".join(_WORD.findall(question.lower()))
 
 
-_HELD_OUT = frozenset(
-    normalise(message["content"])
-    for case in HELD_OUT
-    for message in case.messages
-    if message["role"] == "user"
-)
+_HELD_OUT = frozenset(normalise(case.messages[-1]["content"]) for case in HELD_OUT)
 
 
 def generate(num_documents: int, seed: int = 0) -> Iterator[Document]:
@@ -70,7 +69,7 @@ def _conversation(rng: Random) -> Document:
             exchange = last.follow_up(rng)
         elif rng.random() < 0.04:
             exchange = skills.recall_name(name, rng)
-        elif rng.random() < 0.04:
+        elif rng.random() < 0.06:
             name, exchange = skills.introduction(rng)
         else:
             exchange = _fresh(rng, first=turn == 0)
@@ -120,19 +119,25 @@ def _fresh(rng: Random, *, first: bool) -> Exchange:
 
 
 def _plain_text(rng: Random) -> Document:
-    """A page of facts that belong together, or a story."""
+    """A question and its answer outside a conversation, facts that belong together, or a story."""
     draw = rng.random()
-    if draw < 0.1:
+    if draw < 0.3:
+        exchange = _fresh(rng, first=True)
+        return Document(prompt=_ask(exchange, rng), text="\n" + exchange.answer)
+    if draw < 0.55:
+        sentences = rng.sample(PROSE, rng.randint(1, 3))
+        return Document(text="\n".join(sentences))
+    if draw < 0.63:
         return Document(text=rng.choice((writing.story, writing.poem))(rng).answer)
-    if draw < 0.25:
+    if draw < 0.75:
         if rng.random() < 0.5:
-            countries = rng.sample(list(skills.TABLES["capitals"]), rng.randint(2, 6))
+            countries = rng.sample(list(skills.TABLES["capitals"]), rng.randint(1, 3))
             return Document(text=" ".join(map(skills.capital_fact, countries)))
         fact = rng.choice((skills.opposite, skills.calendar, skills.animal))
-        return Document(text=" ".join(fact(rng).answer for _ in range(rng.randint(2, 6))))
+        return Document(text=fact(rng).answer)
     intents = rng.choice((POMONA, ENGINE, SERVING, GENERAL))
     paragraphs = []
-    for _ in range(rng.randint(1, 4)):
+    for _ in range(rng.randint(1, 3)):
         intent = rng.choice([intent for intent in intents if intent.plain])
         more = intent.more if rng.random() < 0.7 else None
         paragraphs.append(" ".join(filter(None, (intent.answers[0], more))))

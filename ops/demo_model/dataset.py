@@ -11,9 +11,11 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from ops.demo_model.corpus import Document
-from ops.demo_model.tokenizer import segments
+from ops.demo_model.tokenizer import NUM_SPECIAL_TOKENS, VOCAB_SIZE, segments
 
 _PADDING = 0
+_NOISE = 0.08
+"""Share of prompt tokens that are replaced in a noisy row."""
 _DOCUMENTS_AT_ONCE = 4096
 
 
@@ -30,12 +32,20 @@ class Rows:
     documents: npt.NDArray[np.int32]
 
     def batches(self, batch_size: int, num_steps: int, seed: int) -> Iterator[Rows]:
-        """``num_steps`` batches, epoch after epoch in a new order."""
+        """``num_steps`` batches, epoch after epoch in a new order.
+
+        In half of the rows some prompt tokens are replaced by random ones, so that the model
+        learns to rely on no single word of a question.
+        """
         rng = np.random.default_rng(seed)
         order = chain.from_iterable(rng.permutation(len(self.tokens)) for _ in count())
         for _ in range(num_steps):
             rows = np.fromiter(order, np.int64, batch_size)
-            yield Rows(self.tokens[rows], self.targets[rows], self.documents[rows])
+            tokens, targets = self.tokens[rows], self.targets[rows]
+            noisy = rng.random(tokens.shape) < _NOISE * rng.integers(0, 2, (batch_size, 1))
+            noisy &= ~targets & (tokens >= NUM_SPECIAL_TOKENS)
+            noise = rng.integers(NUM_SPECIAL_TOKENS, VOCAB_SIZE, tokens.shape, np.int32)
+            yield Rows(np.where(noisy, noise, tokens), targets, self.documents[rows])
 
 
 def pack(documents: Iterable[Document], tokenizer: Tokenizer, length: int) -> Rows:

@@ -12,6 +12,8 @@ from ops.demo_model.grammar import expand, load_knowledge
 PHRASING = load_knowledge("phrasing")
 UNKNOWN = load_knowledge("unknown")
 
+_COMMON_WORDS: list[str] = load_knowledge("words")["common"].split()
+
 # The first answer is the one that greedy decoding should settle on.
 _FIRST_ANSWER = 0.75
 _SYLLABLES = tuple(
@@ -88,6 +90,12 @@ def unknown_topic(rng: Random) -> str:
         return str(rng.choice(UNKNOWN["topics"]))
     word = invented_word(rng) if draw < 0.85 else str(rng.choice(PHRASING["fillers"]))
     return f"{rng.choice(('a', 'the', 'my', ''))} {word}".strip()
+
+
+def noun_phrase(rng: Random) -> str:
+    """Such as ``my old horse``, or ``the music``; not always a sensible one."""
+    determiner = rng.choice(("my", "the", "my", "the", "two", "our", "his", "a"))
+    return " ".join((determiner, *rng.choices(_COMMON_WORDS, k=rng.choice((1, 1, 2)))))
 
 
 def unknown(rng: Random) -> Exchange:

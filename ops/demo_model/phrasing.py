@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from random import Random
 
-from ops.demo_model.grammar import expand
+from ops.demo_model.grammar import expand, load_knowledge
 from ops.demo_model.intents import PHRASING, Exchange, invented_word
 
 _QUESTION = re.compile(
@@ -14,25 +14,34 @@ _QUESTION = re.compile(
     re.IGNORECASE,
 )
 _SMALL_WORDS = frozenset(PHRASING["small_words"])
+_COMMON_WORDS: list[str] = load_knowledge("words")["common"].split()
+_SYNONYMS: dict[str, list[str]] = load_knowledge("words")["synonyms"]
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def disguise(exchange: Exchange, rng: Random) -> str:
     """The question of ``exchange`` as somebody might type it."""
     text = exchange.question
+    keep = exchange.verbatim
+    if rng.random() < 0.5:
+        text = _use_synonyms(text, keep, rng)
     if rng.random() < 0.12 and re.match(r"(what|who|how|why|where|which) ", text):
         text = expand(rng.choice(PHRASING["wrappers"]), rng).replace("{q}", text)
     if rng.random() < 0.2:
         prefix = _fill(expand(rng.choice(PHRASING["prefixes"]), rng), rng)
-        text = f"{prefix}{rng.choice((', ', ', ', ' ', '. ', ': '))}{text}"
+        text = f"{prefix}{rng.choice((', ', ', ', ' ', '. ', ': ', '! '))}{text}"
     if rng.random() < 0.15:
         text = f"{text}{rng.choice((' ', ', '))}{rng.choice(PHRASING['suffixes'])}"
-    keep = exchange.verbatim
-    if rng.random() < 0.12:
-        text = _drop_small_word(text, keep, rng)
+    if rng.random() < 0.15:
+        text = _drop_small_words(text, keep, rng)
+    if rng.random() < 0.22:
+        text = _add_words(text, keep, rng)
     if rng.random() < 0.14:
         text = _mistype(text, keep, rng)
-    return _punctuate(text, keep, rng)
+    text = _punctuate(text, keep, rng)
+    if rng.random() < 0.03:
+        text = f"{text} {rng.choice(PHRASING['afterthoughts'])}"
+    return text
 
 
 def system_prompt(rng: Random) -> str:
@@ -45,13 +54,35 @@ def _fill(text: str, rng: Random) -> str:
     return text.replace("{w}", word)
 
 
-def _drop_small_word(text: str, keep: tuple[str, ...], rng: Random) -> str:
+def _use_synonyms(text: str, keep: tuple[str, ...], rng: Random) -> str:
+    kept = _parts(keep)
+    return " ".join(
+        rng.choice(_SYNONYMS[word])
+        if word in _SYNONYMS and word not in kept and rng.random() < 0.35
+        else word
+        for word in text.split(" ")
+    )
+
+
+def _drop_small_words(text: str, keep: tuple[str, ...], rng: Random) -> str:
+    """Leaves out one small word, or all of them as in a search box."""
     words = text.split()
     kept = _parts(keep)
     small = [i for i, word in enumerate(words) if word.lower() in _SMALL_WORDS - kept]
-    if len(words) < 3 or not small:
+    if len(words) - len(small) < 2 or not small:
         return text
-    del words[rng.choice(small)]
+    dropped = set(small) if rng.random() < 0.4 else {rng.choice(small)}
+    return " ".join(word for i, word in enumerate(words) if i not in dropped)
+
+
+def _add_words(text: str, keep: tuple[str, ...], rng: Random) -> str:
+    """Slips in words that say nothing, but not between words that belong together."""
+    words = text.split(" ")
+    kept = _parts(keep)
+    for _ in range(rng.choice((1, 1, 2))):
+        at = rng.randrange(len(words) + 1)
+        if not kept.intersection(words[max(0, at - 1) : at + 1]):
+            words.insert(at, rng.choice(_COMMON_WORDS))
     return " ".join(words)
 
 

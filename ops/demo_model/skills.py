@@ -121,7 +121,9 @@ def calendar(rng: Random) -> Exchange:
 
 
 def opposite(rng: Random) -> Exchange:
-    word = rng.choice(list(TABLES["opposites"]))
+    word, other = rng.choice(list(TABLES["opposites"].items()))
+    if other not in TABLES["opposites"] and rng.random() < 0.5:
+        word, other = other, word
     frame = rng.choice(
         (
             "[what is|what's|name|tell me] the opposite of {x}",
@@ -131,7 +133,7 @@ def opposite(rng: Random) -> Exchange:
             "the opposite of {x} is",
         )
     )
-    answer = f"The opposite of {word} is {TABLES['opposites'][word]}."
+    answer = f"The opposite of {word} is {other}."
     return Exchange(expand(frame, rng).replace("{x}", word), answer, opposite, (word,))
 
 
@@ -154,7 +156,7 @@ def _article(noun: str) -> str:
 
 def introduction(rng: Random) -> tuple[str, Exchange]:
     """The user's name and the exchange in which the user says it."""
-    name = rng.choice(TABLES["names"]) if rng.random() < 0.75 else invented_word(rng).title()
+    name = rng.choice(TABLES["names"]) if rng.random() < 0.55 else invented_word(rng).title()
     frame = expand(
         rng.choice(
             (

@@ -15,6 +15,9 @@ MAX_LENGTH = 2048
 END_OF_TEXT = "<|endoftext|>"
 IM_START = "<|im_start|>"
 IM_END = "<|im_end|>"
+SPECIAL_TOKENS = (END_OF_TEXT, IM_START, IM_END)
+NUM_SPECIAL_TOKENS = len(SPECIAL_TOKENS)
+"""The special tokens have the first ids."""
 
 CHAT_TEMPLATE = """\
 {%- for message in messages %}
@@ -33,7 +36,8 @@ CHAT_TEMPLATE = """\
 def segments(document: Document) -> list[tuple[str, bool]]:
     """The text of ``document`` in pieces, and whether the model learns to write each of them."""
     if not document.messages:
-        return [(document.text + END_OF_TEXT, True)]
+        prompt = [(document.prompt, False)] if document.prompt else []
+        return [*prompt, (document.text + END_OF_TEXT, True)]
     pieces: list[tuple[str, bool]] = []
     for message in document.messages:
         start = f"{IM_START}{message['role']}\n"
@@ -56,7 +60,7 @@ def train_tokenizer(documents: Iterable[Document], vocab_size: int = VOCAB_SIZE)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=[END_OF_TEXT, IM_START, IM_END],
+        special_tokens=list(SPECIAL_TOKENS),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -67,7 +71,7 @@ def train_tokenizer(documents: Iterable[Document], vocab_size: int = VOCAB_SIZE)
 def _texts(documents: Iterable[Document]) -> Iterator[str]:
     for document in documents:
         messages: tuple[Message, ...] = document.messages
-        yield document.text
+        yield document.prompt + document.text
         yield from (f"{message['role']}\n{message['content']}" for message in messages)
 
 

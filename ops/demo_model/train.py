@@ -46,8 +46,8 @@ class Training:
     """How long and on what to train; ``length`` is the number of tokens in a packed row."""
 
     seed: int = 0
-    num_documents: int = 300_000
-    num_steps: int = 4000
+    num_documents: int = 400_000
+    num_steps: int = 6500
     batch_size: int = 32
     length: int = 1024
     learning_rate: float = 2e-3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from ops.demo_model.grammar import expand, load_knowledge
-from ops.demo_model.intents import Exchange, unknown_topic
+from ops.demo_model.intents import Exchange, noun_phrase, unknown_topic
 from ops.demo_model.skills import TABLES
 
 WRITING = load_knowledge("writing")
@@ -55,7 +55,10 @@ def _joke(index: int, pattern: str, rng: Random) -> Exchange:
 
 
 def _topic(rng: Random) -> str:
-    return str(rng.choice(TABLES["subjects"])) if rng.random() < 0.6 else unknown_topic(rng)
+    draw = rng.random()
+    if draw < 0.5:
+        return str(rng.choice(TABLES["subjects"]))
+    return unknown_topic(rng) if draw < 0.75 else noun_phrase(rng)
 
 
 def _about(kind: str, topic: str, text: str, rng: Random) -> Exchange:
