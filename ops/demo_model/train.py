@@ -1,7 +1,7 @@
 """Trains the demo model: ``python -m ops.demo_model.train --out DIR --seed 0``.
 
-The corpus and the tokenizer follow from the seed alone. The weights also depend on how the device
-adds up floats, so they repeat exactly on the same device and closely on another one.
+The corpus and the tokenizer follow from the seed alone, and on a CPU so do the weights. A GPU adds
+up floats in varying order, so its weights differ a little from run to run.
 """
 
 from __future__ import annotations
