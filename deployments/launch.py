@@ -54,6 +54,8 @@ def main(arguments: list[str]) -> int:
             path,
         )
     command = [sys.executable, "-m", "ray.serve.scripts", "run", str(path)]
+    # A script's `&` has its jobs ignore SIGINT, and a child would inherit that: not so a handler.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     server = subprocess.Popen(
         command,
         env=variables(platform.system()) | dict(os.environ),

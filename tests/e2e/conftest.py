@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,6 +32,8 @@ def fake_serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProces
 
 @pytest.fixture(scope="session")
 def demo_serve() -> Iterator[ServeProcess]:
-    """The default config, started as `make serve` starts it."""
-    with serve_process(shipped_config("app.yaml"), command=LAUNCH) as running:
+    """The default config, started as `make serve &` starts it in a script."""
+    with serve_process(
+        shipped_config("app.yaml"), command=LAUNCH, stop_signal=signal.SIGTERM
+    ) as running:
         yield running

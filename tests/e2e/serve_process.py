@@ -72,6 +72,7 @@ def serve_process(
     *,
     command: Sequence[str] = SERVE_RUN,
     environment: Mapping[str, str] | None = None,
+    stop_signal: signal.Signals = signal.SIGINT,
 ) -> Iterator[ServeProcess]:
     """Run ``config`` on a free port until the block ends; every process is gone afterwards."""
     # Ray's socket paths must stay under 108 characters, which pytest's folders exceed.
@@ -92,12 +93,14 @@ def serve_process(
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            # As a script's `&` starts it, unless it is to be stopped as from a terminal.
+            preexec_fn=None if stop_signal == signal.SIGINT else _ignore_interrupts,
         )
     try:
         _wait_until_ready(running, process)
         yield running
     finally:
-        _stop(running, process)
+        _stop(running, process, stop_signal)
         shutil.rmtree(home)
 
 
@@ -123,9 +126,15 @@ def _wait_until_ready(running: ServeProcess, process: subprocess.Popen[bytes]) -
     raise RuntimeError(f"not ready:\n{running.log.read_text(errors='replace')[-8000:]}")
 
 
-def _stop(running: ServeProcess, process: subprocess.Popen[bytes]) -> None:
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _stop(
+    running: ServeProcess, process: subprocess.Popen[bytes], stop_signal: signal.Signals
+) -> None:
     running.ray_processes()
-    process.send_signal(signal.SIGINT)
+    process.send_signal(stop_signal)
     try:
         process.wait(STOP_TIMEOUT_S)
         deadline = time.monotonic() + STOP_TIMEOUT_S
@@ -137,7 +146,7 @@ def _stop(running: ServeProcess, process: subprocess.Popen[bytes]) -> None:
         process.wait()
         for pid in running.ray_processes():
             os.kill(pid, signal.SIGKILL)
-    assert not left, f"left running after Ctrl-C: {left}"
+    assert not left, f"left running after {stop_signal.name}: {left}"
 
 
 def _free_port() -> int:
