@@ -241,5 +241,6 @@ class Engine:
             self._stats.request_failure[failure.error_type] += 1
             outputs.append(Output(request_id, failure))
         self.scheduler.preempt_all()
+        self.reset_prefix_cache()
         self._runner.reset()
         return outputs
