@@ -8,10 +8,30 @@ from deployments.backend import (
     ChatPrompt,
     GenerationRequest,
     InvalidRequestError,
+    Prompt,
     QueueFullError,
 )
 
 LONGEST_RETRY_SECONDS = 60
+
+
+def check_text_size(prompt: Prompt, longest_token: int, max_model_len: int) -> None:
+    """Raises ``InvalidRequestError`` for a text too long to fit however well it is tokenized.
+
+    ``longest_token``: characters of the vocabulary's longest token.
+    """
+    texts = [prompt] if isinstance(prompt, str) else []
+    if isinstance(prompt, ChatPrompt):
+        texts = [text for message in prompt.messages if (text := message.get("content"))]
+    num_characters = sum(len(text) for text in texts if isinstance(text, str))
+    if num_characters >= longest_token * max_model_len:
+        raise InvalidRequestError(
+            f"the prompt has {num_characters} characters, which are at least "
+            f"{num_characters // longest_token} tokens, but prompt and completion together may "
+            f"have at most {max_model_len}",
+            param="messages" if isinstance(prompt, ChatPrompt) else "prompt",
+            code="context_length_exceeded",
+        )
 
 
 def check_tokens(

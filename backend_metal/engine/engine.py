@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
-from typing import Any
 
 import mlx.core as mx
 
@@ -17,9 +16,11 @@ from backend_metal.engine.block_pool import BlockPool
 from backend_metal.engine.output import SequenceOutput
 from backend_metal.engine.request_state import RequestState, make_sequences
 from backend_metal.engine.scheduler import Scheduler
+from backend_metal.engine.sequence import Status
 from backend_metal.engine.stats import StatsRecorder
 from backend_metal.engine.step import Runner, ScheduledSequence, Step, TokenDraw
 from backend_metal.engine.token_text import TokenText
+from backend_metal.engine.tokenizer import Tokenizer
 from deployments.backend import (
     BackendError,
     BackendStats,
@@ -50,7 +51,7 @@ class Engine:
         config: EngineConfig,
         runner: Runner,
         pool: BlockPool,
-        tokenizer: Any,
+        tokenizer: Tokenizer,
         *,
         vocab_size: int,
         max_model_len: int,
@@ -66,6 +67,7 @@ class Engine:
         self.max_model_len = min(max_model_len, self.scheduler.capacity_tokens)
         self.vocab_size = vocab_size
         self.tokenizer = tokenizer
+        self.longest_token = max(map(len, tokenizer.get_vocab()))
         self._max_queued_requests = config.max_queued_requests
         self._runner = runner
         self._token_text = TokenText(tokenizer)
@@ -78,6 +80,11 @@ class Engine:
     @property
     def has_work(self) -> bool:
         return self.scheduler.has_work
+
+    @property
+    def max_requests(self) -> int:
+        """As many as can run and wait at once."""
+        return self.scheduler.max_num_seqs + self._max_queued_requests
 
     @property
     def is_healthy(self) -> bool:
@@ -114,6 +121,10 @@ class Engine:
         self._requests[request.request_id] = RequestState(request, arrival_time, outputs)
         for sequence in sequences:
             self.scheduler.add(sequence)
+
+    def count_refusal(self, error: BackendError) -> None:
+        """A request that was refused before it came here."""
+        self._stats.request_failure[error.error_type] += 1
 
     def abort(self, request_id: str) -> list[Output]:
         """End a request now; its blocks are free when this returns. Unknown ids are ignored."""
@@ -206,9 +217,11 @@ class Engine:
 
     def _complete(self, step: Step, draws: list[TokenDraw]) -> Iterator[Output]:
         now = time.perf_counter()
-        remaining = iter(draws)
+        draw_of = dict(zip((item.sequence for item in step.sampling), draws, strict=True))
         for item in step.scheduled:
-            draw = next(remaining) if item.samples else None
+            draw = draw_of.get(item.sequence)
+            if item.sequence.status is not Status.RUNNING:
+                continue  # Another sequence of its request failed a moment ago.
             self.scheduler.complete(item, draw.token_id if draw else None)
             if draw:
                 yield self._emit(item, draw, now)
@@ -216,7 +229,13 @@ class Engine:
     def _emit(self, item: ScheduledSequence, draw: TokenDraw, now: float) -> Output:
         sequence = item.sequence
         state = self._requests[sequence.request_id]
-        delta = state.unfinished[sequence.index].push(draw)
+        try:
+            delta = state.unfinished[sequence.index].push(draw)
+        except Exception as error:
+            logger.exception("request %s failed at its output", sequence.request_id)
+            return self._fail_request(
+                sequence.request_id, StepError(f"the request's output failed: {error}")
+            )
         self._stats.record_token(state, sequence, now)
         if delta.finish_reason:
             self.scheduler.finish(sequence)
@@ -231,16 +250,20 @@ class Engine:
         """End the step's requests; the others are recomputed, since the KV cache is lost."""
         self._consecutive_failures += 1
         failed = {item.sequence.request_id for item in step.scheduled}
-        if not self.is_healthy:
-            failed = set(self._requests)
-        outputs = []
-        for request_id in failed:
-            for output in self._requests.pop(request_id).unfinished.values():
-                self.scheduler.finish(output.sequence)
-            failure = StepError(f"the step that ran this request failed: {error}")
-            self._stats.request_failure[failure.error_type] += 1
-            outputs.append(Output(request_id, failure))
         self.scheduler.preempt_all()
         self.reset_prefix_cache()
-        self._runner.reset()
-        return outputs
+        try:
+            self._runner.reset()
+        except Exception:
+            logger.exception("the KV cache can't be allocated again")
+            self._consecutive_failures = MAX_CONSECUTIVE_FAILURES
+        if not self.is_healthy:
+            failed = set(self._requests)
+        failure = StepError(f"the step that ran this request failed: {error}")
+        return [self._fail_request(request_id, failure) for request_id in failed]
+
+    def _fail_request(self, request_id: str, failure: BackendError) -> Output:
+        for output in self._requests.pop(request_id).unfinished.values():
+            self.scheduler.finish(output.sequence)
+        self._stats.request_failure[failure.error_type] += 1
+        return Output(request_id, failure)

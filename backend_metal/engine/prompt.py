@@ -120,4 +120,4 @@ def _flatten(index: int, message: Mapping[str, Any]) -> dict[str, Any]:
                 param="messages",
             )
         texts.append(part["text"])
-    return {**message, "content": "".join(texts)}
+    return {**message, "content": "\n".join(texts)}

@@ -110,7 +110,7 @@ def test_bos_comes_from_the_template_alone() -> None:
 
 def test_text_parts_are_joined() -> None:
     parts = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
-    assert rendered(chat(user(parts))) == rendered(chat(user("Hello")))
+    assert rendered(chat(user(parts))) == rendered(chat(user("Hel\nlo")))
 
 
 @pytest.mark.parametrize(
