@@ -40,7 +40,7 @@ def home() -> Iterator[Path]:
 
 
 def test_start_a_head_and_deploy_with_an_api_key(home: Path) -> None:
-    ray, client, agent, dashboard, http = free_ports(5)
+    ray, client, agent, other_agent, dashboard, http = free_ports(6)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     environment = inherited | {
@@ -83,6 +83,9 @@ def test_start_a_head_and_deploy_with_an_api_key(home: Path) -> None:
             model="demo", messages=[{"role": "user", "content": "What is Pomona?"}], temperature=0
         )
         assert "Macs" in str(answer.choices[0].message.content)
+        # A second host, as far as Ray is concerned.
+        address = f"--address=127.0.0.1:{ray} --dashboard-agent-listen-port={other_agent}"
+        shell(block("worker").replace("--address=HEAD_ADDRESS:6379", address))
         refused = httpx.get(f"{cluster.url}/v1/models", headers={"Authorization": "Bearer x"})
         assert refused.status_code == 401
     finally:
