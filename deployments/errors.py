@@ -19,6 +19,17 @@ from deployments.backend import (
 from deployments.request_id import REQUEST_ID_HEADER, SCOPE_KEY
 
 UNAVAILABLE_RETRY_AFTER_S = 1
+MAX_SHOWN_CHARS = 80
+
+
+def cut(text: str) -> str:
+    """``text`` at a length that fits in a message, however much a client has sent."""
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
+
+
+def shown(value: object) -> str:
+    """A value as JSON, cut."""
+    return cut(json.dumps(value))
 
 
 class ApiError(Exception):
@@ -65,13 +76,12 @@ def unauthorized(message: str) -> ApiError:
 
 
 def model_not_found(name: str) -> ApiError:
-    return ApiError(
-        404, f"The model {name!r} does not exist.", param="model", code="model_not_found"
-    )
+    message = f"The model {shown(name)} does not exist."
+    return ApiError(404, message, param="model", code="model_not_found")
 
 
 def unknown_url(method: str, path: str) -> ApiError:
-    return ApiError(404, f"Unknown URL: {method} {path}", code="unknown_url")
+    return ApiError(404, f"Unknown URL: {method} {cut(path)}", code="unknown_url")
 
 
 def body_too_large(max_body_bytes: int) -> ApiError:
@@ -121,7 +131,7 @@ async def _http_exception(request: Request, exc: Exception) -> Response:
         case 405:
             error = ApiError(
                 405,
-                f"{request.method} is not allowed on {request.url.path}.",
+                f"{request.method} is not allowed on {cut(request.url.path)}.",
                 code="method_not_allowed",
             )
         case status:

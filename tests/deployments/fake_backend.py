@@ -159,6 +159,8 @@ class FakeBackend:
     def _admit(self, request: GenerationRequest) -> list[str]:
         if self._refusing:
             raise UnavailableError(self._refusing)
+        if isinstance(request.prompt, ChatPrompt):
+            _check_template_arguments(request.prompt)
         words = words_of(request.prompt)
         if len(words) >= self._max_model_len:
             raise InvalidRequestError(
@@ -322,6 +324,13 @@ class _Sequence:
             for rank, name in enumerate(names[: self._sampling.logprobs])
         ]
         return (TokenLogprob(token_id(piece), piece, piece.encode(), -0.5, tuple(top)),)
+
+
+def _check_template_arguments(prompt: ChatPrompt) -> None:
+    if unknown := prompt.template_arguments.keys() - {"add_generation_prompt"}:
+        raise InvalidRequestError(
+            f"No template here reads {sorted(unknown)}.", param="chat_template_kwargs"
+        )
 
 
 def words_of(prompt: Prompt) -> list[str]:
