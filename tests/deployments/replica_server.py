@@ -42,6 +42,7 @@ async def build(
         model=model,
         secret=SECRET,
         registry=registry,
+        on_failure=lambda error_type: None,
         max_body_bytes=MAX_BODY_BYTES,
         keep_alive_interval_s=keep_alive_interval_s,
     )

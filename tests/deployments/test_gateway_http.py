@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
 from fake_backend import FakeBackend
-from gateway_harness import CHAT, fake_replica, gateway, replica_at
+from gateway_harness import CHAT, failures, fake_replica, gateway, replica_at
 from starlette.types import Message, Receive, Scope, Send
 from test_gateway_relay import closed_port, error_of
 
+from deployments import request_body
 from deployments.admission import AdmissionMiddleware
 from deployments.api_keys import KeyRing
 from deployments.errors import ApiError
+from deployments.protocol import parse_request
 
 PATH = "/v1/chat/completions"
 
@@ -76,6 +79,7 @@ BAD_REQUESTS: list[tuple[dict[str, object], int, str | None]] = [
     ({"json": {**CHAT, "colour": "red"}}, 400, "colour"),
     ({"json": {**CHAT, "temperature": 9}}, 400, "temperature"),
     ({"json": {**CHAT, "model": "nope"}}, 404, "model"),
+    ({"json": {**CHAT, "priority": -5}}, 400, "priority"),
     ({"content": b" " * 5000}, 413, None),
 ]
 
@@ -86,8 +90,48 @@ async def test_bad_requests_stop_at_the_gateway() -> None:
         for request, status, param in BAD_REQUESTS:
             response = await running.client.post(PATH, **request)
             assert (response.status_code, error_of(response)["param"]) == (status, param)
-        assert (await running.client.post(PATH, json=CHAT)).status_code == 200
+        assert failures(running) == {("", "invalid_request_error"): len(BAD_REQUESTS)}
+        assert (await running.client.post(PATH, json={**CHAT, "priority": 0})).status_code == 200
     assert len(backend.requests) == 1
+
+
+async def test_priorities_are_for_whom_the_settings_trust() -> None:
+    backend = FakeBackend()
+    async with fake_replica(backend) as one:
+        async with gateway([one]) as running:
+            refused = await running.client.post(PATH, json={**CHAT, "priority": 1})
+        async with gateway([one], allow_priority=True) as running:
+            await running.client.post(PATH, json={**CHAT, "priority": 1})
+    assert "gateway.allow_priority" in error_of(refused)["message"]
+    assert [request.priority for request in backend.requests] == [1]
+
+
+async def test_a_request_id_that_a_log_could_misread_is_refused() -> None:
+    async with fake_replica() as one, gateway([one]) as running:
+        refused = await running.client.post(PATH, json=CHAT, headers={"X-Request-Id": "a b;c"})
+        assert refused.status_code == 400
+        assert error_of(refused)["param"] == "X-Request-Id"
+        # Probes carry whatever their sender likes.
+        probe = await running.client.get("/health", headers={"X-Request-Id": "a b;c"})
+        assert probe.status_code == 200
+
+
+async def test_large_bodies_are_parsed_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[bool] = []
+
+    def parse(path: str, body: bytes) -> object:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return parse_request(path, body)
+
+    monkeypatch.setattr(request_body, "parse_request", parse)
+    large = {**CHAT, "user": "x" * request_body.MAX_BYTES_ON_THE_LOOP}
+    async with fake_replica() as one, gateway([one]) as running:
+        for body in (CHAT, large):
+            assert (await running.client.post(PATH, json=body)).status_code == 200
+    # Each body by the gateway, then by the replica.
+    assert threads == [True, True, False, False]
 
 
 async def test_a_body_of_unannounced_size_is_cut_off_at_the_limit() -> None:
@@ -105,6 +149,7 @@ async def test_unknown_urls_and_methods_have_openais_shape() -> None:
         missing = await running.client.get("/v2/models")
         wrong = await running.client.get(PATH)
     assert (missing.status_code, error_of(missing)["code"]) == (404, "unknown_url")
+    assert failures(running) == {("", "invalid_request_error"): 2}
     assert (wrong.status_code, error_of(wrong)["code"]) == (405, "method_not_allowed")
 
 
@@ -141,9 +186,60 @@ async def test_keys_guard_the_api_and_nothing_else() -> None:
             assert response.status_code == status, value
             if status == 401:
                 assert error_of(response)["code"] == "invalid_api_key"
+        assert failures(running) == {("", "invalid_request_error"): 4}
         # Load balancers and Prometheus have no key.
         for path in ("/health", "/ready", "/metrics", "/targets"):
             assert (await running.client.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize("prefix", ["/llm", "/v1", "/health"])
+async def test_a_route_prefix_changes_nothing_else(prefix: str) -> None:
+    async with (
+        fake_replica() as one,
+        gateway([one], keys=["good"], route_prefix=prefix) as running,
+    ):
+        for path in ("/v1/models", "/v1/models/demo", "/v1/nothing", "/nothing", "/", ""):
+            response = await running.client.get(prefix + path)
+            assert response.status_code == 401, path
+        assert (await running.client.post(prefix + PATH, json=CHAT)).status_code == 401
+        key = {"Authorization": "Bearer good"}
+        answer = await running.client.post(prefix + PATH, json=CHAT, headers=key)
+        assert answer.json()["choices"][0]["message"]["content"] == "one two three"
+        assert (await running.client.get(f"{prefix}/v1/models", headers=key)).status_code == 200
+        for path in ("/health", "/ready", "/metrics", "/targets"):
+            assert (await running.client.get(prefix + path)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8000", 200),
+        ("LOCALHOST", 200),
+        ("api.localhost:8000", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:8000", 200),
+        ("rebound.example.com:8000", 403),
+        ("127.0.0.1.example.com", 403),
+        ("localhost.example.com", 403),
+        ("192.168.1.7:8000", 403),
+        ("[", 403),
+        ("", 403),
+    ],
+)
+async def test_without_keys_a_browser_cannot_be_lured_here_under_another_name(
+    host: str, status: int
+) -> None:
+    async with fake_replica() as one:
+        async with gateway([one]) as running:
+            response = await running.client.get("/v1/models", headers={"Host": host})
+            assert response.status_code == status
+            if status == 403:
+                assert error_of(response)["code"] == "host_not_allowed"
+                assert "gateway.api_keys_file" in error_of(response)["message"]
+                assert failures(running) == {("", "permission_error"): 1}
+        key = {"Authorization": "Bearer key", "Host": host}
+        async with gateway([one], keys=["key"]) as running:
+            assert (await running.client.get("/v1/models", headers=key)).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -178,7 +274,10 @@ async def test_without_keys_only_this_machine_is_served(
         "type": "http",
         "path": path,
         "client": client,
-        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        "headers": [
+            (name.lower().encode(), value.encode())
+            for name, value in {"Host": "localhost", **headers}.items()
+        ],
     }
     guarded = AdmissionMiddleware(app, keys=KeyRing([]), on_refused=refused.append)
     await guarded(scope, receive, send)

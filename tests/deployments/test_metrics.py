@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from deployments.backend import BackendStats, Histogram
-from deployments.metrics import GatewayMetrics, Identity, engine_registry
+from deployments.metrics import EngineMetrics, GatewayMetrics, Identity
 
 IDENTITY = Identity(model="demo", replica="r1", node="10.0.0.2")
 LABELS = {"model": "demo", "replica": "r1", "node": "10.0.0.2"}
@@ -82,7 +82,7 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float:
 
 
 def test_an_idle_engine_shows_every_metric_with_its_type_and_labels() -> None:
-    registry = engine_registry(idle_stats, IDENTITY)
+    registry = EngineMetrics(idle_stats, IDENTITY).registry
     types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", generate_latest(registry).decode(), re.M))
     expected = dict.fromkeys(COUNTERS, "counter")
     expected |= dict.fromkeys(HISTOGRAMS, "histogram") | dict.fromkeys(GAUGES, "gauge")
@@ -91,7 +91,7 @@ def test_an_idle_engine_shows_every_metric_with_its_type_and_labels() -> None:
 
 
 def test_counters_of_known_labels_start_at_zero() -> None:
-    registry = engine_registry(idle_stats, IDENTITY)
+    registry = EngineMetrics(idle_stats, IDENTITY).registry
     for reason in ("stop", "length", "abort"):
         assert value(registry, "pomona_request_success_total", finish_reason=reason) == 0
     for path in ("metal", "cuda", "cpu", "reference"):
@@ -100,7 +100,7 @@ def test_counters_of_known_labels_start_at_zero() -> None:
 
 
 def test_samples_are_the_engines_statistics() -> None:
-    registry = engine_registry(busy_stats, IDENTITY)
+    registry = EngineMetrics(busy_stats, IDENTITY).registry
     assert value(registry, "pomona_requests_running") == 3
     assert value(registry, "pomona_kv_cache_usage_ratio") == 0.25
     assert value(registry, "pomona_kv_cache_blocks_total") == 8
@@ -110,8 +110,17 @@ def test_samples_are_the_engines_statistics() -> None:
     assert value(registry, "pomona_request_failure_total", error_type="rate_limit_error") == 2
 
 
+def test_failures_around_the_engine_add_to_its_own() -> None:
+    metrics = EngineMetrics(busy_stats, IDENTITY)
+    name = "pomona_request_failure_total"
+    for error_type in ("rate_limit_error", "server_error"):
+        metrics.failed(error_type)
+    assert value(metrics.registry, name, error_type="rate_limit_error") == 3
+    assert value(metrics.registry, name, error_type="server_error") == 1
+
+
 def test_histogram_buckets_are_cumulative() -> None:
-    registry = engine_registry(busy_stats, IDENTITY)
+    registry = EngineMetrics(busy_stats, IDENTITY).registry
     name = "pomona_queue_time_seconds"
     buckets = [
         value(registry, f"{name}_bucket", stage="engine", le=le) for le in ("0.1", "1", "+Inf")
@@ -148,8 +157,8 @@ def test_a_gateway_counts_under_the_same_names_in_its_own_stage() -> None:
 @pytest.mark.parametrize(
     "registry",
     [
-        engine_registry(idle_stats, IDENTITY),
-        engine_registry(busy_stats, IDENTITY),
+        EngineMetrics(idle_stats, IDENTITY).registry,
+        EngineMetrics(busy_stats, IDENTITY).registry,
         gateway_registry(),
     ],
     ids=["engine-idle", "engine-busy", "gateway"],

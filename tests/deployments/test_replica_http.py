@@ -276,6 +276,7 @@ def test_a_secret_is_needed() -> None:
             model=ModelInfo("m", 10),
             secret="",
             registry=CollectorRegistry(),
+            on_failure=lambda error_type: None,
             max_body_bytes=10,
             keep_alive_interval_s=1,
         )
