@@ -44,7 +44,7 @@ class ClientResponse:
         self.has_content = False
         """Whether more than keep-alives went out: then nobody can start over unnoticed."""
         self.has_error = False
-        """Whether the stream had an error event of the replica's."""
+        """Whether a stream that began as a success has told of an error."""
         self.error: ApiError | None = None
         """What the gateway itself had to tell."""
 
@@ -68,6 +68,7 @@ class ClientResponse:
         else:
             # The body is JSON: a line break in it can only be between two tokens.
             body = sse.event(body.replace(b"\n", b" "))
+            self.has_error = True
         await self.end(head, body)
 
     async def fail(self, error: ApiError) -> None:

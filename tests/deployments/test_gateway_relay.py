@@ -15,6 +15,7 @@ from gateway_harness import (
     SECRET,
     Running,
     ScriptedReplica,
+    failures,
     fake_replica,
     gateway,
     replica_at,
@@ -161,6 +162,122 @@ async def test_a_replica_lost_before_the_first_content_is_replaced_unnoticed() -
     assert got.endswith(b"data: [DONE]\n\n")
     assert b"half" not in got
     assert b"error" not in got
+
+
+UNAVAILABLE = b'data: {"error":{"message":"draining","code":"unavailable"}}\n\n'
+QUEUE_FULL = b'data: {"error":{"message":"full","code":"queue_full"}}\n\n'
+STEP_FAILED = b'data: {"error":{"message":"step","code":"step_failed"}}\n\n'
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [EVENTS[0], UNAVAILABLE],
+        [EVENTS[0], EVENTS[0] + QUEUE_FULL],
+        [EVENTS[0], QUEUE_FULL[:20], QUEUE_FULL[20:]],
+        [UNAVAILABLE],
+    ],
+)
+async def test_a_refusal_inside_a_stream_goes_to_the_next_replica(chunks: list[bytes]) -> None:
+    refusing = ScriptedReplica(chunks=chunks)
+    async with (
+        scripted(refusing) as first,
+        fake_replica(name="replica-2") as second,
+        gateway([first, second]) as running,
+    ):
+        response, got = await raw_stream(running)
+    assert response.status_code == 200
+    assert b"error" not in got
+    assert got.count(b"data: [DONE]\n\n") == 1
+    assert len(refusing.requests) == 1
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_a_replica_that_stops_before_the_first_content(others: int) -> None:
+    stopping = FakeBackend()
+    stopping.hold()
+    async with AsyncExitStack() as stack:
+        replicas = [await stack.enter_async_context(fake_replica(stopping))]
+        for number in range(others):
+            one = fake_replica(name=f"replica-{number + 2}")
+            replicas.append(await stack.enter_async_context(one))
+        running = await stack.enter_async_context(gateway(replicas))
+        async with running.client.stream("POST", PATH, json=STREAM) as response:
+            chunks = response.aiter_raw()
+            got = await anext(chunks)
+            assert got.startswith(EVENTS[0])
+            await stopping.stop()
+            got += b"".join([chunk async for chunk in chunks])
+    last = got.removesuffix(b"\n\n").split(b"\n\n")[-1].removeprefix(b"data: ")
+    if others:
+        assert last == b"[DONE]"
+        assert b"error" not in got
+    else:
+        assert error_code(last) == "unavailable"
+
+
+async def test_a_refusal_that_comes_before_anything_else_has_a_status() -> None:
+    async with scripted(ScriptedReplica(chunks=[QUEUE_FULL])) as one, gateway([one]) as running:
+        response, got = await raw_stream(running)
+    assert (response.status_code, error_code(got)) == (429, "queue_full")
+    assert response.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize("chunks", [[EVENTS[0], STEP_FAILED], [EVENTS[0], EVENTS[1], UNAVAILABLE]])
+async def test_an_error_that_is_no_refusal_ends_the_stream(chunks: list[bytes]) -> None:
+    other = ScriptedReplica()
+    async with (
+        scripted(ScriptedReplica(chunks=chunks)) as first,
+        scripted(other, name="replica-2") as second,
+        gateway([first, second]) as running,
+    ):
+        _, got = await raw_stream(running)
+    assert got == b"".join(chunks)
+    assert other.requests == []
+
+
+def error_code(body: bytes) -> str:
+    code: str = json.loads(body)["error"]["code"]
+    return code
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_request_that_takes_replicas_down_is_tried_on_two_at_most(stream: bool) -> None:
+    replicas = [ScriptedReplica(then="vanish") for _ in range(4)]
+    async with AsyncExitStack() as stack:
+        found = [
+            await stack.enter_async_context(scripted(one, name=f"replica-{number}"))
+            for number, one in enumerate(replicas)
+        ]
+        running = await stack.enter_async_context(gateway(found, max_attempts=4))
+        response = await running.client.post(PATH, json={**CHAT, "stream": stream})
+        await running.client.get("/health")
+        assert failures(running) == {("demo", "server_error"): 1}
+    assert sum(len(one.requests) for one in replicas) == 2
+    assert (response.status_code, error_code(response.content)) == (502, "replica_lost")
+    # The openai client obeys it, and would otherwise take down two more.
+    assert response.headers["x-should-retry"] == "false"
+
+
+async def test_a_replica_that_has_just_refused_is_not_asked_first_again() -> None:
+    refusing = ScriptedReplica(status=503, chunks=[b"{}"])
+    backend = FakeBackend()
+    backend.hold()
+    async with (
+        scripted(refusing) as first,
+        fake_replica(backend, name="replica-2") as second,
+        gateway([first, second]) as running,
+    ):
+        # Without a memory the one that refuses always has the fewest tokens outstanding.
+        asking = [asyncio.create_task(running.client.post(PATH, json=CHAT)) for _ in range(3)]
+        await backend.held.reaches(3)
+        num_asked = len(refusing.requests)
+        more = [asyncio.create_task(running.client.post(PATH, json=CHAT)) for _ in range(5)]
+        await backend.held.reaches(8)
+        assert len(refusing.requests) == num_asked
+        backend.release()
+        responses = await asyncio.gather(*asking, *more)
+    assert [response.status_code for response in responses] == [200] * 8
 
 
 async def test_a_stream_that_breaks_ends_with_an_error_between_two_events() -> None:
