@@ -38,7 +38,7 @@ from deployments.backend import (
     UnavailableError,
 )
 
-Fault = Literal["step_error", "unavailable", "crash", "cancel", "ends_early", "abort"]
+Fault = Literal["step_error", "unavailable", "crash", "cancel", "ends_early", "abort", "queue_full"]
 
 
 class FakeOptions(BaseModel):
@@ -352,6 +352,8 @@ def _fail(fault: Fault) -> None:
             raise StepError("The fake step failed.")
         case "unavailable":
             raise UnavailableError("The fake engine went away.")
+        case "queue_full":
+            raise QueueFullError("The fake queue is full.", retry_after=2)
         case "crash":
             raise RuntimeError("secret detail of a fault")
         case "cancel":

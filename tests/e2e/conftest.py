@@ -18,12 +18,15 @@ def shipped_config(name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def fake_serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
-    """The shipped application over a backend that was written against the protocol alone."""
+    """The shipped application over a backend that was written against the protocol alone, below
+    a prefix of its own."""
     config = shipped_config("app.yaml")
+    config["applications"][0]["route_prefix"] = "/llm"
     config["applications"][0]["args"]["engine"] = {
         "backend": "fake",
         "model": "somebody/echo",
         "max_num_seqs": 256,
+        "options": {"faults": {"boom": "step_error", "crowd": "queue_full"}},
     }
     path = plugin(tmp_path_factory.mktemp("plugin"), fake="fake_backend:FakeBackend")
     with serve_process(config, environment={"PYTHONPATH": path}) as running:

@@ -26,9 +26,25 @@ READY_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 60
 
 
+SECRETS = "secrets-that-were-made"
+RECORD_SECRETS = f"""
+import os, secrets
+
+make = secrets.token_urlsafe
+
+def make_and_record(*arguments):
+    made = make(*arguments)
+    with open(os.path.expanduser("~/{SECRETS}"), "a") as file:
+        file.write(made + "\\n")
+    return made
+
+secrets.token_urlsafe = make_and_record
+"""
+
+
 @dataclass(frozen=True)
 class ServeProcess:
-    """``url`` is Serve's proxy, ``home`` a folder that nothing else uses."""
+    """``url`` is where the application is, ``home`` a folder that nothing else uses."""
 
     url: str
     home: Path
@@ -80,7 +96,8 @@ def serve_process(
     port = _free_port()
     path = home / "config.yaml"
     path.write_text(yaml.safe_dump({**config, "http_options": {"host": "127.0.0.1", "port": port}}))
-    running = ServeProcess(f"http://127.0.0.1:{port}", home, home / "serve.log")
+    prefix = config["applications"][0]["route_prefix"].rstrip("/")
+    running = ServeProcess(f"http://127.0.0.1:{port}{prefix}", home, home / "serve.log")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     with running.log.open("wb") as log:
         process = subprocess.Popen(
@@ -104,8 +121,18 @@ def serve_process(
         shutil.rmtree(home)
 
 
+def scrape_url(serve: ServeProcess, component: str) -> str:
+    """Where the one gateway, or engine, has its metrics."""
+    groups = httpx.get(f"{serve.url}/targets").json()
+    [group] = [one for one in groups if one["labels"]["component"] == component]
+    [target] = group["targets"]
+    return f"http://{target}{group['labels']['__metrics_path__']}"
+
+
 def plugin(folder: Path, **backends: str) -> str:
-    """A ``PYTHONPATH`` on which ``backends`` (name to `module:Class`) are installed."""
+    """A ``PYTHONPATH`` on which ``backends`` (name to `module:Class`) are installed, and with which
+    every secret that a process makes is also in ``SECRETS`` in its home."""
+    (folder / "sitecustomize.py").write_text(RECORD_SECRETS)
     info = folder / "tests_backends-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tests-backends\nVersion: 1.0\n")

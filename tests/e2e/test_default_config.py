@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import shutil
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 
 import httpx
@@ -12,7 +15,7 @@ import pytest
 from bad_input_cases import BadInput, bad_inputs
 from openai import AsyncOpenAI, OpenAI
 from prometheus_client.parser import text_string_to_metric_families
-from serve_process import ServeProcess
+from serve_process import ServeProcess, scrape_url
 
 from backend_metal import LLM, ChatPrompt, SamplingParams
 
@@ -45,9 +48,7 @@ def messages(text: str) -> list[dict[str, str]]:
 
 
 def engine_samples(serve: ServeProcess) -> list[tuple[str, dict[str, str], float]]:
-    groups = httpx.get(f"{serve.url}/targets").json()
-    (group,) = [one for one in groups if one["labels"]["component"] == "engine"]
-    text = httpx.get(f"http://{group['targets'][0]}/metrics").text
+    text = httpx.get(scrape_url(serve, "engine")).text
     return [
         (sample.name, sample.labels, sample.value)
         for family in text_string_to_metric_families(text)
@@ -263,6 +264,17 @@ async def test_64_streams_with_random_cancellations_add_up(
         most = seen + (64 - len(done)) * (40 if position else 60)
         assert seen <= told <= most, name
     assert all(completion == 40 for _, completion in done)
+
+
+@pytest.mark.skipif(
+    shutil.which("promtool") is None and "CI" not in os.environ,
+    reason="promtool is not installed: it is in Debian's package prometheus",
+)
+@pytest.mark.parametrize("component", ["gateway", "engine"])
+def test_promtool_finds_no_fault(demo_serve: ServeProcess, component: str) -> None:
+    text = httpx.get(scrape_url(demo_serve, component)).content
+    run = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
+    assert (run.returncode, run.stdout, run.stderr) == (0, b"", b"")
 
 
 def test_every_metric_of_the_contract_is_there(demo_serve: ServeProcess, client: OpenAI) -> None:
