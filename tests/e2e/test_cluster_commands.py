@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -11,17 +12,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import openai
 import pytest
 import yaml
 from openai import OpenAI
-from serve_process import READY_TIMEOUT_S, REPOSITORY, ServeProcess
+from serve_process import READY_TIMEOUT_S, REPOSITORY, ServeProcess, scrape_url
 from test_readme import block
 
 KEY = "a-key-for-the-test"
+# Long enough to be running when a new deployment reaches the replica.
+NUM_CHOICES = 8
+NUM_TOKENS = 400
 
 
 def free_ports(count: int) -> list[int]:
@@ -77,22 +83,60 @@ def test_start_a_head_and_deploy_with_an_api_key(home: Path) -> None:
             f"--dashboard-agent-listen-port={agent}"
         )
         shell(block("head").replace("--port=6379", own_ports))
-        shell(block("deploy").replace("configs/cluster.yaml", str(home / "cluster.yaml")))
+        deploy = block("deploy").replace("configs/cluster.yaml", str(home / "cluster.yaml"))
+        shell(deploy)
         wait_until_ready(cluster.url)
         answer = OpenAI(base_url=f"{cluster.url}/v1", api_key=KEY).chat.completions.create(
             model="demo", messages=[{"role": "user", "content": "What is Pomona?"}], temperature=0
         )
         assert "Macs" in str(answer.choices[0].message.content)
+
+        # Deployed again with a change, every replica is replaced; what it was asked for it ends.
+        old = scrape_url(cluster, "engine").removesuffix("/metrics")
+        with ThreadPoolExecutor() as threads:
+            stream = threads.submit(long_stream, cluster.url)
+            config["applications"][0]["args"]["engine"]["max_queued_requests"] = 100
+            (home / "cluster.yaml").write_text(yaml.safe_dump(config))
+            shell(deploy)
+            while httpx.get(f"{old}/ready").status_code == 200:
+                time.sleep(0.05)
+            assert not stream.done()
+            num_tokens, last = stream.result(READY_TIMEOUT_S)
+        assert (num_tokens, last) == (NUM_CHOICES * NUM_TOKENS, "data: [DONE]")
+        wait_until_ready(cluster.url)
         # A second host, as far as Ray is concerned.
         address = f"--address=127.0.0.1:{ray} --dashboard-agent-listen-port={other_agent}"
         shell(block("worker").replace("--address=HEAD_ADDRESS:6379", address))
-        refused = httpx.get(f"{cluster.url}/v1/models", headers={"Authorization": "Bearer x"})
-        assert refused.status_code == 401
+        with pytest.raises(openai.AuthenticationError):
+            OpenAI(base_url=f"{cluster.url}/v1", api_key="wrong", max_retries=0).models.list()
     finally:
         while left := cluster.ray_processes():
             for pid in left:
                 os.kill(pid, signal.SIGKILL)
             time.sleep(0.1)
+
+
+def long_stream(url: str) -> tuple[int, str]:
+    """Completion tokens by the stream's own usage, and its last line."""
+    usage, last = 0, ""
+    body = {
+        "model": "demo",
+        "prompt": "Pomona is",
+        "n": NUM_CHOICES,
+        "max_tokens": NUM_TOKENS,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    headers = {"Authorization": f"Bearer {KEY}"}
+    with httpx.stream(
+        "POST", f"{url}/v1/completions", json=body, headers=headers, timeout=READY_TIMEOUT_S
+    ) as response:
+        for line in filter(None, response.iter_lines()):
+            last = line
+            if '"completion_tokens"' in line:
+                usage = json.loads(line.removeprefix("data: "))["usage"]["completion_tokens"]
+    return usage, last
 
 
 def wait_until_ready(url: str) -> None:
