@@ -15,6 +15,7 @@ _RESERVED_TEMPLATE_ARGUMENTS = frozenset(
         "chat_template",
         "continue_final_message",
         "conversation",
+        "documents",
         "max_length",
         "messages",
         "padding",
@@ -22,8 +23,10 @@ _RESERVED_TEMPLATE_ARGUMENTS = frozenset(
         "return_dict",
         "return_tensors",
         "sanitize_control_tokens",
+        "self",
         "tokenize",
         "tokenizer_kwargs",
+        "tools",
         "truncation",
     }
 )

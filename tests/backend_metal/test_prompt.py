@@ -141,13 +141,7 @@ def test_template_arguments_reach_the_template() -> None:
     assert rendered(chat(user("x"), mood="calm "), tokenizer) == "calm x"
 
 
-def test_tools_reach_the_template() -> None:
-    tokenizer = with_template("{{ tools[0].function.name }}")
-    tools = [{"type": "function", "function": {"name": "look_up"}}]
-    assert rendered(chat(user("x"), tools=tools), tokenizer) == "look_up"
-
-
-@pytest.mark.parametrize("name", ["chat_template", "tokenize", "continue_final_message"])
+@pytest.mark.parametrize("name", ["chat_template", "tokenize", "continue_final_message", "tools"])
 def test_arguments_that_are_not_the_clients(name: str) -> None:
     error = refused(tokenizers.byte_level(), chat(user("x"), **{name: "y"}))
     assert error.param == "chat_template_kwargs"
