@@ -27,7 +27,7 @@ from test_readme import block
 KEY = "a-key-for-the-test"
 # Long enough to be running when a new deployment reaches the replica.
 NUM_CHOICES = 8
-NUM_TOKENS = 400
+NUM_TOKENS = 500
 
 
 def free_ports(count: int) -> list[int]:
@@ -72,7 +72,11 @@ def test_start_a_head_and_deploy_with_an_api_key(home: Path) -> None:
 
     config = yaml.safe_load((REPOSITORY / "configs" / "cluster.yaml").read_text())
     config["http_options"]["port"] = http
-    config["applications"][0]["args"]["engine"] = {"model": "demo"}
+    config["applications"][0]["args"]["engine"] = {
+        "model": "demo",
+        # One sequence at a time, so that a stream of several lasts longer than a deployment.
+        "max_num_seqs": 1,
+    }
     (home / "cluster.yaml").write_text(yaml.safe_dump(config))
     (home / ".pomona").mkdir()
     (home / ".pomona" / "api_keys").write_text(f"{KEY}\n")
