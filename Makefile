@@ -29,9 +29,10 @@ setup: $(STAMP)
 $(STAMP): $(BUILD_INPUTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Python 3.11 or later is needed; set PYTHON=python3.11" >&2; exit 1; }
+	@echo "Installing into $(VENV), a minute or two the first time."
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --quiet --progress-bar on --editable '.[$(EXTRAS)]'
 	@touch $@
 
 serve: setup

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from backend_metal.engine.admission import check_text_size
 from backend_metal.engine.build import build_engine
 from backend_metal.engine.engine import Engine, Output
 from backend_metal.engine.loop import EngineLoop
@@ -17,9 +20,14 @@ from deployments.backend import (
     Delta,
     EngineConfig,
     GenerationRequest,
+    InvalidRequestError,
     ModelInfo,
+    QueueFullError,
+    StepError,
     UnavailableError,
 )
+
+logger = logging.getLogger(__name__)
 
 
 class MetalBackend:
@@ -41,29 +49,31 @@ class MetalBackend:
         def deliver(outputs: list[Output]) -> None:
             event_loop.call_soon_threadsafe(self._dispatch, outputs)
 
-        self._loop = EngineLoop(partial(build_engine, config), deliver)
+        def ended() -> None:
+            event_loop.call_soon_threadsafe(self._end_streams)
+
+        self._loop = EngineLoop(partial(build_engine, config), deliver, ended)
         self._loop.start()
         self._engine = await asyncio.wrap_future(self._loop.started)
         name = config.served_model_name or config.model.rstrip("/").rsplit("/", 1)[-1]
         return ModelInfo(name, self._engine.max_model_len)
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta]:
-        if self._loop is None or self._engine is None or self._draining:
-            raise UnavailableError("the engine is not taking requests")
-        self._loop.check_health()
+        loop, engine = self._started()
+        arrival_time = time.perf_counter()
         stream: asyncio.Queue[Delta | BackendError] = asyncio.Queue()
-        self._streams[request.request_id] = stream
-        self._idle.clear()
         unfinished = request.n
         try:
-            prompt_token_ids = await asyncio.get_running_loop().run_in_executor(
-                self._tokenizing,
-                encode_prompt,
-                self._engine.tokenizer,
-                request.prompt,
-                self._engine.vocab_size,
-            )
-            self._loop.submit(partial(_add, request, prompt_token_ids))
+            self._check_admission(request, loop, engine)
+        except BackendError as error:
+            loop.submit(partial(_count_refusal, error))
+            raise
+        self._streams[request.request_id] = stream
+        self._idle.clear()
+        try:
+            prompt_token_ids = await self._encode(request, loop, engine)
+            loop.check_health()
+            loop.submit(partial(_add, request, prompt_token_ids, arrival_time))
             while unfinished:
                 item = await stream.get()
                 if isinstance(item, BackendError):
@@ -76,7 +86,7 @@ class MetalBackend:
             if not self._streams:
                 self._idle.set()
             if unfinished:
-                self._loop.submit(partial(_abort, request.request_id))
+                loop.submit(partial(_abort, request.request_id))
 
     def stats(self) -> BackendStats:
         if self._loop is None:
@@ -98,19 +108,73 @@ class MetalBackend:
             await asyncio.to_thread(self._loop.stop)
         self._tokenizing.shutdown(wait=False)
 
+    def _started(self) -> tuple[EngineLoop, Engine]:
+        if self._loop is None or self._engine is None:
+            raise UnavailableError("the engine has not started")
+        return self._loop, self._engine
+
+    def _check_admission(
+        self, request: GenerationRequest, loop: EngineLoop, engine: Engine
+    ) -> None:
+        """What can be said before the prompt is tokenized, which takes time and memory."""
+        if self._draining:
+            raise UnavailableError("the engine is not taking requests")
+        loop.check_health()
+        if request.request_id in self._streams:
+            raise InvalidRequestError(f"request id {request.request_id!r} is already in use")
+        if len(self._streams) >= engine.max_requests:
+            raise QueueFullError(
+                f"{len(self._streams)} requests run or wait, as many as max_num_seqs and "
+                "max_queued_requests allow",
+                retry_after=1,
+            )
+        check_text_size(request.prompt, engine.longest_token, engine.max_model_len)
+
+    async def _encode(
+        self, request: GenerationRequest, loop: EngineLoop, engine: Engine
+    ) -> list[int]:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._tokenizing,
+                encode_prompt,
+                engine.tokenizer,
+                request.prompt,
+                engine.vocab_size,
+            )
+        except BackendError as error:
+            loop.submit(partial(_count_refusal, error))
+            raise
+
     def _dispatch(self, outputs: list[Output]) -> None:
         for output in outputs:
             if stream := self._streams.get(output.request_id):
                 stream.put_nowait(output.item)
 
+    def _end_streams(self) -> None:
+        """Whatever the engine's thread left open, commands that it never ran included."""
+        for stream in self._streams.values():
+            stream.put_nowait(UnavailableError("the engine stopped"))
 
-def _add(request: GenerationRequest, prompt_token_ids: list[int], engine: Engine) -> list[Output]:
+
+def _add(
+    request: GenerationRequest, prompt_token_ids: list[int], arrival_time: float, engine: Engine
+) -> list[Output]:
     try:
-        engine.add_request(request, prompt_token_ids)
+        engine.add_request(request, prompt_token_ids, arrival_time)
     except BackendError as error:
         return [Output(request.request_id, error)]
+    except Exception as error:
+        # Whatever is wrong with it, it is wrong with this request alone.
+        logger.exception("request %s could not be added", request.request_id)
+        engine.abort(request.request_id)
+        return [Output(request.request_id, StepError(f"the request failed: {error}"))]
     return []
 
 
 def _abort(request_id: str, engine: Engine) -> list[Output]:
     return engine.abort(request_id)
+
+
+def _count_refusal(error: BackendError, engine: Engine) -> list[Output]:
+    engine.count_refusal(error)
+    return []

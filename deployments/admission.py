@@ -8,16 +8,18 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployments.api_keys import KeyRing, is_loopback
-from deployments.errors import ApiError, unauthorized
+from deployments.errors import ApiError, shown, unauthorized
+from deployments.request_path import route_path
 
 # A proxy in front names the client that it speaks for in one of these.
 FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip")
+# Load balancers and Prometheus have no key.
+OPEN_PATHS = frozenset({"/health", "/ready", "/metrics", "/targets"})
 
 
 class AdmissionMiddleware:
-    """With keys, `/v1/*` needs one of them; without, every path needs a client on loopback.
-
-    Health and metrics stay open when keys are configured: load balancers and Prometheus have none.
+    """With keys, all but a few paths need one of them; without, every path needs a client on
+    loopback that calls this machine by a name of loopback.
     """
 
     def __init__(
@@ -37,8 +39,8 @@ class AdmissionMiddleware:
     def _refusal(self, scope: Scope) -> ApiError | None:
         headers = Headers(scope=scope)
         if not self._keys:
-            return None if _is_local(scope, headers) else _local_only()
-        if not scope["path"].startswith("/v1/"):
+            return _unless_local(scope, headers)
+        if route_path(scope) in OPEN_PATHS:
             return None
         scheme, _, key = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not key:
@@ -46,19 +48,32 @@ class AdmissionMiddleware:
         return None if self._keys.accepts(key.strip()) else unauthorized("The API key is wrong.")
 
 
-def _is_local(scope: Scope, headers: Headers) -> bool:
+def _unless_local(scope: Scope, headers: Headers) -> ApiError | None:
     client = scope.get("client")
-    if client is None or not is_loopback(client[0]):
-        return False
     # A proxy on this machine connects from loopback on behalf of anybody.
-    return not any(name in headers for name in FORWARDING_HEADERS)
+    forwarded = any(name in headers for name in FORWARDING_HEADERS)
+    if client is None or not is_loopback(client[0]) or forwarded:
+        return _refused(
+            "No API key is configured, so only clients on the same machine are served. "
+            "Set gateway.api_keys_file to serve others.",
+            code="loopback_only",
+        )
+    host = headers.get("host", "")
+    if not _names_this_machine(host):
+        # A page that has its own name resolve to 127.0.0.1 makes the user's browser its client.
+        return _refused(
+            f"No API key is configured, so the Host header must be localhost or a loopback "
+            f"address, not {shown(host)}. Use http://127.0.0.1, or set gateway.api_keys_file.",
+            code="host_not_allowed",
+        )
+    return None
 
 
-def _local_only() -> ApiError:
-    return ApiError(
-        403,
-        "No API key is configured, so only clients on the same machine are served. "
-        "Set gateway.api_keys_file to serve others.",
-        type="permission_error",
-        code="loopback_only",
-    )
+def _names_this_machine(host: str) -> bool:
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    name = name.lower()
+    return name == "localhost" or name.endswith(".localhost") or is_loopback(name)
+
+
+def _refused(message: str, *, code: str) -> ApiError:
+    return ApiError(403, message, type="permission_error", code=code)

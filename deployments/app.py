@@ -43,7 +43,7 @@ def build_app(args: dict[str, Any]) -> Application:
         health_check_period_s=5,
         health_check_timeout_s=30,
         graceful_shutdown_timeout_s=settings.replica.drain_timeout_s,
-        graceful_shutdown_wait_loop_s=0.5,
+        graceful_shutdown_wait_loop_s=1,
         logging_config=LOGGING,
     )(EngineReplica)
     gateway = serve.deployment(
@@ -55,7 +55,7 @@ def build_app(args: dict[str, Any]) -> Application:
         health_check_period_s=5,
         health_check_timeout_s=30,
         graceful_shutdown_timeout_s=settings.replica.drain_timeout_s,
-        graceful_shutdown_wait_loop_s=0.5,
+        graceful_shutdown_wait_loop_s=1,
         logging_config=LOGGING,
     )(Gateway)
     return gateway.bind(

@@ -40,7 +40,7 @@ class EngineConfig(BaseModel):
         "auto", description="Attention operators; `reference` is plain MLX."
     )
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = Field(
-        "auto", description="Dtype of weights and KV cache; `auto`: float32 on CPU, else the model's."
+        "auto", description="Of weights and KV cache; `auto`: float32 on CPU, else the model's."
     )
     max_model_len: int | None = Field(
         None, ge=1, description="Longest sequence in tokens; the model's own limit by default."
@@ -102,7 +102,7 @@ class SamplingParams:
             ("top_p", 0.0 < self.top_p <= 1.0, "more than 0 and at most 1"),
             ("top_k", self.top_k >= 0, "at least 0 (0 considers every token)"),
             ("min_p", 0.0 <= self.min_p <= 1.0, "between 0 and 1"),
-            ("repetition_penalty", 0.0 < self.repetition_penalty <= 10.0, "more than 0, at most 10"),
+            ("repetition_penalty", 0.0 < self.repetition_penalty <= 10.0, "above 0, at most 10"),
             ("presence_penalty", -2.0 <= self.presence_penalty <= 2.0, "between -2 and 2"),
             ("frequency_penalty", -2.0 <= self.frequency_penalty <= 2.0, "between -2 and 2"),
             (

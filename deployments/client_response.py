@@ -43,6 +43,8 @@ class ClientResponse:
         """What the client was told; 0 before the response has started."""
         self.has_content = False
         """Whether more than keep-alives went out: then nobody can start over unnoticed."""
+        self.has_error = False
+        """Whether a stream that began as a success has told of an error."""
         self.error: ApiError | None = None
         """What the gateway itself had to tell."""
 
@@ -51,6 +53,7 @@ class ClientResponse:
         await self._start(head)
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
         self.has_content = self.has_content or _more_than_comments(events)
+        self.has_error = self.has_error or sse.ERROR_START in events
 
     async def end(self, head: Head, rest: bytes) -> None:
         """Pass on the end of a stream."""
@@ -65,6 +68,7 @@ class ClientResponse:
         else:
             # The body is JSON: a line break in it can only be between two tokens.
             body = sse.event(body.replace(b"\n", b" "))
+            self.has_error = True
         await self.end(head, body)
 
     async def fail(self, error: ApiError) -> None:

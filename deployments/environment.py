@@ -11,9 +11,12 @@ import shlex
 import sys
 
 EVERYWHERE = {
-    # Only who holds the token may submit code to the cluster; Ray makes one on first use.
+    # Only who holds the token may submit code. A single machine makes one on first use; a cluster
+    # needs `ray get-auth-token --generate` once, and ~/.ray/auth_token on every host.
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # Otherwise lines that differ only in numbers are shown once: most of the request log.
+    "RAY_DEDUP_LOGS": "0",
 }
 MACOS = {
     # Without it Ray refuses workers on other Macs and calls this one 127.0.0.1.

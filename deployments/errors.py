@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -19,6 +19,17 @@ from deployments.backend import (
 from deployments.request_id import REQUEST_ID_HEADER, SCOPE_KEY
 
 UNAVAILABLE_RETRY_AFTER_S = 1
+MAX_SHOWN_CHARS = 80
+
+
+def cut(text: str) -> str:
+    """``text`` at a length that fits in a message, however much a client has sent."""
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
+
+
+def shown(value: object) -> str:
+    """A value as JSON, cut."""
+    return cut(json.dumps(value))
 
 
 class ApiError(Exception):
@@ -65,13 +76,12 @@ def unauthorized(message: str) -> ApiError:
 
 
 def model_not_found(name: str) -> ApiError:
-    return ApiError(
-        404, f"The model {name!r} does not exist.", param="model", code="model_not_found"
-    )
+    message = f"The model {shown(name)} does not exist."
+    return ApiError(404, message, param="model", code="model_not_found")
 
 
 def unknown_url(method: str, path: str) -> ApiError:
-    return ApiError(404, f"Unknown URL: {method} {path}", code="unknown_url")
+    return ApiError(404, f"Unknown URL: {method} {cut(path)}", code="unknown_url")
 
 
 def body_too_large(max_body_bytes: int) -> ApiError:
@@ -99,50 +109,48 @@ def api_error_from(exc: BackendError) -> ApiError:
     )
 
 
-async def _api_error(request: Request, exc: Exception) -> Response:
-    assert isinstance(exc, ApiError)
-    return exc.response()
+def told(request: Request, exc: Exception) -> ApiError:
+    """What a client is told of whatever was raised while its request was served."""
+    match exc:
+        case ApiError():
+            return exc
+        case BackendError():
+            return api_error_from(exc)
+        case HTTPException():
+            return _routing_error(request, exc)
+    return internal_error()
 
 
-async def _backend_error(request: Request, exc: Exception) -> Response:
-    assert isinstance(exc, BackendError)
-    return api_error_from(exc).response()
-
-
-async def _client_is_gone(request: Request, exc: Exception) -> None:
-    """Nobody is left to answer."""
-
-
-async def _http_exception(request: Request, exc: Exception) -> Response:
-    assert isinstance(exc, HTTPException)
+def _routing_error(request: Request, exc: HTTPException) -> ApiError:
+    path = request.url.path
     match exc.status_code:
         case 404:
-            error = unknown_url(request.method, request.url.path)
+            error = unknown_url(request.method, path)
         case 405:
-            error = ApiError(
-                405,
-                f"{request.method} is not allowed on {request.url.path}.",
-                code="method_not_allowed",
-            )
+            message = f"{request.method} is not allowed on {cut(path)}."
+            error = ApiError(405, message, code="method_not_allowed")
         case status:
             kind = "invalid_request_error" if status < 500 else "server_error"
             error = ApiError(status, exc.detail, type=kind)
     error.headers.update(exc.headers or {})
-    return error.response()
+    return error
 
 
-async def _unexpected(request: Request, exc: Exception) -> Response:
-    # Starlette answers this one outside of the middlewares, then raises it again for the log.
-    response = internal_error().response()
-    if request_id := request.scope.get(SCOPE_KEY):
-        response.headers[REQUEST_ID_HEADER] = request_id
-    return response
+def exception_handlers(on_error: Callable[[ApiError], None]) -> dict[Any, Any]:
+    """Starlette's, for an app whose errors ``on_error`` hears of, each once."""
+
+    async def answer(request: Request, exc: Exception) -> Response:
+        error = told(request, exc)
+        on_error(error)
+        response = error.response()
+        # A fault is answered outside of the middlewares, then raised again for the log.
+        if request_id := request.scope.get(SCOPE_KEY):
+            response.headers[REQUEST_ID_HEADER] = request_id
+        return response
+
+    kinds = (ApiError, BackendError, HTTPException, Exception)
+    return dict.fromkeys(kinds, answer) | {ClientDisconnect: _client_is_gone}
 
 
-exception_handlers: dict[Any, Any] = {
-    ApiError: _api_error,
-    BackendError: _backend_error,
-    ClientDisconnect: _client_is_gone,
-    HTTPException: _http_exception,
-    Exception: _unexpected,
-}
+async def _client_is_gone(request: Request, exc: Exception) -> None:
+    """Nobody is left to answer."""

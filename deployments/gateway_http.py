@@ -21,12 +21,13 @@ from deployments.api_keys import KeyRing
 from deployments.client_response import ClientResponse
 from deployments.directory import ReplicaDirectory
 from deployments.disconnect import run_until_disconnect
-from deployments.errors import ApiError, exception_handlers, model_not_found
+from deployments.errors import ApiError, exception_handlers, model_not_found, shown
 from deployments.metrics import GatewayMetrics
-from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH, parse_request
+from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH
 from deployments.relay import Limits, Outgoing, Relay, no_replica
-from deployments.request_body import read_body
-from deployments.request_id import SCOPE_KEY, RequestIdMiddleware
+from deployments.request_body import parse_body, read_body
+from deployments.request_id import REQUEST_ID_HEADER, SCOPE_KEY, RequestIdMiddleware
+from deployments.request_path import route_path
 from deployments.routing import Router, Work
 from deployments.settings import GatewaySettings
 from deployments.targets import GatewayAddress, http_sd
@@ -58,13 +59,12 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
         request_timeout_s=parts.settings.request_timeout_s,
     )
 
+    def count(error: ApiError) -> None:
+        parts.metrics.failed("", error.type)
+
     async def generate(request: Request) -> Response:
         arrived = time.perf_counter()
-        try:
-            outgoing = await _accept(request, parts)
-        except ApiError as error:
-            parts.metrics.failed("", error.type)
-            raise
+        outgoing = await _accept(request, parts)
         return _RelayResponse(outgoing, parts, limits, arrived)
 
     async def models(request: Request) -> Response:
@@ -83,13 +83,7 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
     async def ready(request: Request) -> Response:
         if await _any_replica_ready(parts):
             return JSONResponse({"status": "ready"})
-        raise ApiError(
-            503,
-            "No replica answers yet.",
-            type="service_unavailable",
-            code="not_ready",
-            headers={"Retry-After": "1"},
-        )
+        return _not_ready().response()
 
     async def targets(request: Request) -> Response:
         return JSONResponse(http_sd(await parts.gateways(), parts.directory.replicas))
@@ -107,13 +101,9 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
         ],
         middleware=[
             Middleware(RequestIdMiddleware),
-            Middleware(
-                AdmissionMiddleware,
-                keys=parts.keys,
-                on_refused=lambda error: parts.metrics.failed("", error.type),
-            ),
+            Middleware(AdmissionMiddleware, keys=parts.keys, on_refused=count),
         ],
-        exception_handlers=exception_handlers,
+        exception_handlers=exception_handlers(count),
     )
     app.router.redirect_slashes = False
     return app
@@ -128,12 +118,20 @@ def metrics_endpoint(registry: CollectorRegistry) -> Callable[[Request], Awaitab
 
 async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
     """Raises ``ApiError`` for whatever no replica needs to see."""
-    path = request.url.path
+    path = route_path(request.scope)
+    _check_request_id(request)
     try:
         body = await read_body(request, parts.settings.max_body_bytes)
     except ClientDisconnect as error:
         raise ApiError(400, "The connection closed before the end of the body.") from error
-    parsed = parse_request(path, body)
+    parsed = await parse_body(path, body)
+    if parsed.priority and not parts.settings.allow_priority:
+        raise ApiError(
+            400,
+            "priority is not allowed here, since any client could pass all others; leave it out, "
+            "or have gateway.allow_priority set.",
+            param="priority",
+        )
     if not parts.directory.serving(parsed.model):
         # While there is no replica at all, nobody knows which models there will be.
         starting = not parts.directory.replicas
@@ -145,6 +143,28 @@ async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
         stream=parsed.stream,
         request_id=request.scope[SCOPE_KEY],
         work=Work(model=parsed.model, tokens=tokens),
+    )
+
+
+def _check_request_id(request: Request) -> None:
+    """Serve returns whatever id was sent; what the log calls the request must be the same."""
+    given = request.headers.get(REQUEST_ID_HEADER)
+    if given is not None and given != request.scope[SCOPE_KEY]:
+        raise ApiError(
+            400,
+            f"{REQUEST_ID_HEADER} must be 1 to 128 letters, digits or characters of ._:/=+-, "
+            f"not {shown(given)}.",
+            param=REQUEST_ID_HEADER,
+        )
+
+
+def _not_ready() -> ApiError:
+    return ApiError(
+        503,
+        "No replica answers yet.",
+        type="service_unavailable",
+        code="not_ready",
+        headers={"Retry-After": "1"},
     )
 
 
@@ -173,7 +193,7 @@ class _RelayResponse(Response):
         model = self._outgoing.work.model
         if client.error is not None:
             self._parts.metrics.failed(model, client.error.type)
-        elif completed and client.status == 200:
+        elif completed and client.status == 200 and not client.has_error:
             self._parts.metrics.completed(model, elapsed)
         logger.info(
             "POST %s %s model=%s replica=%s seconds=%.3f request_id=%s",

@@ -6,10 +6,11 @@ only it sees. Both use the same names and are told apart by the label ``stage``.
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, disable_created_metrics
 from prometheus_client import Histogram as PrometheusHistogram
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -21,6 +22,9 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from deployments.backend import BackendStats, Histogram
+
+# A `_created` gauge beside every counter and histogram would double the number of series.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 IDENTITY = ("model", "replica", "node")
 FINISH_REASONS = ("stop", "length", "abort")
@@ -52,8 +56,11 @@ class Identity:
 class EngineCollector(Collector):
     """Turns one snapshot of a backend's statistics into samples, at each scrape."""
 
-    def __init__(self, stats: Callable[[], BackendStats], identity: Identity) -> None:
+    def __init__(
+        self, stats: Callable[[], BackendStats], failures: Mapping[str, int], identity: Identity
+    ) -> None:
         self._stats = stats
+        self._failures = failures
         self._labels = identity.values()
 
     def describe(self) -> Iterable[Metric]:
@@ -80,7 +87,7 @@ class EngineCollector(Collector):
                 "Requests that ended with an error.",
                 "error_type",
                 ERROR_TYPES,
-                stats.request_failure,
+                Counts(stats.request_failure) + Counts(self._failures),
             ),
             (
                 "pomona_attention_launches",
@@ -178,11 +185,17 @@ class EngineCollector(Collector):
             yield family
 
 
-def engine_registry(stats: Callable[[], BackendStats], identity: Identity) -> CollectorRegistry:
-    """What a replica's ``/metrics`` shows."""
-    registry = CollectorRegistry()
-    registry.register(EngineCollector(stats, identity))
-    return registry
+class EngineMetrics:
+    """What a replica's ``/metrics`` shows: the engine's own counts, and failures around it."""
+
+    def __init__(self, stats: Callable[[], BackendStats], identity: Identity) -> None:
+        self.registry = CollectorRegistry()
+        self._failures = Counts[str]()
+        self.registry.register(EngineCollector(stats, self._failures, identity))
+
+    def failed(self, error_type: str) -> None:
+        """A request failed that the engine never had, or whose failure it did not see."""
+        self._failures[error_type] += 1
 
 
 class GatewayMetrics:

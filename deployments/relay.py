@@ -7,6 +7,7 @@ over without the client noticing.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable
@@ -14,9 +15,10 @@ from dataclasses import dataclass
 
 import aiohttp
 
+from deployments import sse
 from deployments.client_response import ClientResponse, Head
 from deployments.directory import Replica, ReplicaDirectory
-from deployments.errors import UNAVAILABLE_RETRY_AFTER_S, ApiError
+from deployments.errors import UNAVAILABLE_RETRY_AFTER_S, ApiError, shown
 from deployments.routing import Router, Work, placed
 
 logger = logging.getLogger(__name__)
@@ -24,6 +26,10 @@ logger = logging.getLogger(__name__)
 EVENT_END = b"\n\n"
 # Refusals that say nothing about the request: another replica may well take it.
 REFUSED_STATUSES = frozenset({401, 403, 429, 503})
+# The same refusals when they come as the first event after keep-alives.
+REFUSED_CODES = {"queue_full": 429, "unavailable": 503}
+# A request that takes down whoever works on it must not go through the whole cluster.
+MAX_LOST = 2
 
 
 @dataclass(frozen=True)
@@ -50,9 +56,13 @@ class Limits:
 class ReplicaFailedError(Exception):
     """A replica gave no answer of its own, or a refusal; another one may do better."""
 
-    def __init__(self, reason: str, refusal: tuple[Head, bytes] | None = None) -> None:
+    def __init__(
+        self, reason: str, *, refusal: tuple[Head, bytes] | None = None, lost: bool = False
+    ) -> None:
         super().__init__(reason)
         self.refusal = refusal
+        self.lost = lost
+        """Whether it was lost after the request had reached it."""
 
 
 class Relay:
@@ -85,6 +95,7 @@ class Relay:
         """Relay until the client has a whole response, the replica's or an error."""
         tried: set[str] = set()
         refusal: tuple[Head, bytes] | None = None
+        num_lost = 0
         while len(tried) < self._limits.max_attempts:
             candidates = [
                 replica
@@ -99,14 +110,19 @@ class Relay:
             try:
                 with placed(self._router, self._outgoing.work, replica):
                     await self._attempt(replica, client)
+                self._router.answered(replica)
                 return
             except ReplicaFailedError as failure:
                 request_id = self._outgoing.request_id
                 logger.warning("%s failed %s: %s", replica.replica_id, request_id, failure)
+                self._router.failed(replica)
                 refusal = failure.refusal or refusal
+                num_lost += failure.lost
             if client.has_content:
-                # Resuming from the tokens sent so far would start here.
                 await client.fail(_stream_broken())
+                return
+            if num_lost == MAX_LOST:
+                await client.fail(_replicas_lost())
                 return
         if refusal is not None:
             await client.whole(*refusal)
@@ -137,9 +153,12 @@ class Relay:
             if time.monotonic() >= self._deadline:
                 await client.fail(_timed_out(self._limits.request_timeout_s))
                 return
-            raise ReplicaFailedError(f"no answer in time ({type(error).__name__})") from error
+            lost = not isinstance(error, aiohttp.ConnectionTimeoutError)
+            reason = f"no answer in time ({type(error).__name__})"
+            raise ReplicaFailedError(reason, lost=lost) from error
         except aiohttp.ClientError as error:
-            raise ReplicaFailedError(f"{type(error).__name__}: {error}") from error
+            lost = not isinstance(error, aiohttp.ClientConnectorError)
+            raise ReplicaFailedError(f"{type(error).__name__}: {error}", lost=lost) from error
 
     async def _forward(self, response: aiohttp.ClientResponse, client: ClientResponse) -> None:
         head = Head.of(response)
@@ -150,7 +169,7 @@ class Relay:
         if response.status in REFUSED_STATUSES:
             # A wrong secret is between gateway and replica; the client's own key was good.
             told = None if response.status in (401, 403) else (head, body)
-            raise ReplicaFailedError(f"refused with status {response.status}", told)
+            raise ReplicaFailedError(f"refused with status {response.status}", refusal=told)
         await client.whole(head, body)
 
     async def _forward_events(
@@ -167,17 +186,33 @@ class Relay:
             end += len(EVENT_END)
             held = data[end:]
             waiting = not client.has_content
+            if waiting and (refusal := _refusal_in(data[:end])):
+                raise ReplicaFailedError(f"refused with {refusal[0].status}", refusal=refusal)
             await client.events(head, data[:end])
             if waiting and client.has_content:
                 self._on_first_content()
         await client.end(head, held)
 
 
+def _refusal_in(events: bytes) -> tuple[Head, bytes] | None:
+    """The refusal, if the first of ``events`` that is no comment is one."""
+    first = next((one for one in events.split(EVENT_END) if one.startswith(b"data:")), b"")
+    if not first.startswith(sse.ERROR_START):
+        return None
+    body = first.removeprefix(b"data: ")
+    status = REFUSED_CODES.get(json.loads(body)["error"]["code"])
+    if status is None:
+        return None
+    retry_after = str(UNAVAILABLE_RETRY_AFTER_S).encode()
+    headers = ((b"content-type", b"application/json"), (b"retry-after", retry_after))
+    return Head(status, headers), body
+
+
 def no_replica(model: str) -> ApiError:
     """Nobody can take a request for ``model``."""
     return ApiError(
         503,
-        f"No replica of {model!r} can take the request now.",
+        f"No replica of {shown(model)} can take the request now.",
         type="service_unavailable",
         code="unavailable",
         headers={"Retry-After": str(UNAVAILABLE_RETRY_AFTER_S)},
@@ -190,6 +225,17 @@ def _stream_broken() -> ApiError:
         "The replica stopped answering in the middle of the stream.",
         type="server_error",
         code="stream_broken",
+    )
+
+
+def _replicas_lost() -> ApiError:
+    return ApiError(
+        502,
+        f"{MAX_LOST} replicas were lost while they worked on this request.",
+        type="server_error",
+        code="replica_lost",
+        # The openai package's client would send it again by itself.
+        headers={"X-Should-Retry": "false"},
     )
 
 

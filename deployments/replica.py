@@ -12,7 +12,7 @@ from ray import serve
 from deployments.backend import create_backend
 from deployments.directory import Replica
 from deployments.logs import join_serve_log
-from deployments.metrics import Identity, engine_registry
+from deployments.metrics import EngineMetrics, Identity
 from deployments.replica_http import build_replica_app
 from deployments.server import HttpServer
 from deployments.settings import AppSettings
@@ -33,13 +33,15 @@ class EngineReplica:
         model = await self._backend.start(settings.engine)
         node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         replica_id = serve.get_replica_context().replica_id.unique_id
+        metrics = EngineMetrics(
+            self._backend.stats, Identity(model=model.name, replica=replica_id, node=node)
+        )
         self._app = build_replica_app(
             backend=self._backend,
             model=model,
             secret=secret,
-            registry=engine_registry(
-                self._backend.stats, Identity(model=model.name, replica=replica_id, node=node)
-            ),
+            registry=metrics.registry,
+            on_failure=metrics.failed,
             max_body_bytes=settings.gateway.max_body_bytes,
             keep_alive_interval_s=settings.gateway.keep_alive_interval_s,
         )

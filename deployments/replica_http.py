@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import uuid
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -18,11 +19,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.backend import Backend, ModelInfo, UnavailableError
-from deployments.errors import exception_handlers, model_not_found, unauthorized
-from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH, parse_request
+from deployments.errors import ApiError, exception_handlers, model_not_found, unauthorized
+from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH
 from deployments.replica_response import GenerationResponse
-from deployments.request_body import read_body
+from deployments.request_body import parse_body, read_body
 from deployments.request_id import SCOPE_KEY, RequestIdMiddleware
+from deployments.request_path import route_path
 
 
 def build_replica_app(
@@ -31,11 +33,14 @@ def build_replica_app(
     model: ModelInfo,
     secret: str,
     registry: CollectorRegistry,
+    on_failure: Callable[[str], None],
     max_body_bytes: int,
     keep_alive_interval_s: float,
 ) -> Starlette:
-    """``backend`` has been started and serves ``model``. Set ``app.state.draining`` to make
-    ``/ready`` say no while requests in flight finish. Raises ``ValueError`` for an empty secret."""
+    """``backend`` has been started and serves ``model``. ``on_failure`` gets the error type of each
+    request that failed outside of the engine, which counts its own. Set ``app.state.draining`` to
+    make ``/ready`` say no while requests in flight finish. Raises ``ValueError`` for an empty
+    secret."""
     if not secret:
         raise ValueError("secret must not be empty: it guards the generation routes")
     expected = f"Bearer {secret}".encode()
@@ -44,14 +49,22 @@ def build_replica_app(
         given = request.headers.get("authorization", "").encode("latin-1")
         if not hmac.compare_digest(given, expected):
             raise unauthorized("This replica answers its gateways only.")
-        body = await read_body(request, max_body_bytes)
-        asked = parse_request(request.url.path, body)
-        if asked.model != model.name:
-            raise model_not_found(asked.model)
+        try:
+            body = await read_body(request, max_body_bytes)
+            asked = await parse_body(route_path(request.scope), body)
+            if asked.model != model.name:
+                raise model_not_found(asked.model)
+        except ApiError as error:
+            on_failure(error.type)
+            raise
         # The client's id need not be unique; what the backend gets is.
         request_id = f"{request.scope[SCOPE_KEY]}-{uuid.uuid4().hex[:12]}"
         return GenerationResponse(
-            backend, asked, request_id=request_id, keep_alive_interval_s=keep_alive_interval_s
+            backend,
+            asked,
+            request_id=request_id,
+            keep_alive_interval_s=keep_alive_interval_s,
+            on_failure=on_failure,
         )
 
     async def health(request: Request) -> Response:
@@ -79,7 +92,7 @@ def build_replica_app(
             Route("/metrics", metrics),
         ],
         middleware=[Middleware(RequestIdMiddleware)],
-        exception_handlers=exception_handlers,
+        exception_handlers=exception_handlers(lambda error: None),
     )
     app.router.redirect_slashes = False
     app.state.draining = False

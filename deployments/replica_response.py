@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from starlette.responses import Response
@@ -36,7 +36,9 @@ class GenerationResponse:
         *,
         request_id: str,
         keep_alive_interval_s: float,
+        on_failure: Callable[[str], None],
     ) -> None:
+        self._on_failure = on_failure
         self._request = request
         self._request_id = request_id
         self._keep_alive_interval_s = keep_alive_interval_s
@@ -46,8 +48,15 @@ class GenerationResponse:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         work = self._stream(send) if self._request.stream else self._whole(scope, receive, send)
-        if not await run_until_disconnect(receive, work):
-            logger.debug("The client of request %s went away", self._request_id)
+        try:
+            if not await run_until_disconnect(receive, work):
+                logger.debug("The client of request %s went away", self._request_id)
+        except BackendError:
+            # The engine has counted it.
+            raise
+        except Exception:
+            self._on_failure(internal_error().type)
+            raise
 
     async def _whole(self, scope: Scope, receive: Receive, send: Send) -> None:
         choices: dict[int, Choice] = {}

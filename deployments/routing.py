@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from deployments.cool_down import CoolDown
 from deployments.directory import Replica
 
 
@@ -29,6 +31,14 @@ class Router(Protocol):
 
     def finished(self, work: Work, replica: Replica) -> None: ...
 
+    def failed(self, replica: Replica) -> None:
+        """It refused a request, or gave no answer."""
+        ...
+
+    def answered(self, replica: Replica) -> None:
+        """It gave a whole answer."""
+        ...
+
 
 @contextmanager
 def placed(router: Router, work: Work, replica: Replica) -> Iterator[None]:
@@ -43,10 +53,12 @@ def placed(router: Router, work: Work, replica: Replica) -> Iterator[None]:
 class LeastOutstandingTokens:
     """The replica with the fewest tokens that this gateway has sent it and not seen finished.
 
-    Equal replicas take turns: the one that was chosen longest ago comes first.
+    Equal replicas take turns: the one that was chosen longest ago comes first. One that has just
+    failed comes last: it has few tokens outstanding because it refuses, not because it is fast.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._cool_down = CoolDown(now)
         self._outstanding: defaultdict[str, int] = defaultdict(int)
         self._last_chosen: dict[str, int] = {}
         self._turn = 0
@@ -59,6 +71,7 @@ class LeastOutstandingTokens:
         return min(
             candidates,
             key=lambda replica: (
+                self._cool_down.rests(replica),
                 self.outstanding(replica),
                 self._last_chosen.get(replica.replica_id, -1),
             ),
@@ -76,6 +89,13 @@ class LeastOutstandingTokens:
             # Replicas come and go; an idle one's turn matters only while others are idle too.
             if len(self._last_chosen) > 4096:
                 self._last_chosen.clear()
+                self._cool_down.forget()
+
+    def failed(self, replica: Replica) -> None:
+        self._cool_down.failed(replica)
+
+    def answered(self, replica: Replica) -> None:
+        self._cool_down.answered(replica)
 
 
-ROUTERS: dict[str, type[Router]] = {"least_outstanding_tokens": LeastOutstandingTokens}
+ROUTERS: dict[str, Callable[[], Router]] = {"least_outstanding_tokens": LeastOutstandingTokens}

@@ -51,6 +51,10 @@ class GatewaySettings(BaseModel):
     max_attempts: int = Field(
         3, ge=1, description="Replicas tried before a request that has sent nothing fails."
     )
+    allow_priority: bool = Field(
+        False,
+        description="Let requests set `priority`, with which any client can pass all others.",
+    )
     routing: Literal["least_outstanding_tokens"] = Field(
         "least_outstanding_tokens", description="How a replica is chosen for a request."
     )
@@ -89,7 +93,10 @@ class ReplicaSettings(BaseModel):
     )
     port: int = Field(0, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     drain_timeout_s: float = Field(
-        120.0, ge=0.0, description="Longest wait for running requests when a replica stops."
+        120.0,
+        ge=0.0,
+        description="Longest wait for running requests when a deployment is updated or deleted. "
+        "Ctrl-C on `make serve` or `serve run` does not wait: it cuts streams.",
     )
 
 

@@ -9,6 +9,8 @@ HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """A proxy that buffers or caches would turn a stream into one late answer."""
 
 DONE = b"data: [DONE]\n\n"
+ERROR_START = b'data: {"error":'
+"""How an error event begins. No text can contain it: JSON escapes its quotation marks."""
 KEEP_ALIVE = b": keep-alive\n\n"
 
 

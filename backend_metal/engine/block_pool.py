@@ -67,9 +67,6 @@ class BlockPool:
     def is_writable(self, block: int) -> bool:
         return self._ref_counts[block] == 1 and block not in self._hash_of
 
-    def is_held(self, block: int) -> bool:
-        return self._ref_counts[block] > 0
-
     def find(self, content_hash: bytes) -> int | None:
         return self._block_of.get(content_hash)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import mlx.core as mx
+
 from backend_metal.device import device_memory_bytes, select_device
 from backend_metal.engine.block_pool import BlockPool
 from backend_metal.engine.engine import Engine
@@ -15,6 +17,9 @@ from deployments.backend import EngineConfig
 
 logger = logging.getLogger(__name__)
 
+BUFFER_CACHE_FRACTION = 0.05
+"""Most of the device's memory that MLX may keep in freed buffers, which it does without a limit."""
+
 
 def build_engine(config: EngineConfig) -> Engine:
     """Load the model and allocate the KV cache. Raises ``ValueError`` naming what must change."""
@@ -22,6 +27,7 @@ def build_engine(config: EngineConfig) -> Engine:
         raise ValueError(f"engine.options must be empty for this backend, not {config.options}")
     device = select_device(config.device)
     memory_bytes = device_memory_bytes(device)
+    mx.set_cache_limit(int(memory_bytes * BUFFER_CACHE_FRACTION))
     loaded = load(
         config.model,
         device=device,
@@ -59,12 +65,13 @@ def _allocate(
 ) -> KVCachePool:
     specs, dtype = loaded.model.cache_specs, loaded.model.dtype
     bytes_per_block = KVCachePool.bytes_per_block(specs, config.block_size, dtype)
-    num_blocks = config.num_kv_blocks or num_kv_blocks(
+    num_blocks = num_kv_blocks(
         memory_bytes=memory_bytes,
         memory_fraction=config.memory_fraction,
         weight_bytes=loaded.weight_bytes,
         bytes_per_block=bytes_per_block,
         most_useful=config.max_num_seqs * -(-max_model_len // config.block_size),
+        wanted=config.num_kv_blocks,
     )
     pool = KVCachePool(
         specs,

@@ -35,38 +35,27 @@ class IncrementalDetokenizer:
     ) -> None:
         self._window = _Window(tokenizer, prompt_token_ids, skip_special_tokens)
         self._matcher = StopMatcher(stop)
-        self._sent: list[str] = []
 
     @property
     def stop_hit(self) -> str | None:
         """The stop string that ended the text."""
         return self._matcher.hit
 
-    @property
-    def text(self) -> str:
-        """Everything returned so far."""
-        return "".join(self._sent)
-
     def append(self, token_ids: Sequence[int]) -> str:
         """Text that is safe to send: whole characters, nothing that may begin a stop string.
 
         Empty once a stop string was hit.
         """
-        return self._send("".join([self._feed(self._window.push(i)) for i in token_ids]))
+        return "".join([self._feed(self._window.push(i)) for i in token_ids])
 
     def finish(self) -> str:
         """What was held back; a character that was never completed is U+FFFD. Call it once, when
         the sequence ends; it may hit a stop string."""
         text = self._feed(self._window.flush())
-        return self._send(text + self._matcher.flush())
+        return text + self._matcher.flush()
 
     def _feed(self, text: str) -> str:
         return self._matcher.feed(text) if text else ""
-
-    def _send(self, text: str) -> str:
-        if text:
-            self._sent.append(text)
-        return text
 
 
 class _Window:

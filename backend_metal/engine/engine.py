@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
-import random
 import time
 from collections.abc import Iterator, Set
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import mlx.core as mx
 
 from backend_metal.attention import attention_launches
+from backend_metal.engine.admission import check_queue, check_tokens
 from backend_metal.engine.block_pool import BlockPool
 from backend_metal.engine.output import SequenceOutput
+from backend_metal.engine.request_state import RequestState, make_sequences
 from backend_metal.engine.scheduler import Scheduler
-from backend_metal.engine.sequence import Sequence
+from backend_metal.engine.sequence import Status
 from backend_metal.engine.stats import StatsRecorder
 from backend_metal.engine.step import Runner, ScheduledSequence, Step, TokenDraw
 from backend_metal.engine.token_text import TokenText
+from backend_metal.engine.tokenizer import Tokenizer
 from deployments.backend import (
     BackendError,
     BackendStats,
-    ChatPrompt,
     Delta,
     EngineConfig,
     GenerationRequest,
     InvalidRequestError,
-    QueueFullError,
     StepError,
     UnavailableError,
 )
@@ -38,19 +36,6 @@ logger = logging.getLogger(__name__)
 
 MAX_CONSECUTIVE_FAILURES = 3
 """Failed steps in a row after which the engine calls itself unhealthy."""
-
-SEED_STRIDE = 0x9E3779B97F4A7C15
-"""Odd, so that the seeds of a request's sequences are distinct modulo 2**64."""
-
-
-@dataclass
-class RequestState:
-    request: GenerationRequest
-    arrival_time: float
-    unfinished: dict[int, SequenceOutput]
-    first_run_time: float | None = None
-    token_times: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """By sequence index: when its first and its latest token came."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +51,7 @@ class Engine:
         config: EngineConfig,
         runner: Runner,
         pool: BlockPool,
-        tokenizer: Any,
+        tokenizer: Tokenizer,
         *,
         vocab_size: int,
         max_model_len: int,
@@ -82,6 +67,7 @@ class Engine:
         self.max_model_len = min(max_model_len, self.scheduler.capacity_tokens)
         self.vocab_size = vocab_size
         self.tokenizer = tokenizer
+        self.longest_token = max(map(len, tokenizer.get_vocab()))
         self._max_queued_requests = config.max_queued_requests
         self._runner = runner
         self._token_text = TokenText(tokenizer)
@@ -96,29 +82,49 @@ class Engine:
         return self.scheduler.has_work
 
     @property
+    def max_requests(self) -> int:
+        """As many as can run and wait at once."""
+        return self.scheduler.max_num_seqs + self._max_queued_requests
+
+    @property
     def is_healthy(self) -> bool:
         return self._consecutive_failures < MAX_CONSECUTIVE_FAILURES
 
-    def add_request(self, request: GenerationRequest, prompt_token_ids: list[int]) -> None:
-        """Queue a request. Raises a ``BackendError`` that says why it can't be taken."""
+    def add_request(
+        self,
+        request: GenerationRequest,
+        prompt_token_ids: list[int],
+        arrival_time: float | None = None,
+    ) -> None:
+        """Queue a request. Raises a ``BackendError`` that says why it can't be taken.
+
+        ``arrival_time``, by ``time.perf_counter``, is when its latencies begin; now by default.
+        """
+        arrival_time = time.perf_counter() if arrival_time is None else arrival_time
         try:
             self._check_admission(request, prompt_token_ids)
         except BackendError as error:
             self._stats.request_failure[error.error_type] += 1
             raise
-        sequences = self._make_sequences(request, prompt_token_ids)
-        self._requests[request.request_id] = RequestState(
+        sequences = make_sequences(
             request,
-            time.perf_counter(),
-            {
-                sequence.index: SequenceOutput(
-                    sequence, self.tokenizer, self._token_text, self._eos_token_ids
-                )
-                for sequence in sequences
-            },
+            prompt_token_ids,
+            max_model_len=self.max_model_len,
+            arrival=next(self._arrivals),
         )
+        outputs = {
+            sequence.index: SequenceOutput(
+                sequence, self.tokenizer, self._token_text, self._eos_token_ids
+            )
+            for sequence in sequences
+        }
+        self._requests[request.request_id] = RequestState(request, arrival_time, outputs)
         for sequence in sequences:
             self.scheduler.add(sequence)
+
+    def count_refusal(self, error: BackendError) -> None:
+        """A request that was refused before it came here."""
+        self._stats.request_failure[error.error_type] += 1
 
     def abort(self, request_id: str) -> list[Output]:
         """End a request now; its blocks are free when this returns. Unknown ids are ignored."""
@@ -140,7 +146,7 @@ class Engine:
         start = time.perf_counter()
         step = self.scheduler.schedule()
         for item in step.scheduled:
-            self._record_first_run(self._requests[item.sequence.request_id], start)
+            self._stats.record_first_run(self._requests[item.sequence.request_id], start)
         try:
             draws = self._runner.run(step)
         except Exception as error:
@@ -194,70 +200,28 @@ class Engine:
             raise UnavailableError("the engine failed several steps in a row and must be restarted")
         if request.request_id in self._requests:
             raise InvalidRequestError(f"request id {request.request_id!r} is already in use")
-        if len(prompt_token_ids) >= self.max_model_len:
-            raise InvalidRequestError(
-                f"the prompt has {len(prompt_token_ids)} tokens, but prompt and completion "
-                f"together may have at most {self.max_model_len}",
-                param="messages" if isinstance(request.prompt, ChatPrompt) else "prompt",
-                code="context_length_exceeded",
-            )
-        for param, token_ids in (
-            ("logit_bias", request.sampling.logit_bias),
-            ("stop_token_ids", request.sampling.stop_token_ids),
-        ):
-            unknown = [token for token in token_ids if not 0 <= token < self.vocab_size]
-            if unknown:
-                raise InvalidRequestError(
-                    f"{param} has token id {unknown[0]}; the vocabulary ends at "
-                    f"{self.vocab_size - 1}",
-                    param=param,
-                )
-        self._check_queue()
-
-    def _check_queue(self) -> None:
-        slots = self.scheduler.max_num_seqs - len(self.scheduler.running)
-        num_waiting = len(self._requests) - len(
-            {sequence.request_id for sequence in self.scheduler.running}
+        check_tokens(
+            request,
+            len(prompt_token_ids),
+            max_model_len=self.max_model_len,
+            vocab_size=self.vocab_size,
         )
-        if num_waiting - max(0, slots) >= self._max_queued_requests:
-            seconds = self._stats.e2e_request_latency.mean(default=1.0)
-            rounds = max(1, num_waiting) / self.scheduler.max_num_seqs
-            raise QueueFullError(
-                f"{num_waiting} requests are waiting, as many as max_queued_requests allows",
-                retry_after=min(60, math.ceil(seconds * rounds)),
-            )
-
-    def _make_sequences(
-        self, request: GenerationRequest, prompt_token_ids: list[int]
-    ) -> list[Sequence]:
-        room = self.max_model_len - len(prompt_token_ids)
-        seed = request.sampling.seed
-        if seed is None:
-            seed = random.getrandbits(63)
-        arrival = next(self._arrivals)
-        sequences: list[Sequence] = []
-        for index in range(request.n):
-            sequences.append(
-                Sequence(
-                    request.request_id,
-                    index,
-                    prompt_token_ids,
-                    request.sampling,
-                    max_tokens=min(request.sampling.max_tokens or room, room),
-                    seed=_seed_of_sequence(seed, index),
-                    arrival=arrival,
-                    priority=request.priority,
-                    cache_salt=request.cache_salt,
-                    parent=sequences[0] if sequences else None,
-                )
-            )
-        return sequences
+        running = {sequence.request_id for sequence in self.scheduler.running}
+        check_queue(
+            num_waiting=len(self._requests) - len(running),
+            num_free_slots=self.scheduler.max_num_seqs - len(self.scheduler.running),
+            max_num_seqs=self.scheduler.max_num_seqs,
+            max_queued_requests=self._max_queued_requests,
+            seconds_per_request=self._stats.e2e_request_latency.mean(default=1.0),
+        )
 
     def _complete(self, step: Step, draws: list[TokenDraw]) -> Iterator[Output]:
         now = time.perf_counter()
-        remaining = iter(draws)
+        draw_of = dict(zip((item.sequence for item in step.sampling), draws, strict=True))
         for item in step.scheduled:
-            draw = next(remaining) if item.samples else None
+            draw = draw_of.get(item.sequence)
+            if item.sequence.status is not Status.RUNNING:
+                continue  # Another sequence of its request failed a moment ago.
             self.scheduler.complete(item, draw.token_id if draw else None)
             if draw:
                 yield self._emit(item, draw, now)
@@ -265,57 +229,41 @@ class Engine:
     def _emit(self, item: ScheduledSequence, draw: TokenDraw, now: float) -> Output:
         sequence = item.sequence
         state = self._requests[sequence.request_id]
-        delta = state.unfinished[sequence.index].push(draw)
-        self._record_token(state, sequence, now)
+        try:
+            delta = state.unfinished[sequence.index].push(draw)
+        except Exception as error:
+            logger.exception("request %s failed at its output", sequence.request_id)
+            return self._fail_request(
+                sequence.request_id, StepError(f"the request's output failed: {error}")
+            )
+        self._stats.record_token(state, sequence, now)
         if delta.finish_reason:
             self.scheduler.finish(sequence)
             del state.unfinished[sequence.index]
-            self._record_sequence_end(state, sequence)
+            self._stats.record_sequence_end(state, sequence)
             if not state.unfinished:
                 del self._requests[sequence.request_id]
-                self._stats.request_success[delta.finish_reason] += 1
-                self._stats.e2e_request_latency.observe(now - state.arrival_time)
+                self._stats.record_request_end(state, delta.finish_reason, now)
         return Output(sequence.request_id, delta)
 
     def _fail(self, step: Step, error: Exception) -> list[Output]:
         """End the step's requests; the others are recomputed, since the KV cache is lost."""
         self._consecutive_failures += 1
         failed = {item.sequence.request_id for item in step.scheduled}
+        self.scheduler.preempt_all()
+        self.reset_prefix_cache()
+        try:
+            self._runner.reset()
+        except Exception:
+            logger.exception("the KV cache can't be allocated again")
+            self._consecutive_failures = MAX_CONSECUTIVE_FAILURES
         if not self.is_healthy:
             failed = set(self._requests)
-        outputs = []
-        for request_id in failed:
-            for output in self._requests.pop(request_id).unfinished.values():
-                self.scheduler.finish(output.sequence)
-            failure = StepError(f"the step that ran this request failed: {error}")
-            self._stats.request_failure[failure.error_type] += 1
-            outputs.append(Output(request_id, failure))
-        self.scheduler.preempt_all()
-        self._runner.reset()
-        return outputs
+        failure = StepError(f"the step that ran this request failed: {error}")
+        return [self._fail_request(request_id, failure) for request_id in failed]
 
-    def _record_first_run(self, state: RequestState, now: float) -> None:
-        if state.first_run_time is None:
-            state.first_run_time = now
-            self._stats.queue_time.observe(now - state.arrival_time)
-
-    def _record_token(self, state: RequestState, sequence: Sequence, now: float) -> None:
-        self._stats.generation_tokens += 1
-        if not state.token_times:
-            self._stats.prompt_tokens += sequence.num_prompt_tokens
-            self._stats.time_to_first_token.observe(now - state.arrival_time)
-        times = state.token_times.get(sequence.index)
-        if times is not None:
-            self._stats.inter_token_latency.observe(now - times[1])
-        state.token_times[sequence.index] = (times[0] if times else now, now)
-
-    def _record_sequence_end(self, state: RequestState, sequence: Sequence) -> None:
-        first, latest = state.token_times[sequence.index]
-        if sequence.num_output_tokens > 1:
-            seconds = (latest - first) / (sequence.num_output_tokens - 1)
-            self._stats.time_per_output_token.observe(seconds)
-
-
-def _seed_of_sequence(seed: int, index: int) -> int:
-    """Distinct for each of a request's sequences; signed 64-bit, as the request's own."""
-    return (seed + index * SEED_STRIDE + 2**63) % 2**64 - 2**63
+    def _fail_request(self, request_id: str, failure: BackendError) -> Output:
+        for output in self._requests.pop(request_id).unfinished.values():
+            self.scheduler.finish(output.sequence)
+        self._stats.request_failure[failure.error_type] += 1
+        return Output(request_id, failure)

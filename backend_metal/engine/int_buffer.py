@@ -34,9 +34,5 @@ class IntBuffer:
         self._data[self._length] = value
         self._length += 1
 
-    def extend(self, values: Iterable[int]) -> None:
-        for value in values:
-            self.append(value)
-
     def clear(self) -> None:
         self._length = 0

@@ -20,16 +20,21 @@ class EngineLoop:
     """Builds an engine and steps it in a thread of its own.
 
     Commands are queued without waiting and run between two steps, so at most one step passes before
-    a cancellation takes effect. ``deliver`` is called in the engine's thread and must not block.
+    a cancellation takes effect. ``deliver`` and, once, ``ended`` are called in the engine's thread
+    and must not block.
     """
 
     def __init__(
-        self, build: Callable[[], Engine], deliver: Callable[[list[Output]], None]
+        self,
+        build: Callable[[], Engine],
+        deliver: Callable[[list[Output]], None],
+        ended: Callable[[], None],
     ) -> None:
         self.started: Future[Engine] = Future()
         """Holds the engine once it is built, for its constants; or why it could not be."""
         self._build = build
         self._deliver = deliver
+        self._ended = ended
         self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._stats: BackendStats | None = None
         self._failure: str | None = None
@@ -61,6 +66,8 @@ class EngineLoop:
             raise UnavailableError("the engine is not running")
 
     def _run(self) -> None:
+        if not self.started.set_running_or_notify_cancel():
+            return
         try:
             engine = self._build()
         except Exception as error:
@@ -77,9 +84,11 @@ class EngineLoop:
         except Exception as error:
             logger.exception("the engine stopped")
             self._failure = f"the engine stopped: {error!r}"
-            raise
         finally:
-            self._publish(engine, engine.abort_all())
+            try:
+                self._publish(engine, engine.abort_all())
+            finally:
+                self._ended()
 
     def _run_commands(self, engine: Engine) -> bool:
         """Run what is queued, waiting for a command when there is no other work."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from typing import TYPE_CHECKING, Any
 
 from backend_metal.engine.detokenizer import IncrementalDetokenizer
 from backend_metal.engine.sequence import Sequence
 from backend_metal.engine.step import TokenDraw
 from backend_metal.engine.token_text import TokenText
+from backend_metal.engine.tokenizer import Tokenizer
 from deployments.backend import Delta, FinishReason, TokenLogprob
-
-if TYPE_CHECKING:
-    Tokenizer = Any
 
 
 class SequenceOutput:
@@ -49,6 +46,8 @@ class SequenceOutput:
                 finish_reason = "length"
         if finish_reason and self._detokenizer.stop_hit is None:
             text += self._detokenizer.finish()
+            if self._detokenizer.stop_hit is not None:
+                finish_reason = "stop"
         return self._delta(text, draw, finish_reason)
 
     def abort(self) -> Delta:

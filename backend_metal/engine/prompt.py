@@ -12,10 +12,10 @@ from deployments.backend import ChatPrompt, InvalidRequestError, Prompt
 
 _RESERVED_TEMPLATE_ARGUMENTS = frozenset(
     {
-        "add_generation_prompt",
         "chat_template",
         "continue_final_message",
         "conversation",
+        "documents",
         "max_length",
         "messages",
         "padding",
@@ -23,8 +23,10 @@ _RESERVED_TEMPLATE_ARGUMENTS = frozenset(
         "return_dict",
         "return_tensors",
         "sanitize_control_tokens",
+        "self",
         "tokenize",
         "tokenizer_kwargs",
+        "tools",
         "truncation",
     }
 )
@@ -92,7 +94,9 @@ def _render(tokenizer: Tokenizer, prompt: ChatPrompt) -> str:
         raise InvalidRequestError("messages must not be empty", param="messages")
     messages = [_flatten(index, message) for index, message in enumerate(prompt.messages)]
     try:
-        return _apply_template(tokenizer, messages, prompt.template_arguments)
+        return tokenizer.apply_chat_template(
+            messages, tokenize=False, **{"add_generation_prompt": True, **prompt.template_arguments}
+        )
     except _TEMPLATE_ERRORS as error:
         raise InvalidRequestError(
             f"the chat template refused the messages: {error}", param="messages"
@@ -119,20 +123,4 @@ def _flatten(index: int, message: Mapping[str, Any]) -> dict[str, Any]:
                 param="messages",
             )
         texts.append(part["text"])
-    return {**message, "content": "".join(texts)}
-
-
-def _apply_template(
-    tokenizer: Tokenizer, messages: list[dict[str, Any]], arguments: Mapping[str, Any]
-) -> str:
-    if messages[-1].get("role") == "assistant":
-        try:
-            return tokenizer.apply_chat_template(
-                messages, tokenize=False, continue_final_message=True, **arguments
-            )
-        except (TypeError, ValueError):
-            # The template can't leave its last message open; a new one is begun after it.
-            pass
-    return tokenizer.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=True, **arguments
-    )
+    return {**message, "content": "\n".join(texts)}

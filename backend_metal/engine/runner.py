@@ -19,9 +19,8 @@ class ModelRunner:
         self._pool = pool
 
     def run(self, step: Step) -> list[TokenDraw]:
-        if copies := step.block_copies:
-            sources, destinations = zip(*copies, strict=True)
-            self._pool.copy_blocks(sources, destinations)
+        if step.block_copies:
+            self._pool.copy_blocks([*step.block_copies.values()], [*step.block_copies])
         logits = self._forward(step)
         sampling = step.sampling
         if not sampling:

@@ -150,8 +150,13 @@ def _additive(rows: Sequence[SamplingRow], vocab_size: int) -> Entries | None:
         for i, row in enumerate(rows)
         if row.params.presence_penalty != 0.0 or row.params.frequency_penalty != 0.0
     ]
-    biased = [(i, row.params.logit_bias) for i, row in enumerate(rows) if row.params.logit_bias]
-    if not penalised and not biased:
+    biases = {
+        i * vocab_size + token_id: bias
+        for i, row in enumerate(rows)
+        for token_id, bias in row.params.logit_bias.items()
+        if 0 <= token_id < vocab_size
+    }
+    if not penalised and not biases:
         return None
     outputs = _flat_indices(
         [(i, row.token_ids[row.num_prompt_tokens :]) for i, row in penalised], vocab_size
@@ -162,11 +167,8 @@ def _additive(rows: Sequence[SamplingRow], vocab_size: int) -> Entries | None:
         presence[i], frequency[i] = row.params.presence_penalty, row.params.frequency_penalty
     penalties = -presence[seen // vocab_size] - frequency[seen // vocab_size] * counts
 
-    bias_ids = [(i, np.fromiter(bias, np.int64, len(bias))) for i, bias in biased]
-    biases = np.array([value for _, bias in biased for value in bias.values()])
-    valid = np.concatenate([_in_vocabulary(ids, vocab_size) for _, ids in bias_ids] or [[]])
-    flat = np.concatenate([seen, _flat_indices(bias_ids, vocab_size)])
-    values = np.concatenate([penalties, biases[valid.astype(bool)]])
+    flat = np.concatenate([seen, np.fromiter(biases, np.int64, len(biases))])
+    values = np.concatenate([penalties, np.fromiter(biases.values(), float, len(biases))])
     if not len(flat):
         return None
     elements, where = np.unique(flat, return_inverse=True)
@@ -174,16 +176,12 @@ def _additive(rows: Sequence[SamplingRow], vocab_size: int) -> Entries | None:
     return Entries(elements.astype(np.int32), sums.astype(np.float32))
 
 
-def _in_vocabulary(token_ids: npt.NDArray[np.integer], vocab_size: int) -> npt.NDArray[np.bool_]:
-    return (token_ids >= 0) & (token_ids < vocab_size)
-
-
 def _flat_indices(
-    tokens_of_row: Sequence[tuple[int, npt.NDArray[np.integer]]], vocab_size: int
+    tokens_of_row: Sequence[tuple[int, Ints]], vocab_size: int
 ) -> npt.NDArray[np.int64]:
     """``row * vocab_size + token_id`` of every token inside the vocabulary, in order."""
     parts = [
-        index * vocab_size + ids[_in_vocabulary(ids, vocab_size)].astype(np.int64)
+        index * vocab_size + ids[(ids >= 0) & (ids < vocab_size)].astype(np.int64)
         for index, ids in tokens_of_row
     ]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)

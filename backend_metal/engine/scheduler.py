@@ -112,10 +112,9 @@ class Scheduler:
         self._enqueue_forks(sequence)
 
     def preempt_all(self) -> None:
-        """Send every running sequence back to be recomputed from nothing."""
+        """Send every running sequence back to be recomputed."""
         for sequence in list(self.running):
             self._preempt(sequence)
-        self.pool.clear_cache()
 
     def _budget(self, step: Step) -> int:
         return self.max_num_batched_tokens - step.num_tokens
@@ -129,10 +128,12 @@ class Scheduler:
         while self._num_blocks_needed(sequence, num_tokens) > self.pool.num_free:
             victim = self.running[-1]
             self._preempt(victim)
+            self.num_preemptions += 1
             step.num_preempted += 1
             if victim is sequence:
                 return
-        step.add(self._reserve(sequence, num_tokens))
+        self._reserve(step, sequence, num_tokens)
+        step.add(ScheduledSequence(sequence, num_tokens))
 
     def _admit_next(self, step: Step) -> bool:
         """Start the first waiting sequence, if the step, the batch and the pool have room."""
@@ -149,9 +150,8 @@ class Scheduler:
         self._count_prefix_hit(sequence, num_found)
         sequence.status = Status.RUNNING
         insort(self.running, sequence, key=lambda running: running.order)
-        reserved = self._reserve(sequence, num_tokens)
-        reserved.num_tokens = min(num_tokens, budget)
-        step.add(reserved)
+        self._reserve(step, sequence, num_tokens)
+        step.add(ScheduledSequence(sequence, min(num_tokens, budget)))
         return True
 
     def _attach_prefix(self, sequence: Sequence) -> int:
@@ -212,24 +212,21 @@ class Scheduler:
         new = max(0, total - len(sequence.block_table))
         return new + len(self._unwritable(sequence, num_tokens))
 
-    def _reserve(self, sequence: Sequence, num_tokens: int) -> ScheduledSequence:
+    def _reserve(self, step: Step, sequence: Sequence, num_tokens: int) -> None:
         """Give the sequence blocks that its next tokens may write."""
-        item = ScheduledSequence(sequence, num_tokens)
         for index in self._unwritable(sequence, num_tokens):
             source, destination = sequence.block_table[index], self.pool.allocate()
             sequence.block_table[index] = destination
             self.pool.release([source])
-            item.block_copies.append((source, destination))
+            step.copy_block(source, destination)
         while len(sequence.block_table) < self._num_blocks(
             sequence.num_computed_tokens + num_tokens
         ):
             sequence.block_table.append(self.pool.allocate())
-        return item
 
     def _preempt(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
         self._free_blocks(sequence)
-        self.num_preemptions += 1
         self._enqueue(sequence)
 
     def _free_blocks(self, sequence: Sequence) -> None:

@@ -6,6 +6,8 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 
+from backend_metal.engine.request_state import RequestState
+from backend_metal.engine.sequence import Sequence
 from deployments.backend import Histogram
 
 REQUEST_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -51,3 +53,27 @@ class StatsRecorder:
     e2e_request_latency: HistogramRecorder = field(default_factory=_request_seconds)
     queue_time: HistogramRecorder = field(default_factory=_request_seconds)
     step_duration: HistogramRecorder = field(default_factory=_token_seconds)
+
+    def record_first_run(self, state: RequestState, now: float) -> None:
+        if state.first_run_time is None:
+            state.first_run_time = now
+            self.queue_time.observe(now - state.arrival_time)
+
+    def record_token(self, state: RequestState, sequence: Sequence, now: float) -> None:
+        self.generation_tokens += 1
+        if not state.token_times:
+            self.prompt_tokens += sequence.num_prompt_tokens
+            self.time_to_first_token.observe(now - state.arrival_time)
+        times = state.token_times.get(sequence.index)
+        if times is not None:
+            self.inter_token_latency.observe(now - times[1])
+        state.token_times[sequence.index] = (times[0] if times else now, now)
+
+    def record_sequence_end(self, state: RequestState, sequence: Sequence) -> None:
+        first, latest = state.token_times[sequence.index]
+        if sequence.num_output_tokens > 1:
+            self.time_per_output_token.observe((latest - first) / (sequence.num_output_tokens - 1))
+
+    def record_request_end(self, state: RequestState, finish_reason: str, now: float) -> None:
+        self.request_success[finish_reason] += 1
+        self.e2e_request_latency.observe(now - state.arrival_time)

@@ -15,8 +15,6 @@ class ScheduledSequence:
 
     sequence: Sequence
     num_tokens: int
-    block_copies: list[tuple[int, int]] = field(default_factory=list)
-    """Copy-on-write: (from, to) blocks, copied before anything of this step is written."""
 
     @property
     def start(self) -> int:
@@ -37,14 +35,17 @@ class Step:
     scheduled: list[ScheduledSequence] = field(default_factory=list)
     num_tokens: int = 0
     num_preempted: int = 0
+    block_copies: dict[int, int] = field(default_factory=dict)
+    """Copy-on-write: destination to source. All sources are read before any destination is written,
+    and both before any token of this step."""
 
     def add(self, item: ScheduledSequence) -> None:
         self.scheduled.append(item)
         self.num_tokens += item.num_tokens
 
-    @property
-    def block_copies(self) -> list[tuple[int, int]]:
-        return [copy for item in self.scheduled for copy in item.block_copies]
+    def copy_block(self, source: int, destination: int) -> None:
+        # A source that is a copy of this step too holds nothing yet: its own source does.
+        self.block_copies[destination] = self.block_copies.get(source, source)
 
     @property
     def sampling(self) -> list[ScheduledSequence]:

@@ -25,7 +25,7 @@ def top_tokens(x: mx.array, count: int) -> mx.array:
     rows, vocab_size = x.shape
     if vocab_size <= 2 * _CHUNK * count:
         return mx.argsort(-x, axis=-1)[:, :count].astype(mx.int32)
-    padded = mx.pad(x, ((0, 0), (0, -vocab_size % _CHUNK)), constant_values=-mx.inf)
+    padded = mx.pad(x, [(0, 0), (0, -vocab_size % _CHUNK)], constant_values=-mx.inf)
     maxima = mx.max(padded.reshape(rows, -1, _CHUNK), axis=-1)
     # Ascending again, so that the second sort sees equal values in the order of their ids.
     chunks = mx.sort(mx.argsort(-maxima, axis=-1)[:, :count], axis=-1).astype(mx.int32)
@@ -42,6 +42,7 @@ def probability_weights(z: mx.array) -> mx.array:
 def top_p_targets(weights: mx.array, top_p: mx.array) -> mx.array:
     """uint32 ``[rows, 1]``: the share ``top_p`` (float32 ``[rows, 1]``) of each row's weight."""
     share = mx.ceil(mx.sum(weights, axis=-1, keepdims=True).astype(mx.float32) * top_p)
+    share = mx.maximum(share, 1.0)  # The first token stays, however small top_p is.
     return mx.where(top_p < 1.0, share.astype(mx.uint32), mx.array(_EVERYTHING, mx.uint32))
 
 

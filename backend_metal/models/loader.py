@@ -17,7 +17,7 @@ from mlx_lm.utils import load_model, load_tokenizer
 from backend_metal.models.checkpoint import find_checkpoint
 from backend_metal.models.context_length import context_length
 from backend_metal.models.paged_model import PagedModel
-from backend_metal.models.weights import GIB, materialize
+from backend_metal.models.weights import materialize, readable_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +66,7 @@ def load(
     logger.info("loading %s (%s) from %s", model, config["model_type"], path)
     on_cpu = device.type == mx.cpu
     network, config = load_model(path, lazy=True, trust_remote_code=trust_remote_code)
+    max_model_len = _context_length(config, network)
     weight_bytes = materialize(
         network,
         dtype=_dtype(dtype, on_cpu),
@@ -75,14 +76,16 @@ def load(
     tokenizer = _load_tokenizer(path, config, trust_remote_code, template)
     paged = PagedModel(network, config)
     logger.info(
-        "loaded %.2f GiB of weights in %.1f s", weight_bytes / GIB, time.perf_counter() - started
+        "loaded %s of weights in %.1f s",
+        readable_bytes(weight_bytes),
+        time.perf_counter() - started,
     )
     return LoadedModel(
         model=paged,
         tokenizer=tokenizer,
         config=config,
         model_type=config["model_type"],
-        max_model_len=_context_length(config, network),
+        max_model_len=max_model_len,
         eos_token_ids=frozenset(tokenizer.eos_token_ids),
         weight_bytes=weight_bytes,
     )

@@ -13,7 +13,6 @@ from tqdm import tqdm
 
 logger = logging.getLogger(__name__)
 
-GIB = 2**30
 QUANTIZED = (nn.QuantizedLinear, nn.QuantizedEmbedding, QuantizedSwitchLinear)
 DEQUANTIZED_SHARE = 0.9
 """Most of the memory that dequantized weights may take; the rest is for the KV cache."""
@@ -43,20 +42,24 @@ def materialize(
             _dequantize(model, dtype)
         else:
             logger.warning(
-                "keeping the weights quantized: dequantized they would take %.2f of %.2f GiB. "
+                "keeping the weights quantized: dequantized they would take %s of %s. "
                 "Quantized matrix products run about 50 times slower on the CPU",
-                dense_bytes / GIB,
-                memory_limit_bytes / GIB,
+                readable_bytes(dense_bytes),
+                readable_bytes(memory_limit_bytes),
             )
     total_bytes = _nbytes(model)
     if total_bytes > memory_limit_bytes:
         raise ValueError(
-            f"the weights take {total_bytes / GIB:.2f} GiB, more than the "
-            f"{memory_limit_bytes / GIB:.2f} GiB that may be used: raise memory_fraction, or "
+            f"the weights take {readable_bytes(total_bytes)}, more than the "
+            f"{readable_bytes(memory_limit_bytes)} that may be used: raise memory_fraction, or "
             "serve a smaller or more strongly quantized model"
         )
     _evaluate(model, total_bytes)
     return total_bytes
+
+
+def readable_bytes(nbytes: int) -> str:
+    return f"{nbytes / 2**30:.2f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:.1f} MiB"
 
 
 def _cast(model: nn.Module, dtype: mx.Dtype) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, FailFast, Field, model_validator
 
+from deployments.errors import shown
 from deployments.protocol import unsupported
 from deployments.protocol.common import (
     CHARS_PER_TOKEN,
@@ -13,33 +14,11 @@ from deployments.protocol.common import (
     UNBOUNDED_NEW_TOKENS_ESTIMATE,
     GenerationFields,
 )
-from deployments.protocol.strict import RefusedError, StrictModel, shown
+from deployments.protocol.strict import RefusedError, StrictModel
 
 MESSAGE_OVERHEAD_TOKENS = 4
 MAX_TEMPLATE_ARGUMENT_DEPTH = 16
-
-RESERVED_TEMPLATE_ARGUMENTS = frozenset(
-    {
-        "add_generation_prompt",
-        "chat_template",
-        "continue_final_message",
-        "conversation",
-        "documents",
-        "max_length",
-        "messages",
-        "padding",
-        "return_assistant_tokens_mask",
-        "return_dict",
-        "return_tensors",
-        "sanitize_control_tokens",
-        "self",
-        "tokenize",
-        "tokenizer_kwargs",
-        "tools",
-        "truncation",
-    }
-)
-"""Arguments of the template machinery itself, which a client must not reach."""
+MAX_MESSAGES = 4096
 
 
 def _as_parts(value: Any) -> Any:
@@ -48,7 +27,7 @@ def _as_parts(value: Any) -> Any:
 
 def _template_variables(value: Any) -> Any:
     for name in value if isinstance(value, dict) else ():
-        if name in RESERVED_TEMPLATE_ARGUMENTS or not name.isidentifier():
+        if not name.isidentifier():
             raise RefusedError(f"must not set {shown(name)}")
     if _is_deeper(value, MAX_TEMPLATE_ARGUMENT_DEPTH):
         raise RefusedError(f"must nest at most {MAX_TEMPLATE_ARGUMENT_DEPTH} levels deep")
@@ -75,7 +54,7 @@ class Message(StrictModel):
     role: Literal["system", "developer", "user", "assistant"] = Field(
         description='"system", "developer", "user" or "assistant"'
     )
-    content: Annotated[list[TextPart], BeforeValidator(_as_parts)] = Field(
+    content: Annotated[list[TextPart], FailFast(), BeforeValidator(_as_parts)] = Field(
         min_length=1, description='a string or a non-empty array of {"type": "text"} parts'
     )
     name: str | None = Field(None, description="a string")
@@ -94,7 +73,11 @@ class Message(StrictModel):
 class ChatCompletionRequest(GenerationFields):
     unsupported: ClassVar = unsupported.CHAT_FIELDS
 
-    messages: list[Message] = Field(min_length=1, description="a non-empty array of messages")
+    messages: Annotated[list[Message], FailFast()] = Field(
+        min_length=1,
+        max_length=MAX_MESSAGES,
+        description=f"a non-empty array of at most {MAX_MESSAGES} messages",
+    )
     max_completion_tokens: int | None = Field(
         None, ge=1, lt=2**31, description="an integer of at least 1"
     )

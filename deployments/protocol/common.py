@@ -7,11 +7,14 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from deployments.errors import shown
 from deployments.protocol import unsupported
-from deployments.protocol.strict import RefusedError, StrictModel, shown
+from deployments.protocol.strict import RefusedError, StrictModel
 
 MAX_CHOICES = 16
 MAX_STOP_STRINGS = 16
+MAX_STOP_CHARS = 1000
+MAX_LISTED_TOKENS = 1024
 MAX_LOGPROBS = 20
 CHARS_PER_TOKEN = 4
 UNBOUNDED_NEW_TOKENS_ESTIMATE = 256
@@ -25,7 +28,11 @@ def _as_list(value: Any) -> Any:
 
 
 def _known_token_keys(value: Any) -> Any:
-    for key in value if isinstance(value, dict) else ():
+    if not isinstance(value, dict):
+        return value
+    if len(value) > MAX_LISTED_TOKENS:
+        raise RefusedError(f"must have at most {MAX_LISTED_TOKENS} token ids, not {len(value)}")
+    for key in value:
         if not _TOKEN_ID_KEY.fullmatch(key) or int(key) > _INT32_MAX:
             raise RefusedError(f"must have token ids as keys, not {shown(key)}")
     return value
@@ -33,7 +40,7 @@ def _known_token_keys(value: Any) -> Any:
 
 TokenId = Annotated[int, Field(ge=0, le=_INT32_MAX)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
-StopString = Annotated[str, Field(min_length=1)]
+StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
 
 
 class StreamOptions(StrictModel):
@@ -52,7 +59,8 @@ class GenerationFields(StrictModel):
     stop: Annotated[list[StopString], BeforeValidator(_as_list)] = Field(
         [],
         max_length=MAX_STOP_STRINGS,
-        description=f"a non-empty string or an array of at most {MAX_STOP_STRINGS} of them",
+        description=f"a non-empty string of at most {MAX_STOP_CHARS} characters, or an array of "
+        f"at most {MAX_STOP_STRINGS} of them",
     )
     seed: int | None = Field(
         None, ge=-(2**63), lt=2**63, description="an integer of at most 64 bits, signed"
@@ -65,7 +73,9 @@ class GenerationFields(StrictModel):
     presence_penalty: float = Field(0.0, ge=-2, le=2, description="a number from -2 to 2")
     frequency_penalty: float = Field(0.0, ge=-2, le=2, description="a number from -2 to 2")
     logit_bias: Annotated[dict[str, Bias], BeforeValidator(_known_token_keys)] = Field(
-        {}, description="an object of token ids (as strings) to numbers from -100 to 100"
+        {},
+        description=f"an object of at most {MAX_LISTED_TOKENS} token ids (as strings) to numbers "
+        "from -100 to 100",
     )
 
     user: str | None = Field(None, description="a string")
@@ -80,7 +90,11 @@ class GenerationFields(StrictModel):
         1.0, gt=0, le=10, description="a number more than 0 and at most 10"
     )
     ignore_eos: bool = Field(False, description="a boolean")
-    stop_token_ids: list[TokenId] = Field([], description="an array of token ids")
+    stop_token_ids: list[TokenId] = Field(
+        [],
+        max_length=MAX_LISTED_TOKENS,
+        description=f"an array of at most {MAX_LISTED_TOKENS} token ids",
+    )
     priority: int = Field(
         0, ge=-_INT32_MAX, le=_INT32_MAX, description="an integer of 32 bits; lower runs first"
     )

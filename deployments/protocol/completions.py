@@ -6,9 +6,10 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PlainValidator
 
+from deployments.errors import shown
 from deployments.protocol import unsupported
 from deployments.protocol.common import CHARS_PER_TOKEN, MAX_LOGPROBS, GenerationFields
-from deployments.protocol.strict import RefusedError, shown
+from deployments.protocol.strict import RefusedError
 
 DEFAULT_MAX_TOKENS = 16
 MAX_PROMPTS = 256

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from pydantic_core import from_json
 
-from deployments.errors import ApiError
+from deployments.errors import ApiError, shown
 
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -24,7 +25,7 @@ def decode_object(body: bytes) -> dict[str, Any]:
         raise _invalid(f"is not UTF-8: {error.reason} at byte {error.start}") from None
     try:
         value = json.loads(
-            text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_unique
+            text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=unique_members
         )
         if _SURROGATE_ESCAPE.search(body):
             # The standard library lets half a surrogate pair through, which no tokenizer can read.
@@ -54,12 +55,13 @@ def json_type(value: object) -> str:
     return "an object"
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"key {json.dumps(repeated)} appears twice in one object")
+def unique_members(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of an object in their order. Raises ``ValueError`` for a key that comes twice."""
+    members: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in members:
+            raise ValueError(f"key {shown(key)} appears twice in one object")
+        members[key] = value
     return members
 
 

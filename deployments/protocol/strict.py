@@ -5,7 +5,6 @@ The description of each field says what is allowed: it completes "<field> must b
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self, get_args
@@ -13,9 +12,7 @@ from typing import Any, ClassVar, Self, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from deployments.errors import ApiError
-
-MAX_SHOWN_CHARS = 80
+from deployments.errors import ApiError, cut, shown
 
 
 class RefusedError(ValueError):
@@ -39,13 +36,18 @@ class StrictModel(BaseModel):
     def _only_what_is_served(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        served = {}
+        fields = cls.model_fields
+        served, unknown = {}, False
         for name, value in data.items():
             if name in cls.unsupported:
                 if value is not None and not _is_one_of(value, cls.unsupported[name]):
                     raise RefusedError(_not_supported(cls.unsupported[name]), where=f".{name}")
-            elif name not in cls.model_fields or value is not None:
-                served[name] = value
+            elif name in fields:
+                if value is not None:
+                    served[name] = value
+            elif not unknown:
+                # One is told; a body of a million would cost a million errors.
+                served[name], unknown = value, True
         return served
 
     @classmethod
@@ -55,12 +57,6 @@ class StrictModel(BaseModel):
             return cls.model_validate(data)
         except ValidationError as error:
             raise _told(cls, error) from None
-
-
-def shown(value: object) -> str:
-    """A value as JSON, cut to a length that fits in a message."""
-    text = json.dumps(value)
-    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
 
 
 def _is_one_of(value: object, allowed: tuple[Any, ...]) -> bool:
@@ -84,7 +80,7 @@ def _told(model: type[StrictModel], error: ValidationError) -> ApiError:
         path = f"{path}{cause.where}".removeprefix(".")
         message = f"{path} {cause}."
     elif kind == "extra_forbidden":
-        close = get_close_matches(str(location[-1]), owner.model_fields, 1)
+        close = get_close_matches(cut(str(location[-1])), owner.model_fields, 1)
         hint = f" Did you mean {close[0]}?" if close else ""
         message = f"{path} is not a known field.{hint}"
     elif kind == "missing":
@@ -99,7 +95,7 @@ def _told(model: type[StrictModel], error: ValidationError) -> ApiError:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    parts = (f"[{part}]" if isinstance(part, int) else f".{cut(part)}" for part in location)
     return "".join(part for part in parts if part != ".[key]").removeprefix(".")
 
 

@@ -69,6 +69,12 @@ class Harness:
         self.scheduler.check_integrity()
         return step
 
+    def lose_cache(self) -> None:
+        """As after a failed step."""
+        self.scheduler.preempt_all()
+        self.pool.clear_cache()
+        self.runner.reset()
+
     def run(self) -> None:
         while self.scheduler.has_work:
             self.step()

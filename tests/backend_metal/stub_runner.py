@@ -32,11 +32,9 @@ class StubRunner:
             self.fail_next = False
             raise RuntimeError("injected failure")
         blocks = self.cache.reshape(-1, self.block_size)
-        if copies := step.block_copies:
-            sources, destinations = zip(*copies, strict=True)
-            assert len(set(destinations)) == len(destinations)
-            blocks[list(destinations)] = blocks[list(sources)]
-            self.num_block_copies += len(copies)
+        if step.block_copies:
+            blocks[[*step.block_copies]] = blocks[[*step.block_copies.values()]]
+            self.num_block_copies += len(step.block_copies)
         batch = build_batch(step.scheduled, self.block_size)
         assert len(set(batch.slot_mapping)) == len(batch.slot_mapping), "two tokens, one slot"
         draws = []

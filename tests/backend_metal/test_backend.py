@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny_models
 
 from backend_metal import LLM
 from backend_metal.backend import MetalBackend
+from backend_metal.engine.engine import Engine
+from backend_metal.engine.prompt import encode_prompt
 from deployments.backend import (
     ChatPrompt,
     Delta,
     EngineConfig,
     GenerationRequest,
     InvalidRequestError,
+    QueueFullError,
     SamplingParams,
+    StepError,
     UnavailableError,
     create_backend,
 )
@@ -105,6 +111,14 @@ async def test_a_refused_request_raises_and_hurts_nobody(backend: MetalBackend) 
     assert len(tokens(await good)) == 12
 
 
+async def test_a_request_id_in_use_is_refused_and_the_first_goes_on(backend: MetalBackend) -> None:
+    iterator = backend.generate(GenerationRequest("a", "hello", GREEDY))
+    first = await anext(iterator)
+    with pytest.raises(InvalidRequestError, match="'a' is already in use"):
+        await collect(backend, GenerationRequest("a", "hello", GREEDY))
+    assert len(tokens([first, *[delta async for delta in iterator]])) == 12
+
+
 async def test_drain_finishes_what_runs_and_refuses_what_comes(backend: MetalBackend) -> None:
     iterator = backend.generate(GenerationRequest("a", "hello", GREEDY))
     first = await anext(iterator)
@@ -126,6 +140,96 @@ async def test_stop_ends_streams_with_abort(backend: MetalBackend) -> None:
     with pytest.raises(UnavailableError, match="not running"):
         await backend.check_health()
     await backend.stop()
+
+
+@pytest.fixture
+def held_tokenizer(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Prompts are tokenized only once the event is set."""
+    release = threading.Event()
+
+    def held(*arguments: Any) -> list[int]:
+        release.wait()
+        return encode_prompt(*arguments)
+
+    monkeypatch.setattr("backend_metal.backend.encode_prompt", held)
+    yield release
+    release.set()
+
+
+async def test_stop_during_tokenizing_ends_the_stream(
+    backend: MetalBackend, held_tokenizer: threading.Event
+) -> None:
+    task = asyncio.create_task(collect(backend, GenerationRequest("a", "hello", GREEDY)))
+    await asyncio.sleep(0)
+    await backend.stop()
+    held_tokenizer.set()
+    with pytest.raises(UnavailableError):
+        await task
+
+
+async def test_an_engine_that_breaks_ends_every_stream(
+    backend: MetalBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iterator = backend.generate(GenerationRequest("a", "hello", ENDLESS))
+    await anext(iterator)
+    broken = "the books do not balance"
+
+    def fail(engine: Engine) -> None:
+        raise AssertionError(broken)
+
+    monkeypatch.setattr(Engine, "step", fail)
+    assert [delta async for delta in iterator][-1].finish_reason == "abort"
+    with pytest.raises(UnavailableError, match=broken):
+        await backend.check_health()
+    with pytest.raises(UnavailableError, match=broken):
+        await collect(backend, GenerationRequest("b", "hello", GREEDY))
+
+
+async def test_a_request_that_cannot_be_added_fails_alone(
+    backend: MetalBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = backend.generate(GenerationRequest("good", "hello", GREEDY))
+    first = await anext(good)
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "add_request", lambda *arguments: 1 / 0)
+        with pytest.raises(StepError, match="division by zero"):
+            await collect(backend, GenerationRequest("bad", "hello", GREEDY))
+    assert len(tokens([first, *[delta async for delta in good]])) == 12
+
+
+async def test_requests_in_the_tokenizer_count_as_waiting(
+    checkpoint: Path, held_tokenizer: threading.Event
+) -> None:
+    backend = MetalBackend()
+    await backend.start(
+        EngineConfig(model=str(checkpoint), num_kv_blocks=64, max_num_seqs=1, max_queued_requests=1)
+    )
+    tasks = [
+        asyncio.create_task(collect(backend, GenerationRequest(str(i), "hello", GREEDY)))
+        for i in range(2)
+    ]
+    await asyncio.sleep(0)
+    with pytest.raises(QueueFullError, match="2 requests run or wait"):
+        await collect(backend, GenerationRequest("third", "hello", GREEDY))
+    held_tokenizer.set()
+    assert [len(tokens(await task)) for task in tasks] == [12, 12]
+    await backend.stop()
+    assert backend.stats().request_failure == {"rate_limit_error": 1}
+
+
+async def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(
+    backend: MetalBackend, held_tokenizer: threading.Event
+) -> None:
+    with pytest.raises(InvalidRequestError, match="100000 characters") as error:
+        await collect(backend, GenerationRequest("long", "x" * 100_000, GREEDY))
+    assert error.value.code == "context_length_exceeded"
+
+
+async def test_refusals_are_counted(backend: MetalBackend) -> None:
+    with pytest.raises(InvalidRequestError):
+        await collect(backend, GenerationRequest("ids", (1, 99999), GREEDY))
+    await collect(backend, GenerationRequest("good", "hello", GREEDY))
+    assert backend.stats().request_failure == {"invalid_request_error": 1}
 
 
 async def test_a_bad_setting_is_raised_by_start() -> None:

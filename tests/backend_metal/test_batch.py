@@ -21,7 +21,8 @@ def scheduled_sequences(draw: st.DrawFn, block_size: int) -> list[ScheduledSeque
         )
         sequence.num_computed_tokens = computed
         num_blocks = -(-(computed + uncomputed) // block_size)
-        sequence.block_table.extend(range(next_block + num_blocks - 1, next_block - 1, -1))
+        for block in range(next_block + num_blocks - 1, next_block - 1, -1):
+            sequence.block_table.append(block)
         next_block += num_blocks
         items.append(ScheduledSequence(sequence, num_tokens))
     return items

@@ -6,7 +6,10 @@ from engine_harness import VOCAB_SIZE, byte_tokenizer, make_engine, request, run
 from stub_runner import expected_tokens
 
 from backend_metal.engine.engine import MAX_CONSECUTIVE_FAILURES
+from backend_metal.engine.output import SequenceOutput
+from backend_metal.engine.step import TokenDraw
 from deployments.backend import (
+    Delta,
     InvalidRequestError,
     QueueFullError,
     SamplingParams,
@@ -190,6 +193,43 @@ def test_an_engine_that_cannot_step_says_so(tokenizer: Any) -> None:
     with pytest.raises(UnavailableError, match="must be restarted"):
         engine.add_request(*request("late", PROMPT))
     engine.check_integrity()
+
+
+def test_a_cache_that_cannot_be_reset_ends_every_request(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, runner = make_engine(tokenizer, max_num_seqs=1)
+    for name in "ab":
+        engine.add_request(*request(name, PROMPT))
+    monkeypatch.setattr(runner, "reset", lambda: 1 / 0)
+    runner.fail_next = True
+    failed = engine.step()
+    assert sorted(output.request_id for output in failed) == ["a", "b"]
+    assert all(isinstance(output.item, StepError) for output in failed)
+    assert not engine.is_healthy
+    engine.check_integrity()
+
+
+def test_output_that_fails_ends_its_request_alone(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, _ = make_engine(tokenizer)
+    engine.add_request(*request("bad", PROMPT, n=2))
+    engine.add_request(*request("good", PROMPT))
+    push = SequenceOutput.push
+
+    def fail_bad(output: SequenceOutput, draw: TokenDraw) -> Delta:
+        if output.sequence.request_id == "bad" and output.sequence.num_output_tokens == 3:
+            raise RuntimeError("no such character")
+        return push(output, draw)
+
+    monkeypatch.setattr(SequenceOutput, "push", fail_bad)
+    items = run(engine)
+    assert token_ids(items["good"]) == expected(8)
+    assert isinstance(items["bad"][-1], StepError)
+    assert "no such character" in str(items["bad"][-1])
+    assert engine.stats().request_failure == {"server_error": 1}
+    assert engine.stats().request_success == {"length": 1}
 
 
 def test_stats_add_up(tokenizer: Any) -> None:

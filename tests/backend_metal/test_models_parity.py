@@ -12,6 +12,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from packed_step import Chunk, forward, relative_rms
 
 from backend_metal.kv_cache import KVCachePool
+from backend_metal.models import gemma2
 from backend_metal.models.families import FAMILIES
 from backend_metal.models.paged_model import PagedModel
 
@@ -96,6 +97,13 @@ def test_gemma2_keeps_its_window_on_even_layers() -> None:
     ]
     assert relative_rms(np.concatenate(actual), expected) <= 1e-5
     assert relative_rms(np.concatenate(actual), unbounded) > 0.1
+
+
+def test_gemma2_windows_by_config() -> None:
+    assert gemma2.layer_windows({"sliding_window": 8}, 3) == [8, None, 8]
+    assert gemma2.layer_windows({}, 2) == [None, None]
+    listed = {"sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"]}
+    assert gemma2.layer_windows(listed, 2) == [None, 8]
 
 
 @pytest.mark.parametrize("family", ["qwen3", "gemma3_text", "gpt_oss"])

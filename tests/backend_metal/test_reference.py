@@ -15,7 +15,7 @@ from packed_step import relative_rms
 from backend_metal import reference
 
 DTYPES = list(oracle.TOLERANCES)
-FUZZ = settings(derandomize=True, deadline=None, max_examples=60, database=None)
+FUZZ = settings(derandomize=True, deadline=None, max_examples=200, database=None)
 
 spans = st.lists(
     st.tuples(

@@ -259,7 +259,8 @@ def test_greedy_is_argmax_with_ties_to_the_lower_id() -> None:
         SamplingParams(temperature=0.0),
         SamplingParams(temperature=1e-9),
         SamplingParams(top_k=1),
-        SamplingParams(top_p=1e-9),
+        SamplingParams(top_p=1e-60),
+        SamplingParams(top_p=1e-60, top_k=3),
     ):
         assert draw(logits, [make_row(params)] * 2) == [1, 0]
 
@@ -282,7 +283,7 @@ def test_penalties_and_bias_apply_to_greedy_rows() -> None:
 def test_token_ids_outside_the_vocabulary_have_no_effect() -> None:
     logits = make_logits(2, 50)
     params = SamplingParams(
-        logit_bias={50: 100.0, 10**12: 100.0, -1: 100.0},
+        logit_bias={50: 100.0, 10**30: 100.0, -1: 100.0},
         repetition_penalty=1.5,
         presence_penalty=1.0,
     )

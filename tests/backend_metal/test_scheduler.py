@@ -118,6 +118,23 @@ def test_a_fork_shares_its_parents_prompt(prompt_len: int, prefix_caching: bool)
         assert output(sequence) == expected_tokens(prompt, 6, 50)
 
 
+def test_a_fork_may_copy_a_block_that_its_parent_copies_in_the_same_step() -> None:
+    harness = Harness(max_num_seqs=1)
+    prompt = [1] * 13
+    harness.add(prompt, max_tokens=5)
+    harness.run()
+    parent = harness.add(prompt, max_tokens=8)
+    child = harness.add(prompt, max_tokens=8, parent=parent)
+    while parent.num_tokens < 16:
+        harness.step()
+    # Recomputed, the parent finds its whole prompt cached and copies the last block to write it.
+    harness.scheduler.preempt_all()
+    harness.add([9] * 5, priority=-1)
+    harness.scheduler.max_num_seqs = 3
+    harness.run()
+    assert output(parent) == output(child) == expected_tokens(prompt, 8, 50)
+
+
 def test_forks_outlive_a_parent_that_ends_during_its_prefill() -> None:
     harness = Harness(max_num_batched_tokens=8)
     prompt = list(range(20))
@@ -145,8 +162,7 @@ def test_preempting_all_recomputes_everything() -> None:
     sequences = [harness.add([i] * 12, max_tokens=8) for i in range(3)]
     for _ in range(4):
         harness.step()
-    harness.scheduler.preempt_all()
-    harness.runner.reset()
+    harness.lose_cache()
     harness.run()
     for i, sequence in enumerate(sequences):
         assert output(sequence) == expected_tokens([i] * 12, 8, 50)

@@ -1,4 +1,4 @@
-"""Whatever happens to sequences, each draws its own tokens and no block is lost or shared wrongly."""
+"""Each sequence draws its own tokens, whatever happens, and no block is lost or shared wrongly."""
 
 from hypothesis import settings, target
 from hypothesis import strategies as st
@@ -41,7 +41,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.sequences) < MAX_SEQUENCES)
     @rule(
         prefix=st.sampled_from([[], [1] * 8, [1] * 16, [1] * 8 + [2] * 8]),
-        suffix=st.lists(st.integers(0, 3), min_size=1, max_size=20),
+        suffix=st.integers(1, 20).map(lambda length: [0] * length)
+        | st.lists(st.integers(0, 3), min_size=1, max_size=20),
         max_tokens=st.integers(1, 20),
         priority=st.integers(0, 2),
         salt=st.sampled_from(["", "tenant"]),
@@ -59,11 +60,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             )
 
     @precondition(lambda self: self.unfinished() and len(self.sequences) < MAX_SEQUENCES)
-    @rule(data=st.data())
-    def fork(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def fork(self, data: st.DataObject, count: int) -> None:
         parent = data.draw(st.sampled_from(self.unfinished()))
         prompt = parent.tokens.view()[: parent.num_prompt_tokens].tolist()
-        self.sequences.append(self.harness.add(prompt, max_tokens=parent.max_tokens, parent=parent))
+        for _ in range(count):
+            child = self.harness.add(prompt, max_tokens=parent.max_tokens, parent=parent)
+            self.sequences.append(child)
 
     @precondition(lambda self: self.harness.scheduler.has_work)
     @rule(steps=st.integers(1, 4))
@@ -82,7 +85,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule()
     def preempt_all(self) -> None:
         self.harness.scheduler.preempt_all()
-        self.harness.runner.reset()
+
+    @rule()
+    def lose_cache(self) -> None:
+        self.harness.lose_cache()
 
     @invariant()
     def bookkeeping_is_consistent(self) -> None:
@@ -107,6 +113,6 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 SchedulerMachine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, derandomize=True
+    max_examples=200, stateful_step_count=50, deadline=None, derandomize=True
 )
 TestScheduler = SchedulerMachine.TestCase

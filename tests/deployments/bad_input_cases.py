@@ -136,20 +136,24 @@ def _chat_fields(model: str) -> list[BadInput]:
         field("seed", 2**63, "64 bits"),
         field("seed", "1", "integer"),
         field("seed", 0.5, "integer"),
-        field("stop", 5, "string or an array"),
+        field("stop", 5, "string", "or an array"),
         field("stop", "", "non-empty", param="stop[0]"),
         field("stop", ["a", ""], "non-empty", param="stop[1]"),
         field("stop", ["a", None], "null", param="stop[1]"),
         field("stop", ["x"] * 17, "at most 16"),
+        field("stop", "x" * 1001, "at most 1000 characters", param="stop[0]"),
+        field("stop", ["x", "y" * 1001], "at most 1000 characters", param="stop[1]"),
         field("stop_token_ids", [-1], "token ids", param="stop_token_ids[0]"),
         field("stop_token_ids", ["1"], "token ids", param="stop_token_ids[0]"),
-        field("stop_token_ids", 7, "array of token ids"),
+        field("stop_token_ids", 7, "array of at most 1024 token ids"),
+        field("stop_token_ids", [5] * 1025, "at most 1024 token ids"),
         field("ignore_eos", "no", "boolean"),
         field("logprobs", 5, "boolean"),
         field("top_logprobs", 2, "logprobs is true"),
         field("top_logprobs", 21, "from 0 to 20", logprobs=True),
         field("top_logprobs", -1, "from 0 to 20", logprobs=True),
-        field("logit_bias", [1, 2], "object of token ids"),
+        field("logit_bias", [1, 2], "object of at most 1024 token ids"),
+        field("logit_bias", {str(token): 1 for token in range(1025)}, "at most 1024 token ids"),
         field("logit_bias", {"hello": 1}, "token ids as keys"),
         field("logit_bias", {"-1": 1}, "token ids as keys"),
         field("logit_bias", {"01": 1}, "token ids as keys"),
@@ -159,12 +163,11 @@ def _chat_fields(model: str) -> list[BadInput]:
         field("user", 5, "string"),
         field("cache_salt", 5, "string"),
         field("chat_template_kwargs", [], "object"),
-        field("chat_template_kwargs", {"tokenize": False}, '"tokenize"'),
-        field("chat_template_kwargs", {"chat_template": "{{ x }}"}, '"chat_template"'),
         field("chat_template_kwargs", {"not a name": 1}, '"not a name"'),
         field("chat_template_kwargs", {"a": _nested(20)}, "levels deep"),
         field("add_generation_prompt", "yes", "boolean"),
         field("temprature", 0.5, "not a known field", "temperature"),
+        field("z" * 5000, 1, "not a known field", param="z" * 80 + "..."),
         field("Model", model, "not a known field"),
         field("prompt", "hi", "not a known field"),
         field("", 1, "not a known field"),
@@ -191,9 +194,11 @@ def _messages(model: str) -> list[BadInput]:
     user = {"role": "user", "content": "hi"}
     return [
         messages("no messages", [], "messages", "non-empty array"),
+        messages("too many messages", [user] * 4097, "messages", "at most 4096 messages"),
+        messages("too many wrong messages", [0] * 9000, "messages[0]", "object"),
         messages("null messages", None, "messages", "required"),
-        messages("messages as a string", "hi", "messages", "array of messages"),
-        messages("messages as an object", user, "messages", "array of messages"),
+        messages("messages as a string", "hi", "messages", "array of at most 4096 messages"),
+        messages("messages as an object", user, "messages", "array of at most 4096 messages"),
         messages("message as a string", [user, "hi"], "messages[1]", "object"),
         messages("nested messages", [[user]], "messages[0]", "object"),
         messages("null message", [None], "messages[0]", "object"),
@@ -300,6 +305,7 @@ def _unsupported(model: str) -> list[BadInput]:
 
 def _only_the_server_knows(model: str, max_model_len: int) -> list[BadInput]:
     other = json.dumps({"model": "no-such-model", "prompt": "hi"}).encode()
+    long_name = json.dumps({"model": "x" * 5000, "prompt": "hi"}).encode()
     long_prompt = json.dumps({"model": model, "prompt": [1] * max_model_len}).encode()
     long_chat = json.dumps(
         {"model": model, "messages": [{"role": "user", "content": "x " * max_model_len}]}
@@ -310,6 +316,14 @@ def _only_the_server_knows(model: str, max_model_len: int) -> list[BadInput]:
             "unknown model", COMPLETIONS, other, "model", ("no-such-model",),
             status=404, code="model_not_found", parsing=False,
         ),
+        *(
+            BadInput(f"reserved {name}", CHAT, body, "chat_template_kwargs", (name,), parsing=False)
+            for name, body in _reserved_arguments(model).items()
+        ),
+        BadInput(
+            "unknown model with a long name", COMPLETIONS, long_name, "model", ("xxx...",),
+            status=404, code="model_not_found", parsing=False,
+        ),
         BadInput(
             "too long prompt", COMPLETIONS, long_prompt, "prompt", (str(max_model_len),), **too_long
         ),
@@ -317,3 +331,12 @@ def _only_the_server_knows(model: str, max_model_len: int) -> list[BadInput]:
             "too long chat", CHAT, long_chat, "messages", (str(max_model_len),), **too_long
         ),
     ]  # fmt: skip
+
+
+def _reserved_arguments(model: str) -> dict[str, bytes]:
+    chat = {"model": model, "messages": [{"role": "user", "content": "hi"}]}
+    arguments = {"tokenize": False, "chat_template": "{{ x }}"}
+    return {
+        name: json.dumps({**chat, "chat_template_kwargs": {name: value}}).encode()
+        for name, value in arguments.items()
+    }

@@ -38,7 +38,7 @@ from deployments.backend import (
     UnavailableError,
 )
 
-Fault = Literal["step_error", "unavailable", "crash", "cancel", "ends_early", "abort"]
+Fault = Literal["step_error", "unavailable", "crash", "cancel", "ends_early", "abort", "queue_full"]
 
 
 class FakeOptions(BaseModel):
@@ -159,6 +159,8 @@ class FakeBackend:
     def _admit(self, request: GenerationRequest) -> list[str]:
         if self._refusing:
             raise UnavailableError(self._refusing)
+        if isinstance(request.prompt, ChatPrompt):
+            _check_template_arguments(request.prompt)
         words = words_of(request.prompt)
         if len(words) >= self._max_model_len:
             raise InvalidRequestError(
@@ -324,6 +326,13 @@ class _Sequence:
         return (TokenLogprob(token_id(piece), piece, piece.encode(), -0.5, tuple(top)),)
 
 
+def _check_template_arguments(prompt: ChatPrompt) -> None:
+    if unknown := prompt.template_arguments.keys() - {"add_generation_prompt"}:
+        raise InvalidRequestError(
+            f"No template here reads {sorted(unknown)}.", param="chat_template_kwargs"
+        )
+
+
 def words_of(prompt: Prompt) -> list[str]:
     """The tokens of a prompt: of a chat, the words of its last message."""
     if isinstance(prompt, ChatPrompt):
@@ -343,6 +352,8 @@ def _fail(fault: Fault) -> None:
             raise StepError("The fake step failed.")
         case "unavailable":
             raise UnavailableError("The fake engine went away.")
+        case "queue_full":
+            raise QueueFullError("The fake queue is full.", retry_after=2)
         case "crash":
             raise RuntimeError("secret detail of a fault")
         case "cancel":

@@ -17,7 +17,7 @@ from deployments.backend import EngineConfig
 from deployments.directory import Replica, ReplicaDirectory
 from deployments.gateway import open_session
 from deployments.gateway_http import GatewayParts, build_gateway_app
-from deployments.metrics import GatewayMetrics, Identity, engine_registry
+from deployments.metrics import EngineMetrics, GatewayMetrics, Identity
 from deployments.replica_http import build_replica_app
 from deployments.routing import LeastOutstandingTokens
 from deployments.server import HttpServer
@@ -41,7 +41,11 @@ class Running:
 
 @asynccontextmanager
 async def gateway(
-    replicas: Sequence[Replica], *, keys: Sequence[str] = (), **settings: Any
+    replicas: Sequence[Replica],
+    *,
+    keys: Sequence[str] = (),
+    route_prefix: str = "",
+    **settings: Any,
 ) -> AsyncIterator[Running]:
     directory = ReplicaDirectory(replicas)
     router = LeastOutstandingTokens()
@@ -63,9 +67,28 @@ async def gateway(
                 gateways=gateways,
             )
         )
-        url = await stack.enter_async_context(serving(app))
+        url = await stack.enter_async_context(serving(_under(route_prefix, app)))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30))
         yield Running(client, directory, router, metrics, url)
+
+
+def _under(prefix: str, app: ASGIApp) -> ASGIApp:
+    """``app`` as Serve's proxy calls it: the prefix stays in the path and is the root path."""
+
+    async def mounted(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "root_path": prefix}, receive, send)
+
+    return mounted
+
+
+def failures(running: Running) -> dict[tuple[str, str], float]:
+    """(model, error type) to what the gateway has counted of it."""
+    return {
+        (sample.labels["model"], sample.labels["error_type"]): sample.value
+        for family in running.metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "pomona_request_failure_total" and sample.value
+    }
 
 
 @asynccontextmanager
@@ -85,11 +108,13 @@ async def fake_replica(
     """The shipped replica server over the fake backend."""
     backend = backend or FakeBackend()
     model = await backend.start(EngineConfig.model_validate({"model": "demo", **config}))
+    metrics = EngineMetrics(backend.stats, Identity("demo", name, "10.0.0.2"))
     app = build_replica_app(
         backend=backend,
         model=model,
         secret=SECRET,
-        registry=engine_registry(backend.stats, Identity("demo", name, "10.0.0.2")),
+        registry=metrics.registry,
+        on_failure=metrics.failed,
         max_body_bytes=1 << 20,
         keep_alive_interval_s=0.05,
     )
@@ -134,9 +159,7 @@ class ScriptedReplica:
             more = message.get("more_body", False)
         names = {name.decode(): value.decode() for name, value in scope["headers"]}
         self.requests.append((names, body))
-        await send(
-            {"type": "http.response.start", "status": self.status, "headers": self.headers}
-        )
+        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
         for chunk in self.chunks:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
             # A turn of the loop, so that chunks are usually sent one by one.

@@ -22,7 +22,7 @@ from tests.deployments.fake_backend import FakeBackend
 MODEL = "echo"
 SECRET = "the-deployment's-secret"
 AUTHORIZED = {"Authorization": f"Bearer {SECRET}"}
-MAX_BODY_BYTES = 64 * 1024
+MAX_BODY_BYTES = 256 * 1024
 MAX_MODEL_LEN = 200
 
 
@@ -42,6 +42,7 @@ async def build(
         model=model,
         secret=SECRET,
         registry=registry,
+        on_failure=lambda error_type: None,
         max_body_bytes=MAX_BODY_BYTES,
         keep_alive_interval_s=keep_alive_interval_s,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from deployments.protocol import (
     parse_request,
     to_generation_requests,
 )
+from deployments.protocol.json_body import decode_object, unique_members
 from tests.deployments.bad_input_cases import BadInput, bad_inputs
 
 CASES = bad_inputs(model="echo", max_body_bytes=1024, max_model_len=64)
@@ -54,6 +56,50 @@ def test_another_path_is_unknown() -> None:
     with pytest.raises(ApiError, match="/v1/embeddings") as caught:
         parse_request("/v1/embeddings", b"{}")
     assert caught.value.status == 404
+
+
+class CountedKey(str):
+    comparisons = 0
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedKey.comparisons += 1
+        return str.__eq__(self, other)
+
+
+def test_a_repeated_key_is_found_in_one_pass() -> None:
+    pairs = [(CountedKey(f"k{i}"), 0) for i in range(2000)]
+    with pytest.raises(ValueError, match='"k1999" appears twice'):
+        unique_members([*pairs, (CountedKey("k1999"), 1)])
+    assert CountedKey.comparisons < 4 * len(pairs)
+
+
+@pytest.mark.parametrize(
+    "messages", [[0] * 3000, [{"role": "user", "content": [0] * 3000}]], ids=["messages", "parts"]
+)
+def test_the_first_mistake_is_the_last_one_looked_at(messages: list[Any]) -> None:
+    calls = 0
+
+    def count(*event: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    body = {"model": "m", "messages": messages, **{f"unknown{i}": 0 for i in range(3000)}}
+    data = decode_object(json.dumps(body).encode())
+    sys.setprofile(count)
+    try:
+        error = _refused(data)
+    finally:
+        sys.setprofile(None)
+    assert error.param is not None
+    assert calls < 1000
+
+
+def _refused(data: dict[str, Any]) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        ChatCompletionRequest.parse(data)
+    return caught.value
 
 
 def outcome(path: str, body: bytes) -> ChatCompletionRequest | CompletionRequest | ApiError:

@@ -24,7 +24,10 @@ def test_every_default_holds_without_any_args() -> None:
     ("args", "expected"),
     [
         ({"enginee": {}}, "enginee: unknown key; allowed here: engine, gateway, replica"),
-        ({"gateway": {"host": "x"}}, "gateway.host: unknown key; allowed here: api_keys"),
+        (
+            {"gateway": {"host": "x"}},
+            "gateway.host: unknown key; allowed here: allow_priority, api_keys",
+        ),
         ({"engine": {"block_size": 7}}, "engine.block_size: Input should be 8, 16 or 32, not 7"),
         ({"engine": {"max_num_seqs": 0}}, "engine.max_num_seqs: "),
         ({"replica": {"port": 70000}}, "replica.port: "),

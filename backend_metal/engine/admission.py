@@ -1,0 +1,75 @@
+"""What is refused before it costs anything, and with which figures."""
+
+from __future__ import annotations
+
+import math
+
+from deployments.backend import (
+    ChatPrompt,
+    GenerationRequest,
+    InvalidRequestError,
+    Prompt,
+    QueueFullError,
+)
+
+LONGEST_RETRY_SECONDS = 60
+
+
+def check_text_size(prompt: Prompt, longest_token: int, max_model_len: int) -> None:
+    """Raises ``InvalidRequestError`` for a text too long to fit however well it is tokenized.
+
+    ``longest_token``: characters of the vocabulary's longest token.
+    """
+    texts = [prompt] if isinstance(prompt, str) else []
+    if isinstance(prompt, ChatPrompt):
+        texts = [text for message in prompt.messages if (text := message.get("content"))]
+    num_characters = sum(len(text) for text in texts if isinstance(text, str))
+    if num_characters >= longest_token * max_model_len:
+        raise InvalidRequestError(
+            f"the prompt has {num_characters} characters, which are at least "
+            f"{num_characters // longest_token} tokens, but prompt and completion together may "
+            f"have at most {max_model_len}",
+            param="messages" if isinstance(prompt, ChatPrompt) else "prompt",
+            code="context_length_exceeded",
+        )
+
+
+def check_tokens(
+    request: GenerationRequest, num_prompt_tokens: int, *, max_model_len: int, vocab_size: int
+) -> None:
+    """Raises ``InvalidRequestError`` for a prompt that leaves no room, or an unknown token id."""
+    if num_prompt_tokens >= max_model_len:
+        raise InvalidRequestError(
+            f"the prompt has {num_prompt_tokens} tokens, but prompt and completion together may "
+            f"have at most {max_model_len}",
+            param="messages" if isinstance(request.prompt, ChatPrompt) else "prompt",
+            code="context_length_exceeded",
+        )
+    for param, token_ids in (
+        ("logit_bias", request.sampling.logit_bias),
+        ("stop_token_ids", request.sampling.stop_token_ids),
+    ):
+        unknown = [token for token in token_ids if not 0 <= token < vocab_size]
+        if unknown:
+            raise InvalidRequestError(
+                f"{param} has token id {unknown[0]}; the vocabulary ends at {vocab_size - 1}",
+                param=param,
+            )
+
+
+def check_queue(
+    *,
+    num_waiting: int,
+    num_free_slots: int,
+    max_num_seqs: int,
+    max_queued_requests: int,
+    seconds_per_request: float,
+) -> None:
+    """Raises ``QueueFullError`` when as many requests wait as may, beyond the free slots."""
+    if num_waiting - num_free_slots < max_queued_requests:
+        return
+    rounds = max(1, num_waiting) / max_num_seqs
+    raise QueueFullError(
+        f"{num_waiting} requests are waiting, as many as max_queued_requests allows",
+        retry_after=min(LONGEST_RETRY_SECONDS, math.ceil(seconds_per_request * rounds)),
+    )

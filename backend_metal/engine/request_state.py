@@ -1,0 +1,55 @@
+"""A request while the engine has it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from backend_metal.engine.output import SequenceOutput
+from backend_metal.engine.sequence import Sequence
+from deployments.backend import GenerationRequest
+
+SEED_STRIDE = 0x9E3779B97F4A7C15
+"""Odd, so that the seeds of a request's sequences are distinct modulo 2**64."""
+
+
+@dataclass
+class RequestState:
+    request: GenerationRequest
+    arrival_time: float
+    unfinished: dict[int, SequenceOutput]
+    """By sequence index."""
+    first_run_time: float | None = None
+    token_times: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """By sequence index: when its first and its latest token came."""
+
+
+def make_sequences(
+    request: GenerationRequest, prompt_token_ids: list[int], *, max_model_len: int, arrival: int
+) -> list[Sequence]:
+    """The request's ``n`` sequences; all but the first share the first's prompt blocks."""
+    room = max_model_len - len(prompt_token_ids)
+    seed = request.sampling.seed
+    if seed is None:
+        seed = random.getrandbits(63)
+    sequences: list[Sequence] = []
+    for index in range(request.n):
+        sequence = Sequence(
+            request.request_id,
+            index,
+            prompt_token_ids,
+            request.sampling,
+            max_tokens=min(request.sampling.max_tokens or room, room),
+            seed=_seed_of_sequence(seed, index),
+            arrival=arrival,
+            priority=request.priority,
+            cache_salt=request.cache_salt,
+            parent=sequences[0] if sequences else None,
+        )
+        sequences.append(sequence)
+    return sequences
+
+
+def _seed_of_sequence(seed: int, index: int) -> int:
+    """Distinct for each of a request's sequences; signed 64-bit, as the request's own."""
+    return (seed + index * SEED_STRIDE + 2**63) % 2**64 - 2**63

@@ -1,0 +1,58 @@
+"""Choosing a device, and its memory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+from backend_metal import device
+
+
+def test_auto_takes_the_best_device_there_is() -> None:
+    previous = mx.default_device()
+    chosen = device.select_device("auto")
+    assert mx.default_device() == chosen
+    assert (chosen.type == mx.cpu) == (device.available_devices() == ("cpu",))
+    mx.set_default_device(previous)
+
+
+def test_the_cpu_is_always_there() -> None:
+    previous = mx.default_device()
+    assert device.available_devices()[-1] == "cpu"
+    assert device.select_device("cpu").type == mx.cpu
+    mx.set_default_device(previous)
+
+
+@pytest.mark.skipif(mx.metal.is_available(), reason="Metal is here")
+def test_an_absent_device_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"engine\.device is 'metal', which MLX does not find"):
+        device.select_device("metal")
+
+
+def test_memory_on_the_cpu_is_physical_or_the_control_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(device, "CGROUP_LIMITS", (limit,))
+    cpu = mx.Device(mx.cpu)
+    assert device.device_memory_bytes(cpu) == physical
+    limit.write_text("max\n")
+    assert device.device_memory_bytes(cpu) == physical
+    limit.write_text("123456\n")
+    assert device.device_memory_bytes(cpu) == 123456
+
+
+def test_memory_on_a_gpu_is_what_mlx_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = mx.Device(mx.gpu)
+    info: dict[str, int] = {"memory_size": 64, "max_recommended_working_set_size": 48}
+    monkeypatch.setattr(mx, "device_info", lambda _: info)
+    assert device.device_memory_bytes(gpu) == 48
+    del info["max_recommended_working_set_size"]
+    assert device.device_memory_bytes(gpu) == 64
+    info.clear()
+    with pytest.raises(ValueError, match="does not report the memory"):
+        device.device_memory_bytes(gpu)

@@ -1,0 +1,256 @@
+"""Checkpoints on disk: every form that loads, and the errors for those that don't."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import httpx
+import huggingface_hub.constants
+import mlx.core as mx
+import numpy as np
+import pytest
+import tiny_models
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+from mlx.utils import tree_flatten
+from mlx_lm.utils import load_model, quantize_model
+from packed_step import Chunk, forward, relative_rms
+
+from backend_metal.kv_cache import KVCachePool
+from backend_metal.models import checkpoint
+from backend_metal.models.loader import LoadedModel, load
+
+CPU = mx.Device(mx.cpu)
+TOKENS = np.arange(20, dtype=np.int32) * 13 % tiny_models.VOCAB_SIZE
+TABLE = np.array([2, 0, 3], np.int32)
+PLENTY = 2**30
+
+
+def load_cpu(directory: Path, **options: Any) -> LoadedModel:
+    return load(str(directory), device=CPU, **{"memory_limit_bytes": PLENTY} | options)
+
+
+def logits_of(loaded: LoadedModel) -> np.ndarray:
+    model = loaded.model
+    pool = KVCachePool(model.cache_specs, num_blocks=4, block_size=8, dtype=model.dtype)
+    return forward(model, pool, [Chunk(TOKENS, TABLE, 0, 20)])[0]
+
+
+def dense_logits(network: Any) -> np.ndarray:
+    return np.array(network(mx.array(TOKENS[None]))[0].astype(mx.float32))
+
+
+def edit_config(directory: Path, **changed: Any) -> None:
+    path = directory / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+
+
+@pytest.fixture
+def qwen3(tmp_path: Path) -> Path:
+    tiny_models.save("qwen3", tmp_path)
+    return tmp_path
+
+
+def save_quantized(family: str, directory: Path, mode: str) -> None:
+    tiny_models.save(family, directory)
+    network, config = tiny_models.build(family)
+    bits, group_size = {"affine": (4, 32), "mxfp4": (4, 32), "nvfp4": (4, 16)}[mode]
+    network, config = quantize_model(network, config, group_size, bits, mode=mode)
+    weights = dict(tree_flatten(network.parameters()))
+    mx.save_safetensors(str(directory / "model.safetensors"), weights, {"format": "mlx"})
+    (directory / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma2", "gemma3", "gpt_oss", "phi3-longrope"])
+def test_a_saved_model_loads_as_it_was(family: str, tmp_path: Path) -> None:
+    tiny_models.save(family, tmp_path)
+    network, config = tiny_models.build(family)
+    loaded = load_cpu(tmp_path)
+    expected = dense_logits(network)
+    if family == "gemma2":
+        assert relative_rms(logits_of(loaded)[:16], expected[:16]) <= 1e-5
+    else:
+        assert relative_rms(logits_of(loaded), expected) <= 1e-5
+    assert loaded.model_type == config["model_type"]
+    assert loaded.weight_bytes == sum(w.nbytes for _, w in tree_flatten(network.parameters()))
+    assert loaded.max_model_len == 4096
+    assert loaded.eos_token_ids == {257}
+
+
+def test_half_precision_becomes_float32_on_the_cpu(qwen3: Path) -> None:
+    network, _ = tiny_models.build("qwen3")
+    network.set_dtype(mx.bfloat16)
+    weights = dict(tree_flatten(network.parameters()))
+    mx.save_safetensors(str(qwen3 / "model.safetensors"), weights, {"format": "mlx"})
+    stored = sum(w.nbytes for w in weights.values())
+    network.set_dtype(mx.float32)
+    loaded = load_cpu(qwen3)
+    assert loaded.model.dtype == mx.float32
+    assert loaded.weight_bytes == 2 * stored
+    assert relative_rms(logits_of(loaded), dense_logits(network)) <= 1e-5
+    assert load_cpu(qwen3, dtype="bfloat16").model.dtype == mx.bfloat16
+    assert load_cpu(qwen3, dtype="float16").weight_bytes == stored
+
+
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_moe", "gpt_oss"])
+@pytest.mark.parametrize("mode", ["affine", "mxfp4", "nvfp4"])
+def test_quantized_weights_are_dequantized_on_the_cpu(
+    family: str, mode: str, tmp_path: Path
+) -> None:
+    save_quantized(family, tmp_path, mode)
+    quantized, _ = load_model(tmp_path)
+    loaded = load_cpu(tmp_path)
+    dense, _ = tiny_models.build(family)
+    assert loaded.model.dtype == mx.float32
+    assert loaded.weight_bytes == sum(w.nbytes for _, w in tree_flatten(dense.parameters()))
+    assert relative_rms(logits_of(loaded), dense_logits(quantized)) <= 1e-4
+    assert relative_rms(logits_of(loaded), dense_logits(dense)) > 0.01
+
+
+def test_quantized_weights_stay_so_where_memory_is_short(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save_quantized("qwen3", tmp_path, "affine")
+    dense_bytes = load_cpu(tmp_path).weight_bytes
+    loaded = load_cpu(tmp_path, memory_limit_bytes=dense_bytes)
+    assert loaded.weight_bytes < dense_bytes / 4
+    assert "keeping the weights quantized" in caplog.text
+    assert "50 times slower" in caplog.text
+    assert relative_rms(logits_of(loaded), dense_logits(load_model(tmp_path)[0])) <= 1e-4
+
+
+def test_weights_that_do_not_fit_are_refused_with_the_figures(qwen3: Path) -> None:
+    with pytest.raises(ValueError, match=r"the weights take 0\.6 MiB, more than the 0\.1 MiB"):
+        load_cpu(qwen3, memory_limit_bytes=100_000)
+
+
+def test_another_thread_can_run_what_was_loaded(tmp_path: Path) -> None:
+    """Rotary frequencies are no parameters, and must not stay behind as this thread's graphs."""
+    tiny_models.save("phi3-longrope", tmp_path)
+    loaded = load_cpu(tmp_path)
+    results: list[np.ndarray] = []
+    thread = Thread(target=lambda: results.append(logits_of(loaded)))
+    thread.start()
+    thread.join()
+    np.testing.assert_array_equal(results[0], logits_of(loaded))
+
+
+def test_every_end_of_sequence_token_is_known(qwen3: Path) -> None:
+    (qwen3 / "generation_config.json").write_text(json.dumps({"eos_token_id": [257, 258]}))
+    assert load_cpu(qwen3).eos_token_ids == {257, 258}
+
+
+def test_the_tokenizer_and_its_template(qwen3: Path, tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "pêche"}]
+    tokenizer = load_cpu(qwen3).tokenizer
+    assert tokenizer.encode("pêche") == list("pêche".encode())
+    own = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    assert own == "<|bos|>user: pêche<|end|>assistant: "
+    # A template file of the checkpoint's gives way to the one that was asked for, too.
+    (qwen3 / "chat_template.jinja").write_text("unused")
+    template = tmp_path / "mine.jinja"
+    template.write_text("[{{ messages[0]['content'] }}]")
+    tokenizer = load_cpu(qwen3, chat_template=str(template)).tokenizer
+    assert tokenizer.apply_chat_template(messages, tokenize=False) == "[pêche]"
+
+
+def test_loading_says_what_it_does(qwen3: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="backend_metal"):
+        load_cpu(qwen3)
+    assert f"loading {qwen3} (qwen3)" in caplog.text
+    assert "MiB of weights in" in caplog.text
+
+
+def remove(name: str) -> Any:
+    return lambda directory: (directory / name).unlink()
+
+
+def write_index(directory: Path) -> None:
+    shards = {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}
+    (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (remove("config.json"), "holds no config.json, so it is no model"),
+        (remove("model.safetensors"), r"holds no model\*.safetensors; `mlx_lm.convert` makes"),
+        (remove("tokenizer.json"), "holds no tokenizer: none of tokenizer.json"),
+        (write_index, "lacks model-00002-of-00002.safetensors"),
+        (lambda d: edit_config(d, model_type="mamba"), "model_type 'mamba' is not supported"),
+        (lambda d: edit_config(d, model_file="evil.py"), "trust_remote_code"),
+        (lambda d: edit_config(d, max_position_embeddings=None), "how long a context"),
+    ],
+)
+def test_broken_checkpoints_name_what_is_wrong(spoil: Any, message: str, qwen3: Path) -> None:
+    spoil(qwen3)
+    with pytest.raises(ValueError, match=message):
+        load_cpu(qwen3)
+
+
+@pytest.mark.parametrize("model", ["/no/such/model", "./here", "~/nowhere-at-all", "a/b/c"])
+def test_a_directory_that_is_not_there(model: str) -> None:
+    with pytest.raises(ValueError, match="there is no such directory"):
+        load(model, device=CPU, memory_limit_bytes=PLENTY)
+
+
+def test_a_file_is_no_model(qwen3: Path) -> None:
+    with pytest.raises(ValueError, match=r"config\.json is a file"):
+        load_cpu(qwen3 / "config.json")
+
+
+def test_a_chat_template_that_is_not_there(qwen3: Path) -> None:
+    with pytest.raises(ValueError, match=r"chat_template 'none\.jinja': there is no such file"):
+        load_cpu(qwen3, chat_template="none.jinja")
+
+
+def test_an_unreachable_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ValueError, match="nor in the Hugging Face cache, and the hub can't be"):
+        load("pomona-tests/none-such", device=CPU, memory_limit_bytes=PLENTY)
+
+
+def test_an_impossible_hub_id() -> None:
+    with pytest.raises(ValueError, match="neither a directory nor a hub id"):
+        load("who knows?", device=CPU, memory_limit_bytes=PLENTY)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (GatedRepoError, "is gated: accept its terms"),
+        (RepositoryNotFoundError, "neither a local directory nor on the hub"),
+    ],
+)
+def test_what_the_hub_answers(error: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    response = httpx.Response(404, request=httpx.Request("GET", "https://hub"))
+
+    def refuse(*_: Any, **__: Any) -> str:
+        raise error("no", response=response)
+
+    monkeypatch.setattr(checkpoint, "snapshot_download", refuse)
+    with pytest.raises(ValueError, match=message):
+        load("some/model", device=CPU, memory_limit_bytes=PLENTY)
+
+
+def test_a_hub_model_is_refused_before_its_weights_are_fetched(
+    qwen3: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit_config(qwen3, model_type="deepseek_v3")
+    fetched: list[list[str]] = []
+
+    def download(_: str, allow_patterns: list[str]) -> str:
+        fetched.append(allow_patterns)
+        return str(qwen3)
+
+    monkeypatch.setattr(checkpoint, "snapshot_download", download)
+    with pytest.raises(ValueError, match="model_type 'deepseek_v3' is not supported"):
+        load("some/model", device=CPU, memory_limit_bytes=PLENTY)
+    assert fetched == [["config.json"]]
+    edit_config(qwen3, model_type="qwen3")
+    load("some/model", device=CPU, memory_limit_bytes=PLENTY)
+    assert fetched[1] == ["config.json"]
+    assert "model*.safetensors" in fetched[2]

@@ -1,0 +1,192 @@
+"""The seam into mlx-lm models: what it leaves alone, what it refuses, and that it stays lazy."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+from collections.abc import Callable
+from threading import Thread
+from types import SimpleNamespace
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+import tiny_models
+from mlx.utils import tree_flatten
+from packed_step import Chunk, forward, ints, lazy_forward, metadata_of, relative_rms
+
+from backend_metal.attention import attention_launches
+from backend_metal.kv_cache import KVCachePool, LayerCacheSpec
+from backend_metal.models.paged_model import PagedModel
+
+TOKENS = np.arange(20, dtype=np.int32) * 13 % tiny_models.VOCAB_SIZE
+TABLE = np.array([2, 0, 3], np.int32)
+
+
+def paged(family: str) -> tuple[PagedModel, KVCachePool]:
+    model = PagedModel(*tiny_models.build(family))
+    return model, KVCachePool(model.cache_specs, num_blocks=4, block_size=8, dtype=model.dtype)
+
+
+def in_thread(make: Callable[[], Any]) -> Any:
+    """What ``make`` returns in a thread that is gone afterwards."""
+    results: list[Any] = []
+    thread = Thread(target=lambda: results.append(make()))
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+def test_what_tracing_learns() -> None:
+    model = PagedModel(*tiny_models.build("qwen3"))
+    assert model.cache_specs == (LayerCacheSpec(2, 64, 64),) * 2
+    assert model.dtype == mx.float32
+    assert model.vocab_size == tiny_models.VOCAB_SIZE
+    network, config = tiny_models.build("qwen3")
+    network.set_dtype(mx.bfloat16)
+    assert PagedModel(network, config).dtype == mx.bfloat16
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3", "exaone"])
+def test_the_model_still_works_with_its_own_caches(family: str) -> None:
+    network, config = tiny_models.build(family)
+    names = [name for name, _ in tree_flatten(network.parameters())]
+    before = network(mx.array(TOKENS[None]))
+    PagedModel(network, config)
+    # Twice, as when one process loads two models of a family.
+    PagedModel(network, config)
+    assert mx.array_equal(network(mx.array(TOKENS[None])), before)
+    assert [name for name, _ in tree_flatten(network.parameters())] == names
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma2", "gpt_oss", "qwen3_moe"])
+def test_a_forward_evaluates_nothing(family: str) -> None:
+    """Arrays of a thread that is gone can't be evaluated, so whoever tries is caught."""
+    model, pool = paged(family)
+    positions, metadata = metadata_of([Chunk(TOKENS, TABLE, 0, 20)], pool.block_size)
+    poisoned = in_thread(lambda: ints(TOKENS) + 0)
+    logits = model(poisoned, ints(positions), metadata, ints([19]), pool)
+    assert logits.shape == (1, tiny_models.VOCAB_SIZE)
+    with pytest.raises(RuntimeError, match="no Stream"):
+        mx.eval(logits)
+
+
+@pytest.mark.parametrize("rows", [[], [19], [3, 3, 0], list(range(20))])
+def test_only_the_rows_asked_for_reach_the_head(rows: list[int]) -> None:
+    for family in ("qwen3", "granite", "gemma2"):
+        model, pool = paged(family)
+        everything = forward(model, pool, [Chunk(TOKENS, TABLE, 0, 20)])[0]
+        pool.reset()
+        positions, metadata = metadata_of([Chunk(TOKENS, TABLE, 0, 20)], pool.block_size)
+        logits = model(ints(TOKENS), ints(positions), metadata, ints(rows), pool)
+        mx.eval(logits, pool.evaluation_roots())
+        assert logits.shape == (len(rows), tiny_models.VOCAB_SIZE)
+        if rows:
+            assert relative_rms(np.array(logits), everything[rows]) <= 1e-5
+
+
+def test_a_prefill_without_logits_fills_the_cache() -> None:
+    model, pool = paged("llama")
+    expected = forward(model, pool, [Chunk(TOKENS, TABLE, 0, 20)])[0][16:]
+    pool.reset()
+    positions, metadata = metadata_of([Chunk(TOKENS, TABLE, 0, 16)], pool.block_size)
+    model(ints(TOKENS[:16]), ints(positions), metadata, ints([]), pool)
+    mx.eval(pool.evaluation_roots())
+    actual = forward(model, pool, [Chunk(TOKENS, TABLE, 16, 20)])[0]
+    assert relative_rms(actual, expected) <= 1e-5
+
+
+def test_one_attention_launch_a_layer() -> None:
+    model, pool = paged("smollm3")
+    before = sum(attention_launches().values())
+    lazy_forward(model, pool, [Chunk(TOKENS, TABLE, 0, 20)])
+    launches = sum(attention_launches().values()) - before
+    assert launches == len(model.cache_specs) == 4
+
+
+def test_a_step_copies_no_cache() -> None:
+    model = PagedModel(*tiny_models.build("gpt_oss"))
+    pool = KVCachePool(model.cache_specs, num_blocks=4096, block_size=8, dtype=model.dtype)
+    forward(model, pool, [Chunk(TOKENS, TABLE, 0, 8)])
+    gc.collect()
+    active = mx.get_active_memory()
+    mx.reset_peak_memory()
+    for position in range(8, 20):
+        forward(model, pool, [Chunk(TOKENS, TABLE, position, position + 1)])
+    assert mx.get_peak_memory() - active < pool.nbytes // 20
+
+
+@pytest.mark.parametrize(
+    "model_type", ["mamba", "deepseek_v3", "qwen3_next", "recurrent_gemma", "gemma3n", "nonesuch"]
+)
+def test_other_model_types_are_refused(model_type: str) -> None:
+    with pytest.raises(ValueError, match=f"model_type '{model_type}' .*llama.*qwen3_moe"):
+        PagedModel(nn.Module(), {"model_type": model_type})
+
+
+def llama_with(**changed: Any) -> tuple[nn.Module, dict[str, Any]]:
+    module = importlib.import_module("mlx_lm.models.llama")
+    config = tiny_models.config_of("llama") | changed
+    return module.Model(module.ModelArgs.from_dict(config)), config
+
+
+def test_dynamic_rope_is_refused() -> None:
+    scaling = {"rope_type": "dynamic", "factor": 2.0}
+    with pytest.raises(ValueError, match="rope_scaling type 'dynamic' is not supported"):
+        PagedModel(*llama_with(rope_scaling=scaling))
+
+
+def test_an_odd_head_dim_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"head dim 48 .* is not supported; these are: .64, 80"):
+        PagedModel(*llama_with(head_dim=48))
+
+
+def test_a_layer_that_never_attends_is_refused() -> None:
+    network, config = tiny_models.build("llama")
+
+    class Deaf(type(network.layers[1].self_attn)):  # type: ignore[misc]
+        def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
+            return x
+
+    network.layers[1].self_attn.__class__ = Deaf
+    with pytest.raises(ValueError, match="layer 1 attends 0 times over its cache, not once"):
+        PagedModel(network, config)
+
+
+def test_a_mask_of_the_models_own_is_refused() -> None:
+    network, config = tiny_models.build("llama")
+    attention = type(network.layers[0].self_attn)
+
+    class Masked(attention):  # type: ignore[misc, valid-type]
+        def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
+            return super().__call__(x, mx.zeros((1, 1)), cache)
+
+    network.layers[0].self_attn.__class__ = Masked
+    with pytest.raises(ValueError, match="mask must come from the cache's make_mask"):
+        PagedModel(network, config)
+
+
+def test_a_backbone_that_keeps_every_row_is_refused() -> None:
+    network, config = tiny_models.build("llama")
+    network.__class__ = type(
+        "Flat", (type(network),), {"__call__": lambda *_, **__: mx.zeros((3, 1, 9))}
+    )
+    with pytest.raises(ValueError, match=r"logits have shape \(3, 9\), not \[num_rows, vocab\]"):
+        PagedModel(network, config)
+
+
+def test_attention_of_other_code_falls_through() -> None:
+    """The stand-in passes any other cache on, sinks and all."""
+    PagedModel(*tiny_models.build("gpt_oss"))
+    module = importlib.import_module("mlx_lm.models.gpt_oss")
+    base = importlib.import_module("mlx_lm.models.base")
+    q, k = (mx.random.normal((1, heads, 5, 64), key=mx.random.key(heads)) for heads in (4, 2))
+    arguments = SimpleNamespace(cache=None, scale=0.1, mask="causal", sinks=mx.ones(4))
+    stand_in = module.scaled_dot_product_attention
+    assert stand_in is not base.scaled_dot_product_attention
+    assert mx.array_equal(
+        stand_in(q, k, k, **vars(arguments)),
+        base.scaled_dot_product_attention(q, k, k, **vars(arguments)),
+    )

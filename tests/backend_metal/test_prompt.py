@@ -1,0 +1,190 @@
+"""Prompts to token ids, and every way in which a prompt can be wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tokenizers_for_tests as tokenizers
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+from transformers import PreTrainedTokenizerFast
+
+from backend_metal.engine.prompt import encode_prompt
+from deployments.backend import ChatPrompt, InvalidRequestError
+
+VOCAB = 1000
+
+
+def with_template(template: str | None, tokenizer: TokenizerWrapper | None = None) -> Any:
+    inner = (tokenizer or tokenizers.byte_level())._tokenizer
+    copy = PreTrainedTokenizerFast(
+        tokenizer_object=inner.backend_tokenizer,
+        bos_token=inner.bos_token,
+        eos_token=inner.eos_token,
+        chat_template=template,
+    )
+    return TokenizerWrapper(copy)
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def chat(*messages: dict[str, Any], **arguments: Any) -> ChatPrompt:
+    return ChatPrompt(tuple(messages), arguments)
+
+
+def rendered(prompt: ChatPrompt, tokenizer: Any = None) -> str:
+    tokenizer = tokenizer or tokenizers.byte_level()
+    return str(tokenizer.decode(encode_prompt(tokenizer, prompt, VOCAB)))
+
+
+def refused(tokenizer: Any, prompt: Any, vocab_size: int = VOCAB) -> InvalidRequestError:
+    with pytest.raises(InvalidRequestError) as caught:
+        encode_prompt(tokenizer, prompt, vocab_size)
+    return caught.value
+
+
+def test_a_string_gets_what_the_tokenizer_adds() -> None:
+    plain, with_bos = tokenizers.byte_level(), tokenizers.byte_fallback()
+    assert encode_prompt(plain, "the dog", VOCAB) == plain.encode("the dog")
+    token_ids = encode_prompt(with_bos, "the dog", VOCAB)
+    assert token_ids[0] == with_bos.bos_token_id
+    assert encode_prompt(with_bos, "<s>the dog", VOCAB).count(with_bos.bos_token_id) == 1
+    assert encode_prompt(with_bos, "", VOCAB) == [with_bos.bos_token_id]
+
+
+def test_token_ids_pass_through() -> None:
+    assert encode_prompt(tokenizers.byte_level(), (5, 0, 999), VOCAB) == [5, 0, 999]
+
+
+@pytest.mark.parametrize(
+    ("token_ids", "wrong"), [((1000, 5), "1000"), ((5, -1), "-1"), ((2**70,), str(2**70))]
+)
+def test_token_ids_outside_the_vocabulary(token_ids: tuple[int, ...], wrong: str) -> None:
+    error = refused(tokenizers.byte_level(), token_ids)
+    assert error.param == "prompt"
+    assert str(error) == f"prompt has token id {wrong}; the model's are 0 to 999"
+
+
+def test_a_token_that_only_the_tokenizer_knows() -> None:
+    """A tokenizer may have added tokens for which the model has no embedding."""
+    error = refused(tokenizers.byte_level(), "the dog", vocab_size=10)
+    assert (error.param, "0 to 9" in str(error)) == ("prompt", True)
+
+
+@pytest.mark.parametrize("prompt", ["", ()])
+def test_an_empty_prompt(prompt: Any) -> None:
+    assert refused(tokenizers.byte_level(), prompt).param == "prompt"
+
+
+def test_unpaired_surrogates() -> None:
+    assert refused(tokenizers.byte_level(), "a\ud800b").param == "prompt"
+    error = refused(tokenizers.byte_level(), chat(user("a\udfffb")))
+    assert error.param == "messages"
+    assert "surrogate" in str(error)
+
+
+def test_a_chat_is_rendered_with_a_generation_prompt() -> None:
+    prompt = chat({"role": "system", "content": "Be kind."}, user("Hello"))
+    assert rendered(prompt) == (
+        "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+def test_special_tokens_of_a_template_are_tokens() -> None:
+    tokenizer = tokenizers.byte_level()
+    token_ids = encode_prompt(tokenizer, chat(user("Hello")), VOCAB)
+    assert token_ids.count(tokenizer.convert_tokens_to_ids("<|im_start|>")) == 2
+
+
+def test_bos_comes_from_the_template_alone() -> None:
+    template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    tokenizer = with_template(template, tokenizers.byte_fallback())
+    token_ids = encode_prompt(tokenizer, chat(user("the dog")), VOCAB)
+    assert token_ids.count(tokenizer.bos_token_id) == 1
+    without = with_template(template.removeprefix("{{ bos_token }}"), tokenizers.byte_fallback())
+    assert without.bos_token_id not in encode_prompt(without, chat(user("the dog")), VOCAB)
+
+
+def test_text_parts_are_joined() -> None:
+    parts = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
+    assert rendered(chat(user(parts))) == rendered(chat(user("Hel\nlo")))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": "data:"}},
+        {"type": "text"},
+        {"type": "text", "text": 5},
+        "text",
+    ],
+)
+def test_parts_that_are_not_text(part: Any) -> None:
+    error = refused(tokenizers.byte_level(), chat(user("x"), user([part])))
+    assert error.param == "messages"
+    assert "messages[1].content" in str(error)
+
+
+def test_a_new_message_is_begun_after_the_last_one_unless_the_client_says_no() -> None:
+    messages = (user("Hello"), {"role": "assistant", "content": "I am"})
+    begun = rendered(chat(*messages))
+    assert begun.endswith("I am<|im_end|>\n<|im_start|>assistant\n")
+    ended = rendered(chat(*messages, add_generation_prompt=False))
+    assert ended.endswith("I am<|im_end|>\n")
+
+
+def test_template_arguments_reach_the_template() -> None:
+    tokenizer = with_template("{{ mood }}{{ messages[0].content }}")
+    assert rendered(chat(user("x"), mood="calm "), tokenizer) == "calm x"
+
+
+@pytest.mark.parametrize("name", ["chat_template", "tokenize", "continue_final_message", "tools"])
+def test_arguments_that_are_not_the_clients(name: str) -> None:
+    error = refused(tokenizers.byte_level(), chat(user("x"), **{name: "y"}))
+    assert error.param == "chat_template_kwargs"
+    assert name in str(error)
+
+
+@pytest.mark.parametrize(
+    ("template", "message", "reason"),
+    [
+        (tokenizers.CHATML, {"role": "wizard", "content": "x"}, "unknown role wizard"),
+        ("{{ messages[0].content + 5 }}", user("x"), "concatenate"),
+        ("{{ messages[0].content.missing.deep }}", user("x"), "no attribute 'missing'"),
+        ("{{ 1 / 0 }}", user("x"), "division by zero"),
+        ("{{ messages[7].content }}", user("x"), "no element 7"),
+    ],
+)
+def test_what_a_template_refuses(template: str, message: dict[str, Any], reason: str) -> None:
+    error = refused(with_template(template), chat(message))
+    assert error.param == "messages"
+    assert reason in str(error)
+
+
+def test_no_chat_template() -> None:
+    for tokenizer in (with_template(None), with_template(None)._tokenizer):
+        error = refused(tokenizer, chat(user("x")))
+        assert error.param == "messages"
+        assert "no chat template" in str(error)
+
+
+def test_no_messages() -> None:
+    assert refused(tokenizers.byte_level(), chat()).param == "messages"
+
+
+def test_a_chat_that_renders_to_nothing() -> None:
+    error = refused(with_template("{{ '' }}"), chat(user("x")))
+    assert (error.param, str(error)) == ("messages", "messages must give at least one token")
+
+
+def test_the_request_is_not_changed() -> None:
+    message = user([{"type": "text", "text": "Hello"}])
+    prompt = chat(message, {"role": "assistant", "content": "I am"})
+    encode_prompt(tokenizers.byte_level(), prompt, VOCAB)
+    assert prompt.messages == (
+        user([{"type": "text", "text": "Hello"}]),
+        {"role": "assistant", "content": "I am"},
+    )

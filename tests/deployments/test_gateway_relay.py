@@ -1,0 +1,411 @@
+"""What goes to a replica and what comes back, byte for byte, and what happens when it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from contextlib import AsyncExitStack
+
+import httpx
+import pytest
+from fake_backend import FakeBackend
+from gateway_harness import (
+    CHAT,
+    SECRET,
+    Running,
+    ScriptedReplica,
+    failures,
+    fake_replica,
+    gateway,
+    replica_at,
+    scripted,
+)
+
+from deployments.directory import Replica
+
+PATH = "/v1/chat/completions"
+STREAM = {**CHAT, "stream": True}
+EVENTS = [
+    b": keep-alive\n\n",
+    'data: {"a":"\u00e9\u4e16\U0001f34e"}\n\n'.encode(),
+    b"data: {}\n\n",
+    b"data: " + b"x" * 70_000 + b"\n\n",
+    b"data: [DONE]\n\n",
+]
+
+
+def closed_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def error_of(response: httpx.Response) -> dict[str, object]:
+    body = response.json()
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    error: dict[str, object] = body["error"]
+    return error
+
+
+async def raw_stream(running: Running, **kwargs: object) -> tuple[httpx.Response, bytes]:
+    async with running.client.stream("POST", PATH, json=STREAM, **kwargs) as response:
+        return response, b"".join([chunk async for chunk in response.aiter_raw()])
+
+
+async def test_a_stream_arrives_byte_for_byte_however_it_is_cut() -> None:
+    replica = ScriptedReplica()
+    async with scripted(replica) as one, gateway([one]) as running:
+        for size in (1, 2, 3, 7, 64, 4096, 10**6):
+            # Cutting the long event into single bytes would only take time.
+            sent = b"".join(EVENTS if size >= 64 else [EVENTS[0], EVENTS[1], EVENTS[4]])
+            replica.chunks = [sent[at : at + size] for at in range(0, len(sent), size)]
+            response, got = await raw_stream(running)
+            assert response.status_code == 200
+            assert got == sent
+
+
+async def test_an_answer_that_is_no_stream_arrives_byte_for_byte() -> None:
+    body = '{"text": "\u00e9"}\n'.encode()
+    headers = [(b"content-type", b"application/json")]
+    replica = ScriptedReplica(headers=headers, chunks=[body[:5], body[5:]])
+    async with scripted(replica) as one, gateway([one]) as running:
+        response = await running.client.post(PATH, json=CHAT)
+    assert response.content == body
+    assert response.headers["content-length"] == str(len(body))
+
+
+async def test_headers_of_one_connection_stay_on_it() -> None:
+    replica = ScriptedReplica(
+        chunks=[EVENTS[-1]],
+        headers=[
+            (b"Content-Type", b"text/event-stream"),
+            (b"Connection", b"x-private"),
+            (b"X-Private", b"1"),
+            (b"Keep-Alive", b"timeout=5"),
+            (b"X-Request-Id", b"the-replicas-own"),
+            (b"X-Accel-Buffering", b"no"),
+        ],
+    )
+    async with scripted(replica) as one, gateway([one], keys=["key"]) as running:
+        response, _ = await raw_stream(
+            running,
+            headers={"Authorization": "Bearer key", "X-Request-Id": "mine", "Cookie": "a=b"},
+        )
+    assert response.headers["x-accel-buffering"] == "no"
+    assert response.headers.get_list("x-request-id") == ["mine"]
+    assert not {"x-private", "keep-alive"} & set(response.headers)
+    [(headers, body)] = replica.requests
+    assert json.loads(body) == STREAM
+    assert headers["authorization"] == f"Bearer {SECRET}"
+    assert headers["x-request-id"] == "mine"
+    assert "cookie" not in headers
+
+
+async def test_a_dead_replica_is_passed_over() -> None:
+    async with (
+        fake_replica(name="replica-2") as alive,
+        gateway([replica_at(closed_port()), alive]) as running,
+    ):
+        responses = [await running.client.post(PATH, json=CHAT) for _ in range(3)]
+        assert [response.status_code for response in responses] == [200, 200, 200]
+        assert all(running.router.outstanding(one) == 0 for one in running.directory.replicas)
+
+
+async def test_without_a_living_replica_the_client_is_told_to_come_back() -> None:
+    dead = [replica_at(closed_port(), name=name) for name in "abcd"]
+    async with gateway(dead, max_attempts=3) as running:
+        response = await running.client.post(PATH, json=STREAM)
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "1"
+    assert error_of(response)["code"] == "unavailable"
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_refusal_goes_to_the_next_replica(status: int) -> None:
+    refusing = ScriptedReplica(status=status, chunks=[b"{}"])
+    async with (
+        scripted(refusing) as first,
+        fake_replica(name="replica-2") as second,
+        gateway([first, second]) as running,
+    ):
+        assert (await running.client.post(PATH, json=CHAT)).status_code == 200
+    assert len(refusing.requests) == 1
+
+
+async def test_a_refusal_by_all_is_passed_on_as_it_is() -> None:
+    headers = [(b"content-type", b"application/json"), (b"retry-after", b"7")]
+    full = ScriptedReplica(status=429, headers=headers, chunks=[b'{"error": {"type": "full"}}'])
+    async with scripted(full) as one, gateway([one]) as running:
+        response = await running.client.post(PATH, json=STREAM)
+    assert (response.status_code, response.headers["retry-after"]) == (429, "7")
+    assert response.json() == {"error": {"type": "full"}}
+
+
+async def test_a_replica_that_does_not_know_the_secret_is_no_fault_of_the_client() -> None:
+    async with fake_replica() as one:
+        stranger = Replica(**{**one.metadata(), "secret": "another"})
+        async with gateway([stranger]) as running:
+            response = await running.client.post(PATH, json=CHAT)
+    assert response.status_code == 503
+
+
+async def test_a_replica_lost_before_the_first_content_is_replaced_unnoticed() -> None:
+    lost = ScriptedReplica(chunks=[EVENTS[0], b"data: {half an eve"], then="vanish")
+    async with (
+        scripted(lost) as first,
+        fake_replica(name="replica-2") as second,
+        gateway([first, second]) as running,
+    ):
+        _, got = await raw_stream(running)
+    assert got.startswith(EVENTS[0])
+    assert got.endswith(b"data: [DONE]\n\n")
+    assert b"half" not in got
+    assert b"error" not in got
+
+
+UNAVAILABLE = b'data: {"error":{"message":"draining","code":"unavailable"}}\n\n'
+QUEUE_FULL = b'data: {"error":{"message":"full","code":"queue_full"}}\n\n'
+STEP_FAILED = b'data: {"error":{"message":"step","code":"step_failed"}}\n\n'
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [EVENTS[0], UNAVAILABLE],
+        [EVENTS[0], EVENTS[0] + QUEUE_FULL],
+        [EVENTS[0], QUEUE_FULL[:20], QUEUE_FULL[20:]],
+        [UNAVAILABLE],
+    ],
+)
+async def test_a_refusal_inside_a_stream_goes_to_the_next_replica(chunks: list[bytes]) -> None:
+    refusing = ScriptedReplica(chunks=chunks)
+    async with (
+        scripted(refusing) as first,
+        fake_replica(name="replica-2") as second,
+        gateway([first, second]) as running,
+    ):
+        response, got = await raw_stream(running)
+    assert response.status_code == 200
+    assert b"error" not in got
+    assert got.count(b"data: [DONE]\n\n") == 1
+    assert len(refusing.requests) == 1
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_a_replica_that_stops_before_the_first_content(others: int) -> None:
+    stopping = FakeBackend()
+    stopping.hold()
+    async with AsyncExitStack() as stack:
+        replicas = [await stack.enter_async_context(fake_replica(stopping))]
+        for number in range(others):
+            one = fake_replica(name=f"replica-{number + 2}")
+            replicas.append(await stack.enter_async_context(one))
+        running = await stack.enter_async_context(gateway(replicas))
+        async with running.client.stream("POST", PATH, json=STREAM) as response:
+            chunks = response.aiter_raw()
+            got = await anext(chunks)
+            assert got.startswith(EVENTS[0])
+            await stopping.stop()
+            got += b"".join([chunk async for chunk in chunks])
+    last = got.removesuffix(b"\n\n").split(b"\n\n")[-1].removeprefix(b"data: ")
+    if others:
+        assert last == b"[DONE]"
+        assert b"error" not in got
+    else:
+        assert error_code(last) == "unavailable"
+
+
+async def test_a_refusal_that_comes_before_anything_else_has_a_status() -> None:
+    async with scripted(ScriptedReplica(chunks=[QUEUE_FULL])) as one, gateway([one]) as running:
+        response, got = await raw_stream(running)
+    assert (response.status_code, error_code(got)) == (429, "queue_full")
+    assert response.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize("chunks", [[EVENTS[0], STEP_FAILED], [EVENTS[0], EVENTS[1], UNAVAILABLE]])
+async def test_an_error_that_is_no_refusal_ends_the_stream(chunks: list[bytes]) -> None:
+    other = ScriptedReplica()
+    async with (
+        scripted(ScriptedReplica(chunks=chunks)) as first,
+        scripted(other, name="replica-2") as second,
+        gateway([first, second]) as running,
+    ):
+        _, got = await raw_stream(running)
+    assert got == b"".join(chunks)
+    assert other.requests == []
+
+
+def error_code(body: bytes) -> str:
+    code: str = json.loads(body)["error"]["code"]
+    return code
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_request_that_takes_replicas_down_is_tried_on_two_at_most(stream: bool) -> None:
+    replicas = [ScriptedReplica(then="vanish") for _ in range(4)]
+    async with AsyncExitStack() as stack:
+        found = [
+            await stack.enter_async_context(scripted(one, name=f"replica-{number}"))
+            for number, one in enumerate(replicas)
+        ]
+        running = await stack.enter_async_context(gateway(found, max_attempts=4))
+        response = await running.client.post(PATH, json={**CHAT, "stream": stream})
+        await running.client.get("/health")
+        assert failures(running) == {("demo", "server_error"): 1}
+    assert sum(len(one.requests) for one in replicas) == 2
+    assert (response.status_code, error_code(response.content)) == (502, "replica_lost")
+    # The openai client obeys it, and would otherwise take down two more.
+    assert response.headers["x-should-retry"] == "false"
+
+
+async def test_a_replica_that_has_just_refused_is_not_asked_first_again() -> None:
+    refusing = ScriptedReplica(status=503, chunks=[b"{}"])
+    backend = FakeBackend()
+    backend.hold()
+    async with (
+        scripted(refusing) as first,
+        fake_replica(backend, name="replica-2") as second,
+        gateway([first, second]) as running,
+    ):
+        # Without a memory the one that refuses always has the fewest tokens outstanding.
+        asking = [asyncio.create_task(running.client.post(PATH, json=CHAT)) for _ in range(3)]
+        await backend.held.reaches(3)
+        num_asked = len(refusing.requests)
+        more = [asyncio.create_task(running.client.post(PATH, json=CHAT)) for _ in range(5)]
+        await backend.held.reaches(8)
+        assert len(refusing.requests) == num_asked
+        backend.release()
+        responses = await asyncio.gather(*asking, *more)
+    assert [response.status_code for response in responses] == [200] * 8
+
+
+async def test_a_stream_that_breaks_ends_with_an_error_between_two_events() -> None:
+    lost = ScriptedReplica(chunks=[EVENTS[1], b"data: {half an eve"], then="vanish")
+    async with (
+        scripted(lost) as one,
+        fake_replica(name="replica-2") as other,
+        gateway([one, other]) as running,
+    ):
+        _, got = await raw_stream(running)
+    events = got.split(b"\n\n")
+    assert events[0] == EVENTS[1].rstrip()
+    assert json.loads(events[1].removeprefix(b"data: "))["error"]["code"] == "stream_broken"
+    assert events[2:] == [b""]
+
+
+async def test_a_refusal_after_keep_alives_is_told_inside_the_stream() -> None:
+    lost = ScriptedReplica(chunks=[EVENTS[0]], then="vanish")
+    body = b'{"error": {"message": "full",\n"code": "queue_full"}}'
+    full = ScriptedReplica(status=429, chunks=[body])
+    async with (
+        scripted(lost) as first,
+        scripted(full, name="replica-2") as second,
+        gateway([first, second]) as running,
+    ):
+        response, got = await raw_stream(running)
+    assert response.status_code == 200
+    event = got.removeprefix(EVENTS[0]).removeprefix(b"data: ")
+    assert json.loads(event)["error"]["code"] == "queue_full"
+
+
+async def test_a_silent_stream_counts_as_broken() -> None:
+    silent = ScriptedReplica(chunks=[EVENTS[1]], then="hang")
+    async with (
+        scripted(silent) as one,
+        gateway([one], keep_alive_interval_s=0.05, stall_timeout_s=0.1) as running,
+    ):
+        _, got = await raw_stream(running)
+        await asyncio.wait_for(silent.closed.wait(), 10)
+    assert b"stream_broken" in got
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_request_has_a_time_limit(stream: bool) -> None:
+    backend = FakeBackend()
+    backend.hold()
+    async with (
+        fake_replica(backend) as one,
+        gateway([one], request_timeout_s=0.2) as running,
+    ):
+        response = await running.client.post(PATH, json={**CHAT, "stream": stream})
+        await asyncio.wait_for(backend.live.reaches(0), 10)
+    if stream:
+        assert b'"code":"timeout"' in response.content
+    else:
+        assert response.status_code == 504
+        assert error_of(response)["code"] == "timeout"
+
+
+@pytest.mark.parametrize("after_tokens", [0, 2])
+async def test_a_client_that_leaves_frees_the_replica(after_tokens: int) -> None:
+    backend = FakeBackend()
+    backend.hold(after_tokens=after_tokens)
+    async with fake_replica(backend) as one, gateway([one]) as running:
+        async with running.client.stream("POST", PATH, json=STREAM) as response:
+            await backend.held.reaches(1)
+            assert response.status_code == 200
+        await asyncio.wait_for(backend.live.reaches(0), 10)
+
+
+async def test_leaving_frees_the_replica_within_100_milliseconds() -> None:
+    backend = FakeBackend()
+    backend.hold(after_tokens=1)
+    now = asyncio.get_running_loop().time
+    took = []
+    async with fake_replica(backend) as one, gateway([one]) as running:
+        for _ in range(5):
+            async with running.client.stream("POST", PATH, json=STREAM):
+                await backend.held.reaches(1)
+                left = now()
+            await backend.live.reaches(0)
+            took.append(now() - left)
+    # A busy machine delays one try, not the best of five.
+    assert min(took) < 0.1
+
+
+async def test_a_client_that_leaves_before_any_answer_frees_the_replica() -> None:
+    backend = FakeBackend()
+    backend.hold()
+    async with fake_replica(backend) as one, gateway([one]) as running:
+        asking = asyncio.create_task(running.client.post(PATH, json=CHAT))
+        await backend.held.reaches(1)
+        asking.cancel()
+        await asyncio.wait_for(backend.live.reaches(0), 10)
+
+
+async def test_events_are_relayed_at_once() -> None:
+    backend = FakeBackend()
+    backend.hold(after_tokens=1)
+    async with (
+        fake_replica(backend) as one,
+        gateway([one]) as running,
+        running.client.stream("POST", PATH, json=STREAM) as response,
+    ):
+        seen = b""
+        chunks = response.aiter_raw()
+        # Only the first word can be here: the second waits at the gate.
+        while b'"one"' not in seen:
+            seen += await anext(chunks)
+        assert b'" two"' not in seen
+        backend.release()
+        seen += b"".join([chunk async for chunk in chunks])
+    assert seen.endswith(b"data: [DONE]\n\n")
+
+
+async def test_load_is_spread_over_replicas_by_outstanding_tokens() -> None:
+    backends = [FakeBackend() for _ in range(3)]
+    async with AsyncExitStack() as stack:
+        replicas = []
+        for number, backend in enumerate(backends):
+            backend.hold()
+            one = fake_replica(backend, name=f"replica-{number}")
+            replicas.append(await stack.enter_async_context(one))
+        running = await stack.enter_async_context(gateway(replicas))
+        asking = [asyncio.create_task(running.client.post(PATH, json=CHAT)) for _ in range(12)]
+        for backend in backends:
+            await backend.held.reaches(4)
+        for backend in backends:
+            backend.release()
+        responses = await asyncio.gather(*asking)
+    assert [response.status_code for response in responses] == [200] * 12

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deployments import launch
+
+APPLICATION = """
+applications:
+  - name: pomona
+    import_path: deployments.app:build_app
+    args: {engine: {modle: demo}, gateway: {routing: dice}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (APPLICATION, ["engine.modle: unknown key", "gateway.routing: Input should be"]),
+        ("applications: {", ["while parsing"]),
+        ("engine: {model: demo}", ["needs a list `applications`"]),
+        (None, ["No such file"]),
+    ],
+)
+def test_a_bad_config_is_told_before_anything_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | None, expected: list[str]
+) -> None:
+    path = tmp_path / "app.yaml"
+    if content is not None:
+        path.write_text(content)
+    with caplog.at_level(logging.ERROR):
+        assert launch.main([str(path)]) == 2
+    assert all(part in caplog.text for part in [str(path), *expected])
+
+
+def test_a_port_in_use_is_noticed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        assert launch.answers(url)
+    assert not launch.answers(url)
+
+
+@pytest.mark.parametrize(
+    ("options", "url"),
+    [
+        ({}, "http://127.0.0.1:8000"),
+        ({"host": "0.0.0.0", "port": 9}, "http://127.0.0.1:9"),
+        ({"host": "::"}, "http://[::1]:8000"),
+        ({"host": "fd00::3"}, "http://[fd00::3]:8000"),
+        ({"host": "10.0.0.3", "ssl_certfile": "a.pem"}, "https://10.0.0.3:8000"),
+    ],
+)
+def test_where_a_client_on_this_machine_goes(options: dict[str, object], url: str) -> None:
+    assert launch.base_url({"http_options": options}) == url
+
+
+@pytest.mark.parametrize(
+    ("prefix", "url"),
+    [("/", "http://127.0.0.1:8000"), ("/llm", "http://127.0.0.1:8000/llm"), (None, None)],
+)
+def test_an_application_is_where_its_route_prefix_says(prefix: str | None, url: str | None) -> None:
+    config = config_of(route_prefix=prefix)
+    assert [where for where, _ in launch.applications(config)] == ([url] if url else [])
+
+
+def config_of(*, host: str = "127.0.0.1", **application: Any) -> dict[str, Any]:
+    ours = {"name": "pomona", "import_path": launch.IMPORT_PATH, **application}
+    other = {"name": "other", "import_path": "somebody:else", "route_prefix": "/other"}
+    return {"http_options": {"host": host}, "applications": [other, ours]}
+
+
+@pytest.mark.parametrize(
+    ("host", "gateway", "warned"),
+    [
+        ("127.0.0.1", {}, False),
+        ("localhost", {}, False),
+        ("0.0.0.0", {}, True),
+        ("10.0.0.3", {}, True),
+        ("10.0.0.3", {"api_keys": ["key"]}, False),
+    ],
+)
+def test_listening_to_others_without_a_key_is_warned_of(
+    caplog: pytest.LogCaptureFixture, host: str, gateway: dict[str, Any], warned: bool
+) -> None:
+    launch.check(config_of(host=host, args={"gateway": gateway}))
+    assert ("gateway.api_keys_file" in caplog.text) == warned
+    assert (host in caplog.text) == warned
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Says what ``statuses`` has for each path, the last one for ever."""
+
+    statuses: dict[str, list[int]]
+
+    def do_GET(self) -> None:
+        left = self.statuses[self.path]
+        status = left.pop(0) if len(left) > 1 else left[0]
+        self.send_response(status)
+        self.end_headers()
+        body = {"status": "ready"} if status == 200 else {"error": {"message": f"no: {status}"}}
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def answering() -> Iterator[tuple[str, type[Answers]]]:
+    handler = type("Answers", (Answers,), {"statuses": {}})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", handler
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+class Living(subprocess.Popen[bytes]):
+    """A server process that lives for ``polls`` looks at it."""
+
+    def __init__(self, polls: int) -> None:
+        self.polls = polls
+        self.returncode = None
+
+    def poll(self) -> int | None:
+        self.polls -= 1
+        return None if self.polls >= 0 else 1
+
+
+def test_readiness_is_waited_for(
+    answering: tuple[str, type[Answers]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "POLL_INTERVAL_S", 0.0)
+    url, handler = answering
+    handler.statuses["/llm/ready"] = [503, 503, 200]
+    assert launch.wait_until_ready(f"{url}/llm", Living(100))
+    assert not launch.wait_until_ready(closed_url(), Living(3))
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_probe_is_told_with_the_servers_words(
+    answering: tuple[str, type[Answers]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+) -> None:
+    monkeypatch.setattr(launch, "POLL_INTERVAL_S", 0.0)
+    monkeypatch.setattr(launch, "SLOW_START_S", 0.0)
+    url, handler = answering
+    handler.statuses["/ready"] = [status]
+    with caplog.at_level(logging.INFO):
+        assert not launch.wait_until_ready(url, Living(5))
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1
+    assert all(part in told[0] for part in (url, str(status), f"no: {status}"))
+
+
+def closed_url() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_the_environment_for_a_shell_leaves_the_users_choices() -> None:
+    script = f'eval "$({sys.executable} -m deployments.environment)"; env'
+    run = subprocess.run(
+        ["bash", "-euc", script],
+        env={"PATH": "/usr/bin:/bin", "RAY_AUTH_MODE": "disabled"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = run.stdout.splitlines()
+    assert "RAY_AUTH_MODE=disabled" in lines
+    assert "RAY_USAGE_STATS_ENABLED=0" in lines

@@ -1,0 +1,182 @@
+"""A real `serve run` in processes of its own: own Ray, own ports, own temporary folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SERVE_RUN = (sys.executable, "-m", "ray.serve.scripts", "run")
+LAUNCH = (sys.executable, "-m", "deployments.launch")
+READY_TIMEOUT_S = 180
+STOP_TIMEOUT_S = 60
+
+
+SECRETS = "secrets-that-were-made"
+RECORD_SECRETS = f"""
+import os, secrets
+
+make = secrets.token_urlsafe
+
+def make_and_record(*arguments):
+    made = make(*arguments)
+    with open(os.path.expanduser("~/{SECRETS}"), "a") as file:
+        file.write(made + "\\n")
+    return made
+
+secrets.token_urlsafe = make_and_record
+"""
+
+
+@dataclass(frozen=True)
+class ServeProcess:
+    """``url`` is where the application is, ``home`` a folder that nothing else uses."""
+
+    url: str
+    home: Path
+    log: Path
+    sessions: set[int] = field(default_factory=set)
+
+    def ray_processes(self) -> dict[int, str]:
+        """Process id to command line of everything that was started for this ``home``."""
+        ours = {session for marked, session, _ in _processes(self.home).values() if marked}
+        # Renamed processes may have lost their environment, and are known by their session.
+        self.sessions.update(ours)
+        return {
+            pid: line
+            for pid, (marked, session, line) in _processes(self.home).items()
+            if marked or session in self.sessions
+        }
+
+
+def _processes(home: Path) -> dict[int, tuple[bool, int, str]]:
+    """Process id to: has ``home`` in its environment, session, command line."""
+    mark = f"HOME={home}".encode()
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            marked = mark in (folder / "environ").read_bytes().split(b"\0")
+            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            # The name, in parentheses, may hold anything.
+            session = int((folder / "stat").read_text().rpartition(")")[2].split()[3])
+        except OSError:
+            # Ended meanwhile, or another user's.
+            continue
+        # A process that has ended and waits for its parent has no command line.
+        if line:
+            found[int(folder.name)] = marked, session, line
+    return found
+
+
+@contextmanager
+def serve_process(
+    config: Mapping[str, Any],
+    *,
+    command: Sequence[str] = SERVE_RUN,
+    environment: Mapping[str, str] | None = None,
+    stop_signal: signal.Signals = signal.SIGINT,
+) -> Iterator[ServeProcess]:
+    """Run ``config`` on a free port until the block ends; every process is gone afterwards."""
+    # Ray's socket paths must stay under 108 characters, which pytest's folders exceed.
+    home = Path(tempfile.mkdtemp(prefix="pomona-", dir="/tmp"))
+    port = _free_port()
+    path = home / "config.yaml"
+    path.write_text(yaml.safe_dump({**config, "http_options": {"host": "127.0.0.1", "port": port}}))
+    prefix = config["applications"][0]["route_prefix"].rstrip("/")
+    running = ServeProcess(f"http://127.0.0.1:{port}{prefix}", home, home / "serve.log")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    with running.log.open("wb") as log:
+        process = subprocess.Popen(
+            [*command, str(path)],
+            cwd=REPOSITORY,
+            env=inherited
+            | {"HOME": str(home), "RAY_TMPDIR": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
+            | dict(environment or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            # As a script's `&` starts it, unless it is to be stopped as from a terminal.
+            preexec_fn=None if stop_signal == signal.SIGINT else _ignore_interrupts,
+        )
+    try:
+        _wait_until_ready(running, process)
+        yield running
+    finally:
+        _stop(running, process, stop_signal)
+        shutil.rmtree(home)
+
+
+def scrape_url(serve: ServeProcess, component: str) -> str:
+    """Where the one gateway, or engine, has its metrics."""
+    groups = httpx.get(f"{serve.url}/targets").json()
+    [group] = [one for one in groups if one["labels"]["component"] == component]
+    [target] = group["targets"]
+    return f"http://{target}{group['labels']['__metrics_path__']}"
+
+
+def plugin(folder: Path, **backends: str) -> str:
+    """A ``PYTHONPATH`` on which ``backends`` (name to `module:Class`) are installed, and with which
+    every secret that a process makes is also in ``SECRETS`` in its home."""
+    (folder / "sitecustomize.py").write_text(RECORD_SECRETS)
+    info = folder / "tests_backends-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tests-backends\nVersion: 1.0\n")
+    lines = [f"{name} = {target}" for name, target in backends.items()]
+    (info / "entry_points.txt").write_text("\n".join(["[pomona.backends]", *lines, ""]))
+    return os.pathsep.join([str(folder), str(REPOSITORY / "tests" / "deployments")])
+
+
+def _wait_until_ready(running: ServeProcess, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            if httpx.get(f"{running.url}/ready", timeout=5).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.2)
+    raise RuntimeError(f"not ready:\n{running.log.read_text(errors='replace')[-8000:]}")
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _stop(
+    running: ServeProcess, process: subprocess.Popen[bytes], stop_signal: signal.Signals
+) -> None:
+    running.ray_processes()
+    process.send_signal(stop_signal)
+    try:
+        process.wait(STOP_TIMEOUT_S)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while running.ray_processes() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        left = running.ray_processes()
+    finally:
+        process.kill()
+        process.wait()
+        for pid in running.ray_processes():
+            os.kill(pid, signal.SIGKILL)
+    assert not left, f"left running after {stop_signal.name}: {left}"
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port

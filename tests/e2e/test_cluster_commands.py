@@ -1,0 +1,155 @@
+"""The README's way to a cluster, on a cluster of one host."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+import yaml
+from openai import OpenAI
+from serve_process import READY_TIMEOUT_S, REPOSITORY, ServeProcess, scrape_url
+from test_readme import block
+
+KEY = "a-key-for-the-test"
+# Long enough to be running when a new deployment reaches the replica.
+NUM_CHOICES = 8
+NUM_TOKENS = 500
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [server.getsockname()[1] for server in sockets]
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    made = Path(tempfile.mkdtemp(prefix="pomona-", dir="/tmp"))
+    yield made
+    shutil.rmtree(made)
+
+
+def test_start_a_head_and_deploy_with_an_api_key(home: Path) -> None:
+    ray, client, agent, other_agent, dashboard, http = free_ports(6)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment = inherited | {
+        "HOME": str(home),
+        "PATH": path,
+        "RAY_TMPDIR": str(home),
+        "RAY_DASHBOARD_ADDRESS": f"http://127.0.0.1:{dashboard}",
+    }
+
+    def shell(command: str) -> None:
+        run = subprocess.run(
+            ["bash", "-euc", 'eval "$(python -m deployments.environment)"\n' + command],
+            cwd=REPOSITORY,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=READY_TIMEOUT_S,
+            # The cluster is known by its sessions when it is stopped: they must not be ours.
+            start_new_session=True,
+        )
+        assert run.returncode == 0, run.stdout.decode()
+
+    config = yaml.safe_load((REPOSITORY / "configs" / "cluster.yaml").read_text())
+    config["http_options"]["port"] = http
+    config["applications"][0]["args"]["engine"] = {
+        "model": "demo",
+        # One sequence at a time, so that a stream of several lasts longer than a deployment.
+        "max_num_seqs": 1,
+    }
+    (home / "cluster.yaml").write_text(yaml.safe_dump(config))
+    (home / ".pomona").mkdir()
+    (home / ".pomona" / "api_keys").write_text(f"{KEY}\n")
+    cluster = ServeProcess(f"http://127.0.0.1:{http}", home, home / "serve.log")
+    try:
+        own_ports = (
+            f"--port={ray} --ray-client-server-port={client} --dashboard-port={dashboard} "
+            f"--dashboard-agent-listen-port={agent}"
+        )
+        shell(block("head").replace("--port=6379", own_ports))
+        deploy = block("deploy").replace("configs/cluster.yaml", str(home / "cluster.yaml"))
+        shell(deploy)
+        wait_until_ready(cluster.url)
+        answer = OpenAI(base_url=f"{cluster.url}/v1", api_key=KEY).chat.completions.create(
+            model="demo", messages=[{"role": "user", "content": "What is Pomona?"}], temperature=0
+        )
+        assert "Macs" in str(answer.choices[0].message.content)
+
+        # Deployed again with a change, every replica is replaced; what it was asked for it ends.
+        old = scrape_url(cluster, "engine").removesuffix("/metrics")
+        with ThreadPoolExecutor() as threads:
+            stream = threads.submit(long_stream, cluster.url)
+            config["applications"][0]["args"]["engine"]["max_queued_requests"] = 100
+            (home / "cluster.yaml").write_text(yaml.safe_dump(config))
+            shell(deploy)
+            while httpx.get(f"{old}/ready").status_code == 200:
+                time.sleep(0.05)
+            assert not stream.done()
+            num_tokens, last = stream.result(READY_TIMEOUT_S)
+        assert (num_tokens, last) == (NUM_CHOICES * NUM_TOKENS, "data: [DONE]")
+        wait_until_ready(cluster.url)
+        # A second host, as far as Ray is concerned.
+        address = f"--address=127.0.0.1:{ray} --dashboard-agent-listen-port={other_agent}"
+        shell(block("worker").replace("--address=HEAD_ADDRESS:6379", address))
+        with pytest.raises(openai.AuthenticationError):
+            OpenAI(base_url=f"{cluster.url}/v1", api_key="wrong", max_retries=0).models.list()
+    finally:
+        while left := cluster.ray_processes():
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.1)
+
+
+def long_stream(url: str) -> tuple[int, str]:
+    """Completion tokens by the stream's own usage, and its last line."""
+    usage, last = 0, ""
+    body = {
+        "model": "demo",
+        "prompt": "Pomona is",
+        "n": NUM_CHOICES,
+        "max_tokens": NUM_TOKENS,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    headers = {"Authorization": f"Bearer {KEY}"}
+    with httpx.stream(
+        "POST", f"{url}/v1/completions", json=body, headers=headers, timeout=READY_TIMEOUT_S
+    ) as response:
+        for line in filter(None, response.iter_lines()):
+            last = line
+            if '"completion_tokens"' in line:
+                usage = json.loads(line.removeprefix("data: "))["usage"]["completion_tokens"]
+    return usage, last
+
+
+def wait_until_ready(url: str) -> None:
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            if httpx.get(f"{url}/ready", timeout=5).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.2)
+    raise AssertionError(f"{url} did not become ready")

@@ -1,0 +1,310 @@
+"""The default config, as a newcomer meets it: the real engine and the embedded model."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+
+import httpx
+import openai
+import pytest
+from bad_input_cases import BadInput, bad_inputs
+from openai import AsyncOpenAI, OpenAI
+from prometheus_client.parser import text_string_to_metric_families
+from serve_process import ServeProcess, scrape_url
+
+from backend_metal import LLM, ChatPrompt, SamplingParams
+
+MODEL = "demo"
+QUESTIONS = ("What is Pomona?", "Tell me a joke.", "Write a short poem about the sea.")
+MAX_BODY_BYTES = 8 << 20
+
+
+@pytest.fixture
+def client(demo_serve: ServeProcess) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{demo_serve.url}/v1", api_key="none", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture
+async def async_client(demo_serve: ServeProcess) -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(
+        base_url=f"{demo_serve.url}/v1", api_key="none", max_retries=0, timeout=120
+    ) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def offline() -> LLM:
+    return LLM(MODEL, num_kv_blocks=256)
+
+
+def messages(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def engine_samples(serve: ServeProcess) -> list[tuple[str, dict[str, str], float]]:
+    text = httpx.get(scrape_url(serve, "engine")).text
+    return [
+        (sample.name, sample.labels, sample.value)
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    ]
+
+
+def engine_total(serve: ServeProcess, name: str, **labels: str) -> float:
+    return sum(
+        value
+        for sample, its_labels, value in engine_samples(serve)
+        if sample == name and labels.items() <= its_labels.items()
+    )
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_streamed_whole_and_offline_answers_are_one(
+    client: OpenAI, offline: LLM, question: str
+) -> None:
+    whole = client.chat.completions.create(
+        model=MODEL, messages=messages(question), temperature=0, max_tokens=100
+    )
+    text, reasons, usage = "", [], None
+    for chunk in client.chat.completions.create(
+        model=MODEL,
+        messages=messages(question),
+        temperature=0,
+        max_tokens=100,
+        stream=True,
+        stream_options={"include_usage": True},
+    ):
+        for choice in chunk.choices:
+            text += choice.delta.content or ""
+            reasons.append(choice.finish_reason)
+        usage = chunk.usage or usage
+    (expected,) = offline.generate(
+        [ChatPrompt(tuple(messages(question)))],
+        SamplingParams(temperature=0.0, max_tokens=100),
+        show_progress=False,
+    )
+    assert whole.choices[0].message.content == text == expected.text
+    assert reasons[-1] == whole.choices[0].finish_reason == expected.finish_reason == "stop"
+    assert whole.usage is not None
+    assert usage is not None
+    assert usage.completion_tokens == whole.usage.completion_tokens == len(expected.token_ids)
+    assert usage.prompt_tokens == whole.usage.prompt_tokens == expected.num_prompt_tokens
+
+
+async def test_the_asynchronous_client_streams_the_same(async_client: AsyncOpenAI) -> None:
+    async def whole(question: str) -> str | None:
+        answer = await async_client.chat.completions.create(
+            model=MODEL, messages=messages(question), temperature=0
+        )
+        return answer.choices[0].message.content
+
+    async def streamed(question: str) -> str:
+        stream = await async_client.chat.completions.create(
+            model=MODEL, messages=messages(question), temperature=0, stream=True
+        )
+        return "".join(
+            [choice.delta.content or "" async for chunk in stream for choice in chunk.choices]
+        )
+
+    answers = await asyncio.gather(*(ask(q) for q in QUESTIONS for ask in (whole, streamed)))
+    assert answers[0::2] == answers[1::2]
+
+
+def test_a_seed_makes_sampling_repeatable(client: OpenAI) -> None:
+    def ask(seed: int) -> list[str | None]:
+        answer = client.chat.completions.create(
+            model=MODEL,
+            messages=messages("Tell me a story."),
+            temperature=2.0,
+            seed=seed,
+            n=3,
+            max_tokens=60,
+        )
+        return [choice.message.content for choice in answer.choices]
+
+    first = ask(1)
+    assert len(set(first)) == 3
+    assert ask(1) == first
+    assert ask(2) != first
+
+
+def test_logprobs_and_cached_tokens(client: OpenAI) -> None:
+    prompt = messages("What is a KV cache? " * 4)
+    for _ in range(2):
+        answer = client.chat.completions.create(
+            model=MODEL,
+            messages=prompt,
+            temperature=0,
+            max_tokens=5,
+            logprobs=True,
+            top_logprobs=2,
+        )
+    choice = answer.choices[0]
+    assert choice.logprobs is not None
+    entries = choice.logprobs.content or []
+    assert "".join(entry.token for entry in entries) == choice.message.content
+    assert all(entry.top_logprobs[0].logprob == entry.logprob for entry in entries)
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens_details is not None
+    assert answer.usage.prompt_tokens_details.cached_tokens > 0
+
+
+def test_completions_stop_at_a_stop_string(client: OpenAI) -> None:
+    free = client.completions.create(model=MODEL, prompt="Pomona is", temperature=0, max_tokens=30)
+    text = free.choices[0].text
+    stop = text[10:14]
+    cut = client.completions.create(
+        model=MODEL, prompt="Pomona is", temperature=0, max_tokens=30, stop=stop
+    )
+    assert cut.choices[0].text == text[: text.index(stop)]
+    assert cut.choices[0].finish_reason == "stop"
+
+
+def test_errors_are_typed_exceptions(client: OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError):
+        client.chat.completions.create(model="gpt-4", messages=messages("hi"))
+    with pytest.raises(openai.BadRequestError) as error:
+        client.chat.completions.create(model=MODEL, messages=messages("word " * 5000))
+    assert error.value.code == "context_length_exceeded"
+    assert error.value.param == "messages"
+    with pytest.raises(openai.BadRequestError) as error:
+        client.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": "hi"}], logit_bias={"99999": 1}
+        )
+    assert error.value.param == "logit_bias"
+
+
+def test_bad_input_is_refused_by_name_and_hurts_nothing(demo_serve: ServeProcess) -> None:
+    models = httpx.get(f"{demo_serve.url}/v1/models").json()
+    max_model_len = models["data"][0]["max_model_len"]
+    cases: list[BadInput] = bad_inputs(
+        model=MODEL, max_body_bytes=MAX_BODY_BYTES, max_model_len=max_model_len
+    )
+    assert len(cases) >= 40
+    with httpx.Client(base_url=demo_serve.url, timeout=60) as http:
+        for case in cases:
+            response = http.post(
+                case.path, content=case.body, headers={"Content-Type": "application/json"}
+            )
+            assert response.status_code == case.status, (case.name, response.text)
+            error = response.json()["error"]
+            assert (error["type"], error["param"]) == (case.type, case.param), case.name
+            assert all(part in error["message"] for part in case.says), (case.name, error)
+        assert http.get("/ready").status_code == 200
+        answer = http.post(
+            "/v1/completions",
+            json={"model": MODEL, "prompt": "Pomona is", "max_tokens": 3},
+        )
+        assert answer.status_code == 200
+
+
+async def test_64_streams_with_random_cancellations_add_up(
+    demo_serve: ServeProcess, async_client: AsyncOpenAI
+) -> None:
+    names = ("pomona_prompt_tokens_total", "pomona_generation_tokens_total")
+    before = {name: engine_total(demo_serve, name) for name in names}
+    finished_before = engine_total(demo_serve, "pomona_request_success_total")
+    aborted_before = engine_total(demo_serve, "pomona_request_success_total", finish_reason="abort")
+    dice = random.Random(0)
+    leave_after = [dice.choice([None, None, dice.randint(1, 20)]) for _ in range(64)]
+
+    async def one(number: int) -> tuple[int, int] | None:
+        """(prompt, completion) tokens as the client counts them; None when it left."""
+        stream = await async_client.chat.completions.create(
+            model=MODEL,
+            messages=messages(f"Write story number {number} about the sea."),
+            temperature=0.8,
+            seed=number,
+            max_tokens=40,
+            extra_body={"ignore_eos": True},
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        num_chunks = 0
+        async for chunk in stream:
+            num_chunks += 1
+            if num_chunks == leave_after[number]:
+                await stream.close()
+                return None
+            if chunk.usage:
+                return chunk.usage.prompt_tokens, chunk.usage.completion_tokens
+        raise AssertionError("the stream ended without usage")
+
+    counted = await asyncio.gather(*(one(number) for number in range(64)))
+    for _ in range(600):
+        if not engine_total(demo_serve, "pomona_requests_running") and not engine_total(
+            demo_serve, "pomona_requests_waiting"
+        ):
+            break
+        await asyncio.sleep(0.1)
+    assert engine_total(demo_serve, "pomona_requests_running") == 0
+    assert engine_total(demo_serve, "pomona_requests_waiting") == 0
+    assert engine_total(demo_serve, "pomona_kv_cache_blocks_free") == engine_total(
+        demo_serve, "pomona_kv_cache_blocks_total"
+    )
+    done = [usage for usage in counted if usage is not None]
+    assert len(done) >= leave_after.count(None)
+    finished = engine_total(demo_serve, "pomona_request_success_total") - finished_before
+    aborted = (
+        engine_total(demo_serve, "pomona_request_success_total", finish_reason="abort")
+        - aborted_before
+    )
+    assert finished == 64, "a request was lost"
+    assert aborted <= 64 - len(done)
+    # Who left had at least the tokens that it saw; who stayed, exactly those of its usage.
+    for position, name in enumerate(names):
+        told = engine_total(demo_serve, name) - before[name]
+        seen = sum(usage[position] for usage in done)
+        most = seen + (64 - len(done)) * (40 if position else 60)
+        assert seen <= told <= most, name
+    assert all(completion == 40 for _, completion in done)
+
+
+@pytest.mark.skipif(
+    shutil.which("promtool") is None and "CI" not in os.environ,
+    reason="promtool is not installed: it is in Debian's package prometheus",
+)
+@pytest.mark.parametrize("component", ["gateway", "engine"])
+def test_promtool_finds_no_fault(demo_serve: ServeProcess, component: str) -> None:
+    text = httpx.get(scrape_url(demo_serve, component)).content
+    run = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
+    assert (run.returncode, run.stdout, run.stderr) == (0, b"", b"")
+
+
+def test_every_metric_of_the_contract_is_there(demo_serve: ServeProcess, client: OpenAI) -> None:
+    client.completions.create(model=MODEL, prompt="Pomona is", max_tokens=2)
+    samples = engine_samples(demo_serve)
+    names = {name for name, _, _ in samples}
+    for name in (
+        "request_success_total",
+        "request_failure_total",
+        "prompt_tokens_total",
+        "generation_tokens_total",
+        "prefix_cache_hit_tokens_total",
+        "prefix_cache_query_tokens_total",
+        "preemptions_total",
+        "steps_total",
+        "attention_launches_total",
+        "time_to_first_token_seconds_bucket",
+        "time_per_output_token_seconds_bucket",
+        "inter_token_latency_seconds_bucket",
+        "e2e_request_latency_seconds_bucket",
+        "queue_time_seconds_bucket",
+        "step_duration_seconds_bucket",
+        "requests_running",
+        "requests_waiting",
+        "kv_cache_usage_ratio",
+        "kv_cache_blocks_total",
+        "kv_cache_blocks_free",
+        "memory_active_bytes",
+    ):
+        assert f"pomona_{name}" in names
+    own = [labels for name, labels, _ in samples if name.startswith("pomona_")]
+    assert all({"model", "replica", "node"} <= labels.keys() for labels in own)
+    assert engine_total(demo_serve, "pomona_attention_launches_total") > 0

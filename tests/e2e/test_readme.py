@@ -1,0 +1,84 @@
+"""Every command of the README, run; a cluster's in ``test_cluster_commands``.
+
+``make serve`` and ``make serve CONFIG=`` are the launcher that ``demo_serve`` runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from serve_process import REPOSITORY, ServeProcess
+
+from backend_metal.models.families import FAMILIES
+
+README = (REPOSITORY / "README.md").read_text()
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+def block(name: str) -> str:
+    """The code block below the marker ``<!-- test: name -->``."""
+    found = re.search(rf"<!-- test: {name} -->\n```\w+\n(.*?)```", README, re.DOTALL)
+    assert found, f"README.md has no block {name!r}"
+    return found.group(1)
+
+
+def run(command: list[str], **settings: object) -> str:
+    return subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=120, **settings
+    ).stdout
+
+
+def test_curl_streams_a_sensible_sentence(demo_serve: ServeProcess) -> None:
+    command = block("curl").replace(DEFAULT_URL, demo_serve.url)
+    lines = run(["bash", "-euc", command]).splitlines()
+    events = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+    assert events[-1] == "[DONE]"
+    chunks = [json.loads(event) for event in events[:-1]]
+    text = "".join(c["delta"].get("content") or "" for e in chunks for c in e["choices"])
+    assert len(chunks) > 10, "the answer was not streamed"
+    assert "Pomona" in text
+    assert "Macs" in text
+    assert text.endswith(".")
+
+
+def test_the_openai_client(demo_serve: ServeProcess) -> None:
+    script = block("openai").replace(DEFAULT_URL, demo_serve.url)
+    answer = run([sys.executable, "-c", script])
+    assert "engine.model" in answer
+
+
+def test_offline_use() -> None:
+    answer = run([sys.executable, "-c", block("offline")])
+    assert len(answer.split()) > 10
+
+
+def test_the_other_endpoints(demo_serve: ServeProcess) -> None:
+    for path in re.findall(r"`GET (/\w+)`", README):
+        run(["curl", "-sf", f"{demo_serve.url}{path}"])
+
+
+@pytest.mark.parametrize("config", sorted(Path(REPOSITORY / "configs").glob("*.yaml")))
+def test_configs_are_valid(config: Path, tmp_path: Path) -> None:
+    script = (
+        "import sys, yaml; from deployments.launch import check;"
+        "assert check(yaml.safe_load(open(sys.argv[1])))"
+    )
+    (tmp_path / ".pomona").mkdir()
+    (tmp_path / ".pomona" / "api_keys").write_text("a-key\n")
+    run([sys.executable, "-c", script, str(config)], env=os.environ | {"HOME": str(tmp_path)})
+
+
+def test_make_targets_of_the_readme_exist() -> None:
+    for target in set(re.findall(r"make ([a-z-]+)", README)):
+        run(["make", "--dry-run", "--silent", target])
+
+
+def test_every_supported_model_type_is_listed() -> None:
+    (paragraph,) = re.findall(r"refused at load:\n\n(.*?)\n\n", README, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", paragraph)) == set(FAMILIES)
