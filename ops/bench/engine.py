@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--attention", default="auto", help="as in EngineConfig")
     parser.add_argument(
-        "--every", type=int, default=8, help="of the prompts for mlx-lm as installed; 0: leave out"
+        "--every", type=int, default=16, help="of the prompts for mlx-lm as installed; 0: leave out"
     )
     parser.add_argument("--as-installed", metavar="DIRECTORY", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

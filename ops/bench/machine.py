@@ -32,6 +32,8 @@ class Machine:
     blas: str
     copy_bytes_per_second: float
     """Bytes read and bytes written, both counted, as in STREAM; out of cache, on all cores."""
+    read_bytes_per_second: float
+    """Of a sum, which writes nothing; on all cores."""
     gemm_flops: float
     """Floating-point operations a second of a square float32 product in MLX."""
 
@@ -42,6 +44,7 @@ class Machine:
                 ("processor", f"{self.name}, {self.cores} cores"),
                 ("BLAS", self.blas),
                 ("copy bandwidth", f"{self.copy_bytes_per_second / 1e9:.1f} GB/s"),
+                ("read bandwidth", f"{self.read_bytes_per_second / 1e9:.1f} GB/s"),
                 (
                     f"float32 GEMM, {GEMM_SIZE} cubed",
                     f"{self.gemm_flops / 1e9:.0f} GFLOP/s",
@@ -56,6 +59,7 @@ def measure_machine() -> Machine:
         cores=physical_cores(),
         blas=blas_in_use() or "MLX's own",
         copy_bytes_per_second=copy_bandwidth(COPY_BYTES, physical_cores()),
+        read_bytes_per_second=read_bandwidth(COPY_BYTES, physical_cores()),
         gemm_flops=gemm_rate(GEMM_SIZE),
     )
 
@@ -78,6 +82,17 @@ def copy_bandwidth(num_bytes: int, num_threads: int, repeats: int = REPEATS) -> 
             list(threads.map(lambda part: np.copyto(*part), parts))
 
         return 2 * source.nbytes / min(seconds(copy) for _ in range(repeats))
+
+
+def read_bandwidth(num_bytes: int, num_threads: int, repeats: int = REPEATS) -> float:
+    """Bytes a second that threads read which sum up ``num_bytes`` in all."""
+    parts = np.array_split(np.ones(num_bytes // 8), num_threads)
+    with ThreadPoolExecutor(num_threads) as threads:
+
+        def read() -> None:
+            list(threads.map(np.sum, parts))
+
+        return num_bytes / min(seconds(read) for _ in range(repeats))
 
 
 def gemm_rate(size: int, repeats: int = REPEATS) -> float:

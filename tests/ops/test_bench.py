@@ -24,7 +24,9 @@ TINY = {
     "head_dim": 64,
 }
 WORKLOAD = Workload(num_prompts=4, shortest=3, longest=9, output_tokens=3, at_once=2)
-MACHINE = machine.Machine("chip", 2, "BLAS", copy_bytes_per_second=10e9, gemm_flops=100e9)
+MACHINE = machine.Machine(
+    "chip", 2, "BLAS", copy_bytes_per_second=10e9, read_bytes_per_second=8e9, gemm_flops=100e9
+)
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,7 @@ def test_the_machines_report() -> None:
 
 def test_machine_figures_are_finite() -> None:
     assert math.isfinite(machine.copy_bandwidth(1 << 20, 2, repeats=1))
+    assert math.isfinite(machine.read_bandwidth(1 << 20, 2, repeats=1))
     assert math.isfinite(machine.gemm_rate(64, repeats=1))
 
 
@@ -143,7 +146,7 @@ def test_mlx_lm_as_installed_runs_without_the_blas(
         return Finished()
 
     monkeypatch.setattr(engine.subprocess, "run", run)
-    assert engine.as_installed(checkpoint[0], every=8) == 1.5
+    assert engine.as_installed(checkpoint[0], every=16) == 1.5
     assert command["env"]["POMONA_BLAS"] == "off"  # type: ignore[index]
 
 
