@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 # Before mlx, so that MLX finds the BLAS.
-from backend_metal import attention  # isort: skip
+from backend_metal import attention, native  # isort: skip
 import mlx.core as mx
 import numpy as np
 
@@ -57,7 +57,7 @@ class Paged:
         self._case = case
         blocks_each = -(-case.context // BLOCK_SIZE)
         num_blocks = case.batch * blocks_each
-        self._caches = [self._cache(num_blocks, seed) for seed in range(2)]
+        self._caches = filled_caches(case, num_blocks)
         tables = np.random.default_rng(0).permutation(num_blocks).astype(np.int32)
         tables = tables.reshape(case.batch, blocks_each)
         positions = np.arange(case.context - case.new, case.context)
@@ -95,10 +95,17 @@ class Paged:
 
         return step
 
-    def _cache(self, num_blocks: int, seed: int) -> mx.array:
-        pattern = rows(self._case, self._case.num_kv_heads, PATTERN_TOKENS, seed)
-        pattern = pattern.reshape(-1, BLOCK_SIZE, *pattern.shape[1:])
-        return mx.tile(pattern, (-(-num_blocks // len(pattern)), 1, 1, 1))[:num_blocks]
+
+def filled_caches(case: Case, num_blocks: int) -> list[mx.array]:
+    """Keys and values, allocated as the KV cache pool allocates them."""
+    shape = (num_blocks, BLOCK_SIZE, case.num_kv_heads, case.head_dim)
+    caches = [native.zeros(shape, mx.float32) for _ in range(2)]
+    patterns = [rows(case, case.num_kv_heads, PATTERN_TOKENS, seed) for seed in range(2)]
+    for first in range(0, num_blocks * BLOCK_SIZE, PATTERN_TOKENS):
+        slots = mx.arange(first, min(first + PATTERN_TOKENS, num_blocks * BLOCK_SIZE))
+        caches = [*native.reshape_and_cache(*(p[: len(slots)] for p in patterns), *caches, slots)]
+        mx.eval(caches)
+    return caches
 
 
 def contiguous(case: Case) -> Run:

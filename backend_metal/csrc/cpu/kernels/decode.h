@@ -1,9 +1,7 @@
 // One query token: a stream over its keys and values, each read once for all heads of the group.
 //
-// A task owns some K/V heads and some splits of one sequence. Tiles of keys are walked in order and
-// the heads within a tile, because that is how the cache lies in memory. The next tile is fetched in
-// the order of its addresses, token by token with all heads: that is what the processor recognises
-// and runs ahead of; a head's rows alone, a page apart, it does not.
+// A task owns some K/V heads and some splits of one sequence, and walks them tile of keys by tile:
+// scores of all its heads, then weights, then values.
 #pragma once
 
 #include "cpu/kernels/decode_tile.h"
@@ -11,59 +9,41 @@
 
 namespace pomona::cpu::POMONA_INSTRUCTION_SET {
 
-inline constexpr int64_t kDecodeTileBytes = 256 << 10;
-
 struct DecodeScratch {
   float* queries; // [rows, head_dim], scaled
   float* states; // [rows, 2 + head_dim_v], one split's
   float* folded; // the same, of all splits so far
-  float* scores; // [group, kKeyTile]
+  float* scores; // [rows, kKeyTile]
+  float* kept; // [rows]
 };
 
 inline int64_t decode_scratch_floats(const AttentionArguments& a) {
-  int group = a.num_q_heads / a.num_kv_heads;
-  return a.num_q_heads * (a.head_dim + 2 * partial_floats(a)) + group * kKeyTile + 4 * kLanes;
+  return a.num_q_heads * (a.head_dim + 2 * partial_floats(a) + kKeyTile + 1);
 }
 
 inline DecodeScratch decode_scratch(const AttentionArguments& a, float* scratch, int num_rows) {
   DecodeScratch s;
   s.queries = scratch;
   s.scores = s.queries + num_rows * a.head_dim;
-  s.states = s.scores + a.num_q_heads / a.num_kv_heads * kKeyTile;
+  s.states = s.scores + num_rows * kKeyTile;
   s.folded = s.states + num_rows * partial_floats(a);
+  s.kept = s.folded + num_rows * partial_floats(a);
   return s;
 }
 
-// One tile of keys for all heads of a group; the first of them fetch for all.
-template <typename T>
-inline void attend_group(
-    const AttentionArguments& a,
-    int group,
-    const float* q,
-    const KeyRows<T>& rows,
-    const KeyRows<T>& fetches,
-    int num_keys,
-    float* scores,
-    float* states) {
-  int64_t state_stride = partial_floats(a);
+// Calls `body.operator()<Heads>(first)` for the heads of a group, a few at a time.
+template <typename Body>
+inline void for_heads(int group, Body body) {
   for (int h = 0; h < group;) {
-    const float* queries = q + h * a.head_dim;
-    float* head_states = states + h * state_stride;
-    bool is_first = h == 0;
-    auto attend = [&]<int Heads>() {
-      if (is_first) {
-        attend_heads<Heads, true>(a, queries, rows, fetches, num_keys, scores, head_states);
-      } else {
-        attend_heads<Heads, false>(a, queries, rows, fetches, num_keys, scores, head_states);
-      }
-      h += Heads;
-    };
     if (group - h >= 4) {
-      attend.template operator()<4>();
+      body.template operator()<4>(h);
+      h += 4;
     } else if (group - h >= 2) {
-      attend.template operator()<2>();
+      body.template operator()<2>(h);
+      h += 2;
     } else {
-      attend.template operator()<1>();
+      body.template operator()<1>(h);
+      h += 1;
     }
   }
 }
@@ -76,71 +56,72 @@ inline void clear_states(const AttentionArguments& a, float* states, int num_row
   }
 }
 
-// Keys of a tile: as many as leave room for two tiles, all heads, in a core's L2.
+// One tile of keys for all rows of a task.
 template <typename T>
-inline int decode_tile_keys(const AttentionArguments& a) {
-  int64_t token_bytes = sizeof(T) * a.num_kv_heads * (int64_t(a.head_dim) + a.head_dim_v);
-  int keys = kKeyTile;
-  while (keys > 16 && keys * token_bytes > kDecodeTileBytes) {
-    keys /= 2;
-  }
-  return keys;
-}
-
-// Head `head`'s share of the next tile, of which `next` holds the rows of the task's first head.
-template <typename T>
-inline void share_fetches(
+inline void attend_tile(
     const AttentionArguments& a,
-    const KeyRows<T>& next,
-    int num_next,
-    int head,
-    int num_heads,
-    KeyRows<T>& fetches) {
-  int row = head * num_next / num_heads, part = head * num_next % num_heads;
-  for (int i = 0; i < num_next; i++) {
-    fetches.keys[i] = next.keys[row] + part * a.k_cache.head_stride;
-    fetches.values[i] = next.values[row] + part * a.v_cache.head_stride;
-    part++;
-    row += part == num_heads;
-    part = part == num_heads ? 0 : part;
+    const DecodeTile<T>& tile,
+    int group,
+    const DecodeScratch& scratch,
+    float* states) {
+  int64_t state_stride = partial_floats(a);
+  for_heads(group, [&]<int Heads>(int h) {
+    score_tile<Heads>(
+        tile, scratch.queries + h * a.head_dim, a.head_dim, group, scratch.scores + h * kKeyTile);
+  });
+  for (int row = 0; row < group * tile.num_heads; row++) {
+    scratch.kept[row] =
+        weigh(a, scratch.scores + row * kKeyTile, tile.num_keys, states + row * state_stride);
+  }
+  for (int first = 0; first < tile.num_keys; first += kValueKeys) {
+    int last = first + kValueKeys < tile.num_keys ? first + kValueKeys : tile.num_keys;
+    for (int head = 0; head < tile.num_heads; head++) {
+      for_heads(group, [&]<int Heads>(int h) {
+        int row = head * group + h;
+        add_rows<Heads>(
+            tile,
+            head,
+            first,
+            last,
+            a.head_dim_v,
+            scratch.scores + row * kKeyTile,
+            scratch.kept + row,
+            states + row * state_stride + 2,
+            state_stride);
+      });
+    }
   }
 }
 
-// Keys [keys.first, keys.last) of one split; the task's go on to `task_last`.
+template <typename T>
+inline DecodeTile<T> find_tile(
+    const AttentionArguments& a, const Task& task, int first, int last) {
+  DecodeTile<T> tile;
+  find_rows(a, task.seq, task.first_head, first, last, tile.rows);
+  tile.num_keys = last - first;
+  tile.num_heads = task.num_heads;
+  int own = a.seq_lens[task.seq] - 1;
+  bool has_own = own < last && a.slot_mapping && a.slot_mapping[a.cu_seqlens_q[task.seq]] >= 0;
+  tile.own = has_own ? own - first : tile.num_keys;
+  tile.key_stride = a.k_cache.head_stride;
+  tile.value_stride = a.v_cache.head_stride;
+  tile.own_key_stride = a.k.head_stride;
+  tile.own_value_stride = a.v.head_stride;
+  return tile;
+}
+
+// Keys [keys.first, keys.last) of one split.
 template <typename T>
 inline void decode_split(
     const AttentionArguments& a,
     const Task& task,
     KeyRange keys,
-    int task_last,
     const DecodeScratch& scratch,
     float* states) {
-  int group = task.num_rows, tile_keys = decode_tile_keys<T>(a);
-  KeyRows<T> rows, next, fetches;
   for (int first = keys.first; first < keys.last;) {
-    int tile_end = (first / tile_keys + 1) * tile_keys;
+    int tile_end = (first / kKeyTile + 1) * kKeyTile;
     int last = tile_end < keys.last ? tile_end : keys.last;
-    int next_last = last + tile_keys < task_last ? last + tile_keys : task_last;
-    find_rows(a, task.seq, task.first_head, last, next_last, next);
-    for (int head = 0; head < task.num_heads; head++) {
-      find_rows(a, task.seq, task.first_head + head, first, last, rows);
-      for (int i = last - first; i < tile_keys; i++) {
-        rows.keys[i] = rows.keys[last - first - 1];
-      }
-      // Where there is no next row, one that is here already.
-      __builtin_memcpy(&fetches, &rows, sizeof(rows));
-      share_fetches(a, next, next_last - last, head, task.num_heads, fetches);
-      int row = head * group;
-      attend_group(
-          a,
-          group,
-          scratch.queries + row * a.head_dim,
-          rows,
-          fetches,
-          last - first,
-          scratch.scores,
-          states + row * partial_floats(a));
-    }
+    attend_tile(a, find_tile<T>(a, task, first, last), task.num_rows, scratch, states);
     first = last;
   }
 }
@@ -157,8 +138,6 @@ void decode_task(const AttentionArguments& a, const Task& task, KeyRange keys, f
     }
   }
   clear_states(a, scratch.folded, num_rows);
-  int task_end = (task.first_split + task.num_splits) * kKeysPerSplit;
-  int task_last = task_end < keys.last ? task_end : keys.last;
   for (int i = 0; i < task.num_splits; i++) {
     int split_start = (task.first_split + i) * kKeysPerSplit;
     KeyRange part = {
@@ -168,7 +147,7 @@ void decode_task(const AttentionArguments& a, const Task& task, KeyRange keys, f
         ? scratch.states
         : partial_state(a, task.partial + i * task.split_stride);
     clear_states(a, states, num_rows);
-    decode_split<T>(a, task, part, task_last, scratch, states);
+    decode_split<T>(a, task, part, scratch, states);
     if (task.partial < 0) {
       for (int row = 0; row < num_rows; row++) {
         float* folded = scratch.folded + row * state_stride;

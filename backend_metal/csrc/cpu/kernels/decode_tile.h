@@ -1,7 +1,8 @@
-// A tile of keys against a few query heads of one token.
+// A tile of keys against all heads of one query token.
 //
-// Keys are scored kDotAccumulators (key, head) pairs at a time: vectors along the head dim, reduced
-// together. Meanwhile rows of the next tile are fetched, a key and a value for every key in use.
+// Keys and values are walked in the order of their addresses, token by token with all heads: the
+// processor recognises that, and reads ahead while this computes. Scores come kDotAccumulators
+// (row, query head) pairs at a time: vectors along the head dim, reduced together.
 #pragma once
 
 #include "cpu/kernels/key_rows.h"
@@ -9,7 +10,32 @@
 
 namespace pomona::cpu::POMONA_INSTRUCTION_SET {
 
-// Asks for `count` elements from `at`; a hint, so it may reach past what there is.
+// Keys whose values are added to a state while it is in registers.
+inline constexpr int kValueKeys = 8;
+
+// How many keys ahead rows are asked for.
+inline constexpr int kFetchedKeys = 2;
+inline constexpr int kFetchedValues = 8;
+
+// The rows of a task's first K/V head, and how far on the other heads' lie.
+template <typename T>
+struct DecodeTile {
+  KeyRows<T> rows;
+  int num_keys;
+  int num_heads;
+  int own; // the key that comes from k, v and not from the cache; num_keys: none does
+  int64_t key_stride, value_stride;
+  int64_t own_key_stride, own_value_stride;
+
+  const T* key(int i, int head) const {
+    return rows.keys[i] + head * (i == own ? own_key_stride : key_stride);
+  }
+  const T* value(int i, int head) const {
+    return rows.values[i] + head * (i == own ? own_value_stride : value_stride);
+  }
+};
+
+// A hint that `count` elements from `at` will be read.
 template <typename T>
 inline void fetch(const T* at, int count) {
   constexpr int kLine = 64 / sizeof(T);
@@ -18,54 +44,50 @@ inline void fetch(const T* at, int count) {
   }
 }
 
-// Scores of kDotAccumulators / Heads keys for Heads heads.
+// Scores of Heads query heads of each group, from the group's `first` on, for all K/V heads.
 template <int Heads, typename T>
-inline void score_keys(const float* q, int head_dim, const T* const* keys, float* scores) {
-  constexpr int kKeys = kDotAccumulators / Heads;
-  Floats sums[kDotAccumulators] = {};
-  for (int d = 0; d < head_dim; d += kLanes) {
-    Floats queries[Heads];
+inline void score_tile(
+    const DecodeTile<T>& tile, const float* queries, int head_dim, int group, float* scores) {
+  constexpr int kRows = kDotAccumulators / Heads;
+  int num_rows = tile.num_keys * tile.num_heads;
+  int key = 0, head = 0;
+  for (int first = 0; first < num_rows; first += kRows) {
+    Floats sums[kDotAccumulators] = {};
+    float* places[kRows];
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; i++) {
+      const T* row = tile.key(key, head);
+      const float* q = queries + head * group * head_dim;
+      places[i] = scores + head * group * kKeyTile + key;
+      if (key + kFetchedKeys < tile.num_keys) {
+        fetch(tile.key(key + kFetchedKeys, head), head_dim);
+      }
+      for (int d = 0; d < head_dim; d += kLanes) {
+        Floats dims = load(row + d);
 #pragma GCC unroll 4
-    for (int h = 0; h < Heads; h++) {
-      queries[h] = load(q + h * head_dim + d);
+        for (int h = 0; h < Heads; h++) {
+          sums[h * kRows + i] = fma(dims, load(q + h * head_dim + d), sums[h * kRows + i]);
+        }
+      }
+      // Past the last row, the last once more.
+      if (first + i + 1 < num_rows) {
+        head++;
+        key += head == tile.num_heads;
+        head = head == tile.num_heads ? 0 : head;
+      }
+    }
+    float totals[kDotAccumulators];
+#pragma GCC unroll 4
+    for (int i = 0; i < kDotAccumulators; i += kLanes) {
+      store(totals + i, row_sums(sums + i));
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < kKeys; i++) {
-      Floats key = load(keys[i] + d);
+    for (int i = 0; i < kRows; i++) {
 #pragma GCC unroll 4
       for (int h = 0; h < Heads; h++) {
-        sums[h * kKeys + i] = fma(key, queries[h], sums[h * kKeys + i]);
+        places[i][h * kKeyTile] = totals[h * kRows + i];
       }
     }
-  }
-  float totals[kDotAccumulators];
-#pragma GCC unroll 4
-  for (int i = 0; i < kDotAccumulators; i += kLanes) {
-    store(totals + i, row_sums(sums + i));
-  }
-#pragma GCC unroll 4
-  for (int h = 0; h < Heads; h++) {
-    __builtin_memcpy(scores + h * kKeyTile, totals + h * kKeys, kKeys * sizeof(float));
-  }
-}
-
-// The rows are padded to a whole kDotAccumulators with some that may be read.
-template <int Heads, bool Fetch, typename T>
-inline void score_tile(
-    const AttentionArguments& a,
-    const float* q,
-    const KeyRows<T>& rows,
-    const KeyRows<T>& fetches,
-    int num_keys,
-    float* scores) {
-  constexpr int kKeys = kDotAccumulators / Heads;
-  for (int i = 0; i < num_keys; i += kKeys) {
-    if constexpr (Fetch) {
-      for (int j = i; j < i + kKeys; j++) {
-        fetch(fetches.keys[j], a.head_dim);
-      }
-    }
-    score_keys<Heads>(q, a.head_dim, rows.keys + i, scores + i);
   }
 }
 
@@ -100,15 +122,16 @@ inline float weigh(const AttentionArguments& a, float* scores, int num_keys, flo
   return kept;
 }
 
-// Adds Vectors * kLanes dims of the weighted values to Heads states.
-template <int Heads, int Vectors, bool Fetch, typename T>
+// Adds Vectors * kLanes dims of the weighted values to Heads states; a tile's first keys scale what
+// these held before.
+template <int Heads, int Vectors, typename T>
 inline void add_values(
     const float* weights,
     const float* kept,
     const T* const* values,
-    const T* const* fetches,
-    int num_keys,
     int d,
+    int num_keys,
+    bool is_first,
     float* states,
     int64_t state_stride) {
   Floats sums[Heads][Vectors];
@@ -116,13 +139,13 @@ inline void add_values(
   for (int h = 0; h < Heads; h++) {
 #pragma GCC unroll 8
     for (int j = 0; j < Vectors; j++) {
-      sums[h][j] = load(states + h * state_stride + 2 + d + j * kLanes) * kept[h];
+      sums[h][j] = load(states + h * state_stride + d + j * kLanes);
+      if (is_first) {
+        sums[h][j] *= kept[h];
+      }
     }
   }
   for (int i = 0; i < num_keys; i++) {
-    if constexpr (Fetch) {
-      fetch(fetches[i] + d, Vectors * kLanes);
-    }
     Floats value[Vectors];
 #pragma GCC unroll 8
     for (int j = 0; j < Vectors; j++) {
@@ -141,36 +164,39 @@ inline void add_values(
   for (int h = 0; h < Heads; h++) {
 #pragma GCC unroll 8
     for (int j = 0; j < Vectors; j++) {
-      store(states + h * state_stride + 2 + d + j * kLanes, sums[h][j]);
+      store(states + h * state_stride + d + j * kLanes, sums[h][j]);
     }
   }
 }
 
-// One tile of keys for Heads heads of a group.
-template <int Heads, bool Fetch, typename T>
-inline void attend_heads(
-    const AttentionArguments& a,
-    const float* q,
-    const KeyRows<T>& rows,
-    const KeyRows<T>& fetches,
-    int num_keys,
-    float* scores,
-    float* states) {
-  int64_t state_stride = partial_floats(a);
-  score_tile<Heads, Fetch>(a, q, rows, fetches, num_keys, scores);
-  float kept[Heads];
-  for (int h = 0; h < Heads; h++) {
-    kept[h] = weigh(a, scores + h * kKeyTile, num_keys, states + h * state_stride);
-  }
+// Adds the values of keys [first, last) and one K/V head to the states of Heads query heads.
+template <int Heads, typename T>
+inline void add_rows(
+    const DecodeTile<T>& tile,
+    int head,
+    int first,
+    int last,
+    int head_dim_v,
+    const float* weights,
+    const float* kept,
+    float* states,
+    int64_t state_stride) {
   constexpr int kWide = Heads == 1 ? 2 * kValueVectors : kValueVectors;
-  int d = 0;
-  for (; d + kWide * kLanes <= a.head_dim_v; d += kWide * kLanes) {
-    add_values<Heads, kWide, Fetch>(
-        scores, kept, rows.values, fetches.values, num_keys, d, states, state_stride);
+  const T* values[kValueKeys];
+  for (int i = first; i < last; i++) {
+    values[i - first] = tile.value(i, head);
+    if (i + kFetchedValues < tile.num_keys) {
+      fetch(tile.value(i + kFetchedValues, head), head_dim_v);
+    }
   }
-  for (; d < a.head_dim_v; d += kLanes) {
-    add_values<Heads, 1, Fetch>(
-        scores, kept, rows.values, fetches.values, num_keys, d, states, state_stride);
+  int count = last - first, d = 0;
+  for (; d + kWide * kLanes <= head_dim_v; d += kWide * kLanes) {
+    add_values<Heads, kWide>(
+        weights + first, kept, values, d, count, first == 0, states, state_stride);
+  }
+  for (; d < head_dim_v; d += kLanes) {
+    add_values<Heads, 1>(
+        weights + first, kept, values, d, count, first == 0, states, state_stride);
   }
 }
 
