@@ -109,5 +109,17 @@ def set_num_threads(num_threads: int) -> None:
 
 def instruction_set() -> str: ...
 def set_instruction_set(name: str) -> None: ...
+def rms_norm(x: mx.array, weight: mx.array, epsilon: float) -> mx.array:
+    """float32 ``[..., dim]``: every row divided by the root of its mean square, times ``weight``.
+
+    Raises ``ValueError`` for other shapes and dtypes."""
+
+def rope(x: mx.array, positions: mx.array, frequencies: mx.array, scale: float) -> mx.array:
+    """Rotates float32 ``x [num_tokens, num_heads, 1, head_dim]``: dimension ``i`` with dimension
+    ``i + half`` by ``positions * scale * frequencies[i]``; the rest stays.
+
+    ``positions`` are int32 ``[num_tokens]``, ``frequencies`` float32 ``[half]``. Raises
+    ``ValueError`` for other shapes and dtypes."""
+
 def swiglu(gate: mx.array, up: mx.array) -> mx.array:
     """``silu(gate) * up``, in float32 inside."""

@@ -7,6 +7,7 @@
 #include "cpu/attention.h"
 #include "cpu/cache_memory.h"
 #include "cpu/kernels/table.h"
+#include "float_rows.h"
 #include "launch_plan.h"
 #include "operators.h"
 #include "swiglu.h"
@@ -135,6 +136,24 @@ void bind_operators(nb::module_& m) {
       [](const mx::array& gate, const mx::array& up) { return swiglu(gate, up, cpu_stream()); },
       "gate"_a,
       "up"_a);
+  m.def(
+      "rms_norm",
+      [](const mx::array& x, const mx::array& weight, float epsilon) {
+        return rms_norm(x, weight, epsilon, cpu_stream());
+      },
+      "x"_a,
+      "weight"_a,
+      "epsilon"_a);
+  m.def(
+      "rope",
+      [](const mx::array& x,
+         const mx::array& positions,
+         const mx::array& frequencies,
+         float scale) { return rope(x, positions, frequencies, scale, cpu_stream()); },
+      "x"_a,
+      "positions"_a,
+      "frequencies"_a,
+      "scale"_a);
   m.def("check_cache_strides", &check_cache_strides, "name"_a, "cache"_a);
 }
 

@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from threading import local
+from collections.abc import Callable
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from backend_metal import native
+from backend_metal.models.native_scope import native_applies
 
 SWIGLU_NAME = "swiglu"
 
-_thread = local()
-
-
-@contextmanager
-def native_activations() -> Iterator[None]:
-    """Within it, in this thread, models whose activations were caught use the native ones."""
-    _thread.active = True
-    try:
-        yield
-    finally:
-        _thread.active = False
-
 
 class _ActivationSeam:
-    """Stands where a model's module calls ``swiglu``; outside ``native_activations`` it is that."""
+    """Stands where a model's module calls ``swiglu``; where native does not apply it is that."""
 
     def __init__(self, original: Callable[[mx.array, mx.array], mx.array]) -> None:
         self._original = original
 
     def __call__(self, gate: mx.array, x: mx.array) -> mx.array:
-        usable = (
-            getattr(_thread, "active", False)
-            and mx.default_device() == mx.cpu
-            and gate.dtype == x.dtype == mx.float32
-            and gate.shape == x.shape
-        )
+        usable = native_applies(gate, x) and gate.shape == x.shape
         return native.swiglu(gate, x) if usable else self._original(gate, x)
 
 

@@ -12,8 +12,9 @@ from mlx_lm.models.rope_utils import DynamicNTKScalingRoPE
 
 from backend_metal.attention_checks import HEAD_DIMS
 from backend_metal.kv_cache import AttentionMetadata, KVCachePool, LayerCacheSpec
-from backend_metal.models.activations import catch_activations, native_activations
+from backend_metal.models.activations import catch_activations
 from backend_metal.models.families import family_of
+from backend_metal.models.float_rows import prepare_float_rows
 from backend_metal.models.layer_cache import (
     LayerCaches,
     PagedLayerCache,
@@ -21,6 +22,7 @@ from backend_metal.models.layer_cache import (
     catch_attention,
     select_logit_rows,
 )
+from backend_metal.models.native_scope import native_layers
 
 
 class PagedModel:
@@ -45,6 +47,7 @@ class PagedModel:
             family.adapt(model, config)
         catch_attention(model)
         catch_activations(model)
+        prepare_float_rows(model)
         select_logit_rows(reduce(getattr, family.backbone.split("."), model))
         self._model = model
         self._num_layers = len(model.layers)
@@ -73,7 +76,7 @@ class PagedModel:
         return self._forward(token_ids, caches)
 
     def _forward(self, token_ids: mx.array, caches: LayerCaches) -> mx.array:
-        with native_activations():
+        with native_layers():
             logits: mx.array = self._model(token_ids[:, None], cache=caches)
         return logits.squeeze(1)
 

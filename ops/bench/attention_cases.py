@@ -98,14 +98,16 @@ class Paged:
 
 def filled_caches(case: Case, num_blocks: int) -> list[mx.array]:
     """Keys and values, allocated as the KV cache pool allocates them."""
+    num_slots = num_blocks * BLOCK_SIZE
     shape = (num_blocks, BLOCK_SIZE, case.num_kv_heads, case.head_dim)
-    caches = [native.zeros(shape, mx.float32) for _ in range(2)]
-    patterns = [rows(case, case.num_kv_heads, PATTERN_TOKENS, seed) for seed in range(2)]
-    for first in range(0, num_blocks * BLOCK_SIZE, PATTERN_TOKENS):
-        slots = mx.arange(first, min(first + PATTERN_TOKENS, num_blocks * BLOCK_SIZE))
-        caches = [*native.reshape_and_cache(*(p[: len(slots)] for p in patterns), *caches, slots)]
-        mx.eval(caches)
-    return caches
+    k, v = (rows(case, case.num_kv_heads, PATTERN_TOKENS, seed) for seed in range(2))
+    k_cache, v_cache = (native.zeros(shape, mx.float32) for _ in range(2))
+    for first in range(0, num_slots, PATTERN_TOKENS):
+        slots = mx.arange(first, min(first + PATTERN_TOKENS, num_slots))
+        count = len(slots)
+        k_cache, v_cache = native.reshape_and_cache(k[:count], v[:count], k_cache, v_cache, slots)
+        mx.eval(k_cache, v_cache)
+    return [k_cache, v_cache]
 
 
 def contiguous(case: Case) -> Run:

@@ -9,6 +9,7 @@ from mlx_lm.models.activations import swiglu
 
 from backend_metal import native
 from backend_metal.models import activations
+from backend_metal.models.native_scope import native_layers
 
 
 def float64_swiglu(gate: mx.array, up: mx.array) -> npt.NDArray[np.float64]:
@@ -74,7 +75,7 @@ def test_the_seam_is_used_within_its_context_only(
     tokens = mx.array([[1, 2, 3]])
     expected = np.array(model(tokens))
     assert not calls
-    with activations.native_activations():
+    with native_layers():
         assert np.array_equal(np.array(model(tokens)), expected)
     assert calls
     calls.clear()

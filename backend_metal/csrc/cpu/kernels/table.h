@@ -19,6 +19,19 @@ struct KernelTable {
   void (*tanh)(const float* in, float* out, int64_t count);
   // float32 [count]: silu(gate) * up; `out` may be either of them.
   void (*swiglu)(const float* gate, const float* up, float* out, int64_t count);
+  // float32 [rows, dim]; see norm.h. `out` may be `in`.
+  void (*rms_norm)(
+      const float* in, const float* weight, float epsilon, float* out, int64_t rows, int64_t dim);
+  // float32 [heads, head_dim] of one token; see rope.h. `out` may be `x`.
+  void (*rotate)(
+      const float* x,
+      float* out,
+      float position,
+      const float* frequencies,
+      int half,
+      int heads,
+      int head_dim,
+      float* angles);
 };
 
 // The fastest that this machine runs, or the one named; null where that one cannot run.
