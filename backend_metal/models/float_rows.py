@@ -21,9 +21,15 @@ class NativeRMSNorm(nn.RMSNorm):  # type: ignore[misc]
 
 class NativeRoPE(nn.RoPE):  # type: ignore[misc]
     def __call__(self, x: mx.array, offset: int | mx.array = 0) -> mx.array:
-        if isinstance(offset, mx.array) and not self.traditional and native_applies(x):
-            if x.ndim == 4 and x.shape[2] == 1 and offset.shape == x.shape[:1]:
-                return native.rope(x, offset.astype(mx.int32), self._frequencies, self.scale)
+        if (
+            isinstance(offset, mx.array)
+            and x.ndim == 4
+            and x.shape[2] == 1
+            and offset.shape == x.shape[:1]
+            and not self.traditional
+            and native_applies(x)
+        ):
+            return native.rope(x, offset.astype(mx.int32), self._frequencies, self.scale)
         rotated: mx.array = super().__call__(x, offset)
         return rotated
 
