@@ -39,6 +39,8 @@ check_build(
     knows_mlx_arrays=_native.knows_mlx_arrays(),
 )
 
+KEYS_PER_SPLIT = _native.KEYS_PER_SPLIT
+
 check_cache_strides = _native.check_cache_strides
 copy_blocks = _native.copy_blocks
 instruction_set = _native.instruction_set
