@@ -8,7 +8,7 @@
 #define POMONA_BUFFER_K 2 // if HAS_NEW_TOKENS
 #define POMONA_BUFFER_V 3 // if HAS_NEW_TOKENS
 #define POMONA_BUFFER_K_CACHE 4
-#define POMONA_BUFFER_V_CACHE 5
+#define POMONA_BUFFER_V_CACHE 5 // scatter: if TWO_CACHES
 #define POMONA_BUFFER_SLOT_MAPPING 6 // if HAS_NEW_TOKENS
 #define POMONA_BUFFER_BLOCK_TABLES 7
 #define POMONA_BUFFER_SEQ_LENS 8
@@ -33,4 +33,4 @@
 #define POMONA_CONSTANT_HAS_NEW_TOKENS 4 // k, v and slot_mapping are given
 #define POMONA_CONSTANT_HAS_PARTIALS 5 // some row may have more than one split
 #define POMONA_CONSTANT_ALIGNED 6 // every row of K, V and both caches starts at a multiple of 16 bytes
-#define POMONA_CONSTANT_ONE_CACHE 7 // both caches are views of one buffer
+#define POMONA_CONSTANT_TWO_CACHES 7 // not views of one buffer: v_cache is bound, too

@@ -12,3 +12,4 @@ constant bool has_sinks [[function_constant(POMONA_CONSTANT_HAS_SINKS)]];
 constant bool has_new_tokens [[function_constant(POMONA_CONSTANT_HAS_NEW_TOKENS)]];
 constant bool has_partials [[function_constant(POMONA_CONSTANT_HAS_PARTIALS)]];
 constant bool aligned [[function_constant(POMONA_CONSTANT_ALIGNED)]];
+constant bool two_caches [[function_constant(POMONA_CONSTANT_TWO_CACHES)]];

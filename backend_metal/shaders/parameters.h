@@ -46,7 +46,7 @@ struct AttentionParameters {
 struct ScatterParameters {
   RowStrides k, v;
   CacheStrides k_cache, v_cache;
-  int64_t v_cache_offset; // from k_cache's first element to v_cache's, if one_cache
+  int64_t v_cache_offset; // from k_cache's first element to v_cache's, unless two_caches
   int64_t slot_mapping_stride;
   int num_tokens;
   int num_kv_heads;
