@@ -1,8 +1,6 @@
 """A compiled library of kernels, and dispatching them on numpy arrays."""
 
 import ctypes
-import re
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -33,6 +33,7 @@ _OPENCL = [
     *("-fno-math-errno", "-ffp-contract=on", f"-isystem{SHIM / 'msl'}"),
     *("-Wno-unknown-pragmas", "-Wno-pass-failed", "-Wno-undefined-inline"),
     *("-Wno-duplicate-decl-specifier", "-Wno-unused-value", "-Wimplicit-float-conversion"),
+    "-fno-caret-diagnostics",
 ]
 
 TYPE_CHECK = [*_TARGET, *_OPENCL, "-fsyntax-only"]
@@ -50,7 +51,7 @@ KERNEL = [*_TARGET, *_OPENCL, "-O2", "-ftrivial-auto-var-init=pattern"]
 TRACED_KERNEL = [
     *KERNEL,
     *("-fno-vectorize", "-fno-slp-vectorize", "-mprefer-vector-width=128"),
-    "-fsanitize-coverage=trace-loads",
+    "-fsanitize-coverage=func,trace-loads,trace-stores",
 ]
 THREAD_SANITIZED_KERNEL = [*KERNEL, "-fsanitize=thread", "-fno-omit-frame-pointer"]
 

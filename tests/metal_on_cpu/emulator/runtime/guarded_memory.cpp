@@ -68,6 +68,12 @@ bool GuardedMemory::surrounds(const void* address) const {
   return mapping_ && byte >= mapping_ && byte < mapping_ + page_bytes_ + 2 * kGuard;
 }
 
+bool GuardedMemory::leaves_bounds(const void* address, size_t size) const {
+  auto* first = static_cast<const char*>(address);
+  bool touches_pages = first + size > pages() && first < pages() + page_bytes_;
+  return touches_pages && (first < data_ || first + size > data_ + size_);
+}
+
 void GuardedMemory::set_writable(bool writable) const {
   mprotect(pages(), page_bytes_, writable ? PROT_READ | PROT_WRITE : PROT_READ);
 }

@@ -22,6 +22,8 @@ class GuardedMemory {
   }
   // Whether `address` lies in the memory or in the unmapped addresses around it.
   bool surrounds(const void* address) const;
+  // Whether an access to the memory's pages touches a byte outside of the memory.
+  bool leaves_bounds(const void* address, size_t size) const;
   void set_writable(bool writable) const;
   // Offset from data() of a byte of the slack that was written, or 0.
   int64_t overwritten_slack() const;

@@ -35,7 +35,7 @@ const char* base_name(const char* path) {
 Worker::Worker(Dispatch& dispatch, uint32_t number)
     : dispatch_(dispatch),
       memory_(dispatch.guard_at_start),
-      loads_(dispatch),
+      accesses_(dispatch, memory_),
       random_(dispatch.seed * 7919u + number + 1) {}
 
 Worker& Worker::current() {
@@ -121,7 +121,7 @@ void Worker::run_threadgroup(uint64_t number) {
         place.size);
     record_error(text);
   }
-  loads_.finish_threadgroup(dispatch_.loaded);
+  accesses_.finish_threadgroup(dispatch_.loaded);
   uint64_t used = memory_.used();
   uint64_t most = dispatch_.threadgroup_bytes;
   while (used > most && !dispatch_.threadgroup_bytes.compare_exchange_weak(most, used)) {
@@ -475,6 +475,30 @@ void Worker::describe_address(const void* address, char* text, size_t size) {
   std::snprintf(text, size, "unmapped address %p", address);
 }
 
+void Worker::check_access(const void* address, size_t size, bool is_write, const void* pc) {
+  Accesses::OutOfBounds out;
+  if (!accesses_.find_out_of_bounds(address, size, out)) {
+    return;
+  }
+  char place[64] = "a threadgroup variable";
+  if (out.buffer >= 0) {
+    std::snprintf(place, sizeof place, "buffer(%d)", out.buffer);
+  }
+  note_fault(pc);
+  fail(
+      "illegal %s: %s of %zu bytes at byte offset %lld",
+      is_write ? "write" : "read",
+      place,
+      out.size,
+      static_cast<long long>(out.offset));
+}
+
+void Worker::note_fault(const void* pc) {
+  if (!dispatch_.failed) {
+    dispatch_.result->fault_offset = library_offset(pc);
+  }
+}
+
 void Worker::fail_fault(const void* address, bool is_write, const void* pc, int signal) {
   char place[256];
   char message[512];
@@ -484,9 +508,7 @@ void Worker::fail_fault(const void* address, bool is_write, const void* pc, int 
     describe_address(address, place, sizeof place);
     std::snprintf(message, sizeof message, "illegal %s: %s", is_write ? "write" : "read", place);
   }
-  if (!dispatch_.failed) {
-    dispatch_.result->fault_offset = library_offset(pc);
-  }
+  note_fault(pc);
   record_error(message);
   siglongjmp(on_fault_, 1);
 }

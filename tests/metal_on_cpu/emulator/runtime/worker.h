@@ -12,9 +12,9 @@
 #include <random>
 #include <vector>
 
+#include "accesses.h"
 #include "dispatch.h"
 #include "fiber.h"
-#include "load_tracker.h"
 #include "threadgroup_memory.h"
 
 namespace metal_emulator {
@@ -87,8 +87,10 @@ class Worker {
   bool on_fiber() const {
     return on_fiber_;
   }
-  LoadTracker& loads() {
-    return loads_;
+  // Of a traced library: fails where the access leaves what was allocated.
+  void check_access(const void* address, size_t size, bool is_write, const void* pc);
+  Accesses& accesses() {
+    return accesses_;
   }
 
  private:
@@ -101,6 +103,7 @@ class Worker {
   GpuThread* next_lane(Simdgroup& simdgroup, uint32_t start, bool backwards);
   void release_barrier();
   void record_error(const char* message);
+  void note_fault(const void* pc);
   void describe_address(const void* address, char* text, size_t size);
   std::vector<GpuThread>& threads() {
     return thread_sets_[thread_set_];
@@ -121,7 +124,7 @@ class Worker {
   uint64_t simdgroup_barriers_ = 0;
   uint64_t threadgroup_barriers_ = 0;
   ThreadgroupMemory memory_;
-  LoadTracker loads_;
+  Accesses accesses_;
   std::minstd_rand random_;
   sigjmp_buf on_fault_;
   alignas(64) char barrier_sync_[2][64];

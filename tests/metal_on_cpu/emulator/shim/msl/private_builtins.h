@@ -64,6 +64,10 @@ X(simd_prefix_inclusive_sum) X(simd_prefix_exclusive_sum)
 X(simd_prefix_inclusive_product) X(simd_prefix_exclusive_product)
 #undef X
 
+// Named in a header, used by no kernel.
+template <class T>
+T __metal_simd_xor(T value);
+
 // Stepping a pointer by an integral_constant: clang offers no built-in candidate for it here.
 template <class P, class C, class V = typename C::value_type>
 MSL_FUNC P*& operator+=(P*& pointer, C step) {

@@ -90,6 +90,8 @@ struct msl_unqualified<volatile T> {
   using type = T;
 };
 template <class T>
+using remove_addrspace_t = typename msl_unqualified<T>::type;
+template <class T>
 struct remove_cv {
   using type = typename msl_unqualified<T>::type;
 };
@@ -163,7 +165,7 @@ T declval();
 template <class T>
 using uniform = T;
 template <class T>
-MSL_FUNC T make_uniform(T value) {
+MSL_FUNC constexpr T make_uniform(T value) {
   return value;
 }
 
