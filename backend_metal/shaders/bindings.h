@@ -17,10 +17,10 @@
 #define POMONA_BUFFER_OUT 11
 #define POMONA_BUFFER_PARTIALS 12 // if HAS_PARTIALS
 
-// copy_blocks.
+// stage_blocks, place_blocks.
 #define POMONA_BUFFER_CACHE 1
-#define POMONA_BUFFER_SOURCES 2
-#define POMONA_BUFFER_DESTINATIONS 3
+#define POMONA_BUFFER_BLOCKS 2
+#define POMONA_BUFFER_STAGED 3
 
 // pack.
 #define POMONA_BUFFER_FROM 1
@@ -34,3 +34,4 @@
 #define POMONA_CONSTANT_HAS_PARTIALS 5 // some row may have more than one split
 #define POMONA_CONSTANT_ALIGNED 6 // every row of K, V and both caches starts at a multiple of 16 bytes
 #define POMONA_CONSTANT_TWO_CACHES 7 // not views of one buffer: v_cache is bound, too
+#define POMONA_CONSTANT_VALUES_IN_KEYS 8 // prefill: each value is the head of its key, as in MLA

@@ -13,3 +13,4 @@ constant bool has_new_tokens [[function_constant(POMONA_CONSTANT_HAS_NEW_TOKENS)
 constant bool has_partials [[function_constant(POMONA_CONSTANT_HAS_PARTIALS)]];
 constant bool aligned [[function_constant(POMONA_CONSTANT_ALIGNED)]];
 constant bool two_caches [[function_constant(POMONA_CONSTANT_TWO_CACHES)]];
+constant bool values_in_keys [[function_constant(POMONA_CONSTANT_VALUES_IN_KEYS)]];

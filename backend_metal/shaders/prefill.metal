@@ -1,95 +1,63 @@
-// Attention of sequences with several query tokens: flash attention on tiles of rows.
+// Attention of sequences with more than one query token: flash attention on tiles of rows.
 //
 // A threadgroup owns a tile: `kRows` consecutive rows (query tokens times query heads of a group)
-// of one sequence and one K/V head, so that a key is loaded once for all heads that share it. It
-// walks the keys that any of its rows sees, `kKeys` at a time, through threadgroup memory.
+// of one sequence and one K/V head, so that a key is loaded once for all the heads that share it.
+// It walks the keys that any of its rows sees, `kKeys` at a time, through threadgroup memory.
 //
-// A simdgroup owns 8 rows and a column group: all columns of their queries and outputs, or of wide
-// heads a half or a quarter, which stay in registers (up to 2 x 32 or 36 floats a lane). The column
-// groups of a row add up their shares of its scores through threadgroup memory, in one order, and
-// each then does the row's softmax for itself, on the same bits.
+// A simdgroup owns 8 rows and all columns of their queries and outputs, which stay in registers; of
+// wide heads, a half or a quarter of the columns. Such column groups add up their shares of the
+// scores through threadgroup memory, all in the same order, and each then computes the softmax of
+// its rows by itself, on the same bits. A row's softmax belongs to the four lanes of its LaneMap.
 //
-// Threadgroup memory: kKeys rows of K, replaced by the same tokens' V; the shares of the scores of
-// wide heads. Rows are padded by 16 bytes, which spreads what the lanes of a simdgroup read at once
-// evenly over the banks.
+// Threadgroup memory (prefill_tile.h): kKeys rows of K, then the same tokens' V in their place, and
+// the shares of the scores.
 //
-// Key tiles start at multiples of kKeys, and masked keys leave a row's state as it was, bit for
-// bit: a row's result does not depend on the rows that share its tile.
+// Key tiles start at multiples of kKeys, and a masked key leaves a row's state as it was, bit for
+// bit. So a row's result does not depend on the rows that share its tile.
+#include <metal_simdgroup_matrix>
+#include <metal_stdlib>
+
+#include "bindings.h"
+#include "matrix_products.h"
+#include "options.h"
+#include "paging.h"
+#include "parameters.h"
+#include "prefill_tile.h"
+#include "softmax.h"
+
+using namespace metal;
+using namespace pomona;
+
 template <typename T, int HEAD_DIM, int HEAD_DIM_V>
-struct PrefillTile {
-  static constant constexpr const int kColumnGroups = prefill_column_groups(HEAD_DIM);
-  static constant constexpr const int kRowGroups = prefill_rows(HEAD_DIM) / 8;
-  static constant constexpr const int kRows = prefill_rows(HEAD_DIM);
-  static constant constexpr const int kKeys = prefill_keys(HEAD_DIM, sizeof(T));
-  static constant constexpr const int kThreads = prefill_threads(HEAD_DIM);
-  static constant constexpr const int kStride = prefill_stride(HEAD_DIM, sizeof(T));
+struct TileSize {
+  static constant constexpr const int kRows =
+      prefill_tile(HEAD_DIM, HEAD_DIM_V, sizeof(T)).rows;
+  static constant constexpr const int kKeys =
+      prefill_tile(HEAD_DIM, HEAD_DIM_V, sizeof(T)).keys;
+  static constant constexpr const int kThreads =
+      prefill_tile(HEAD_DIM, HEAD_DIM_V, sizeof(T)).threads;
+  static constant constexpr const int kStride =
+      prefill_tile(HEAD_DIM, HEAD_DIM_V, sizeof(T)).stride;
+  static constant constexpr const int kColumnGroups =
+      prefill_tile(HEAD_DIM, HEAD_DIM_V, sizeof(T)).column_groups;
+  static constant constexpr const int kStagedBytes =
+      prefill_tile(HEAD_DIM, HEAD_DIM_V, sizeof(T)).staged_bytes;
+  static constant constexpr const int kMemoryBytes =
+      prefill_tile(HEAD_DIM, HEAD_DIM_V, sizeof(T)).memory_bytes;
   static constant constexpr const int kColumns = HEAD_DIM / kColumnGroups;
   static constant constexpr const int kColumnsV = HEAD_DIM_V / kColumnGroups;
-  static constant constexpr const int kShares = kColumnGroups > 1 ? kColumnGroups * kRows * kKeys : 1;
 };
 
-// Which rows of which sequence a threadgroup owns.
-struct RowRange {
-  int seq;
-  int first_token; // of the sequence, in q
-  int q_len;
-  int context; // tokens of the sequence before its first query; below 0 when there are fewer keys
-  int first_row, num_rows;
-};
-
-// Sequence s starts at tile q_start(s) * group / rows + s: far enough for every partial tile before
-// it, and known without a sum over sequences. Tiles that belong to nobody have no rows.
-METAL_FUNC RowRange find_rows(
-    int tile, int rows, int group, int num_seqs, const device int* seq_lens, const device int* cu_seqlens_q) {
-  int seq = 0;
-  int end = num_seqs;
-  while (end - seq > 1) {
-    const int middle = (seq + end) / 2;
-    const bool before = cu_seqlens_q[middle] * group / rows + middle <= tile;
-    seq = before ? middle : seq;
-    end = before ? end : middle;
-  }
-  const int first_token = cu_seqlens_q[seq];
-  const int q_len = cu_seqlens_q[seq + 1] - first_token;
-  const int first_row = (tile - first_token * group / rows - seq) * rows;
-  const int num_rows = q_len > 1 ? min(q_len * group - first_row, rows) : 0;
-  return {seq, first_token, q_len, seq_lens[seq] - q_len, first_row, num_rows};
-}
-
-// Where a token's key and value lie.
-struct TokenPlace {
-  bool present;
-  bool own; // of this step
-  int token; // own: row of k and v
-  int slot; // else: block * BLOCK_SIZE + offset
-};
-
-template <int BLOCK_SIZE>
-METAL_FUNC TokenPlace locate(
-    int position, bool present, thread const RowRange& tile, const device int* slot_mapping,
-    const device int* block_table) {
-  TokenPlace place = {present, false, 0, 0};
-  if (!present) {
-    return place;
-  }
-  place.token = tile.first_token + position - tile.context;
-  place.own = has_own_tokens && position >= tile.context && slot_mapping[place.token] >= 0;
-  if (!place.own) {
-    place.slot = block_table[position / BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE;
-  }
-  return place;
-}
-
-// Copies one token's row into threadgroup memory, zeros for a token that is not there: a masked
-// key's weight is 0, and 0 times whatever lies in memory must be 0. `part` of `parts` lanes.
-template <typename T, int COLUMNS>
-METAL_FUNC void stage_row(threadgroup T* to, const device T* from, bool present, int part, int parts) {
+// Copies a row into threadgroup memory, as one of `kParts` threads. A token that is not there
+// becomes zeros: its weight will be 0, which times a NaN would be one.
+template <typename T, int COLUMNS, int PARTS>
+inline void stage_row(threadgroup T* to, const device T* from, bool present, int part) {
   constexpr int width = 16 / sizeof(T);
-  for (int column = part * width; column < COLUMNS; column += parts * width) {
+  for (int column = part * width; column < COLUMNS; column += PARTS * width) {
     threadgroup uint4* chunk = reinterpret_cast<threadgroup uint4*>(to + column);
     if (!present) {
       *chunk = uint4(0);
-    } else if (aligned_rows) {
+    } else if (aligned) {
       *chunk = *reinterpret_cast<const device uint4*>(from + column);
     } else {
       for (int i = 0; i < width; i++) {
@@ -99,172 +67,215 @@ METAL_FUNC void stage_row(threadgroup T* to, const device T* from, bool present,
   }
 }
 
-template <typename T, int HEAD_DIM, int HEAD_DIM_V, int BLOCK_SIZE>
-[[kernel, max_total_threads_per_threadgroup(prefill_threads(HEAD_DIM))]] void prefill(
-    const device T* q [[buffer(0)]],
-    const device T* k [[buffer(1)]],
-    const device T* v [[buffer(2)]],
-    const device T* k_cache [[buffer(3)]],
-    const device T* v_cache [[buffer(4)]],
-    const device int* slot_mapping [[buffer(5)]],
-    const device int* block_tables [[buffer(6)]],
-    const device int* seq_lens [[buffer(7)]],
-    const device int* cu_seqlens_q [[buffer(8)]],
-    const device float* sinks [[buffer(9)]],
-    device T* out [[buffer(10)]],
-    constant AttentionParams& p [[buffer(12)]],
-    uint3 position [[threadgroup_position_in_grid]],
-    ushort thread_index [[thread_index_in_threadgroup]],
-    ushort simdgroup [[simdgroup_index_in_threadgroup]],
-    ushort lane [[thread_index_in_simdgroup]]) {
-  using Tile = PrefillTile<T, HEAD_DIM, HEAD_DIM_V>;
-  threadgroup uint4 staged_memory[Tile::kKeys * Tile::kStride * sizeof(T) / 16];
-  threadgroup float shares[Tile::kShares];
-  threadgroup T* staged = reinterpret_cast<threadgroup T*>(staged_memory);
+// Adds up the column groups' shares, each [kRows, kKeys]. `row` is the lane's, in the first of them.
+template <typename Tile>
+inline void add_shares(
+    thread Matrix (&scores)[Tile::kKeys / kMatrixDim],
+    const threadgroup float* row,
+    LaneMap at) {
+#pragma clang loop unroll(full)
+  for (int j = 0; j < Tile::kKeys / kMatrixDim; j++) {
+    float2 sum = float2(0.0f);
+    for (int group = 0; group < Tile::kColumnGroups; group++) {
+      const threadgroup float* share =
+          row + group * Tile::kRows * Tile::kKeys + j * kMatrixDim + at.column;
+      sum += *reinterpret_cast<const threadgroup float2*>(share);
+    }
+    scores[j].thread_elements()[0] = sum.x;
+    scores[j].thread_elements()[1] = sum.y;
+  }
+}
 
-  const int group = p.num_q_heads / p.num_kv_heads;
-  const int kv_head = position.y;
-  const RowRange tile = find_rows(position.x, Tile::kRows, group, p.num_seqs, seq_lens, cu_seqlens_q);
-  if (tile.num_rows <= 0) {
+template <typename Tile>
+inline void store_share(
+    thread Matrix (&scores)[Tile::kKeys / kMatrixDim], threadgroup float* row, LaneMap at) {
+#pragma clang loop unroll(full)
+  for (int j = 0; j < Tile::kKeys / kMatrixDim; j++) {
+    threadgroup float* share = row + j * kMatrixDim + at.column;
+    *reinterpret_cast<threadgroup float2*>(share) =
+        float2(scores[j].thread_elements()[0], scores[j].thread_elements()[1]);
+  }
+}
+
+// Scales the scores of keys from `first_key` on, and sets those outside [visible.x, visible.y) to
+// -infinity if any may be.
+template <int N>
+inline void scale_and_mask(
+    thread Matrix (&scores)[N],
+    constant AttentionParameters& p,
+    int first_key,
+    int2 visible,
+    bool masked,
+    LaneMap at) {
+#pragma clang loop unroll(full)
+  for (int j = 0; j < N; j++) {
+#pragma clang loop unroll(full)
+    for (int e = 0; e < 2; e++) {
+      int key = first_key + j * kMatrixDim + at.column + e;
+      float score = scaled_score(scores[j].thread_elements()[e], p.scale, p.softcap);
+      bool hidden = masked && (key < visible.x || key >= visible.y);
+      scores[j].thread_elements()[e] = hidden ? -INFINITY : score;
+    }
+  }
+}
+
+// A row's softmax so far; `sum` is the lane's own share of it.
+struct RowState {
+  float largest;
+  float sum;
+};
+
+// Folds scores into the row's state and turns them into weights. Returns what the accumulator is
+// multiplied by to be relative to the new largest score.
+template <int N>
+inline float fold(thread RowState& row, thread Matrix (&scores)[N]) {
+  float largest = row.largest;
+#pragma clang loop unroll(full)
+  for (int j = 0; j < N; j++) {
+    largest = max(largest, max(scores[j].thread_elements()[0], scores[j].thread_elements()[1]));
+  }
+  largest = row_max(largest);
+  float base = exponent_base(largest);
+  float factor = rescale(row.largest, base);
+  float sum = 0.0f;
+#pragma clang loop unroll(full)
+  for (int j = 0; j < N; j++) {
+#pragma clang loop unroll(full)
+    for (int e = 0; e < 2; e++) {
+      float weight = fast::exp(scores[j].thread_elements()[e] - base);
+      scores[j].thread_elements()[e] = weight;
+      sum += weight;
+    }
+  }
+  row.largest = largest;
+  row.sum = row.sum * factor + sum;
+  return factor;
+}
+
+template <int N>
+inline void multiply(thread Matrix (&matrices)[N], float factor) {
+#pragma clang loop unroll(full)
+  for (int i = 0; i < N; i++) {
+    matrices[i].thread_elements()[0] *= factor;
+    matrices[i].thread_elements()[1] *= factor;
+  }
+}
+
+template <typename T, int HEAD_DIM, int HEAD_DIM_V>
+[[kernel, max_total_threads_per_threadgroup(TileSize<T, HEAD_DIM, HEAD_DIM_V>::kThreads)]] void
+prefill(
+    constant AttentionParameters& p [[buffer(POMONA_BUFFER_PARAMETERS)]],
+    const device T* q [[buffer(POMONA_BUFFER_Q)]],
+    const device T* k [[buffer(POMONA_BUFFER_K), function_constant(has_new_tokens)]],
+    const device T* v [[buffer(POMONA_BUFFER_V), function_constant(has_new_tokens)]],
+    const device T* k_cache [[buffer(POMONA_BUFFER_K_CACHE)]],
+    const device T* v_cache [[buffer(POMONA_BUFFER_V_CACHE)]],
+    const device int* slot_mapping
+    [[buffer(POMONA_BUFFER_SLOT_MAPPING), function_constant(has_new_tokens)]],
+    const device int* block_tables [[buffer(POMONA_BUFFER_BLOCK_TABLES)]],
+    const device int* seq_lens [[buffer(POMONA_BUFFER_SEQ_LENS)]],
+    const device int* cu_seqlens_q [[buffer(POMONA_BUFFER_CU_SEQLENS_Q)]],
+    const device float* sinks [[buffer(POMONA_BUFFER_SINKS), function_constant(has_sinks)]],
+    device T* out [[buffer(POMONA_BUFFER_OUT)]],
+    uint3 threadgroup_position [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]]) {
+  using Tile = TileSize<T, HEAD_DIM, HEAD_DIM_V>;
+  threadgroup uint4 memory[Tile::kMemoryBytes / 16];
+  threadgroup T* staged = reinterpret_cast<threadgroup T*>(memory);
+  threadgroup float* shares = reinterpret_cast<threadgroup float*>(memory + Tile::kStagedBytes / 16);
+
+  int tile = threadgroup_position.x;
+  int kv_head = threadgroup_position.y;
+  int index = find_sequence(p, cu_seqlens_q, tile, Tile::kRows);
+  Sequence seq = load_sequence(p, seq_lens, cu_seqlens_q, index);
+  int first_row = (tile - first_tile(p, cu_seqlens_q, index, Tile::kRows)) * Tile::kRows;
+  int last_row = min(first_row + Tile::kRows, seq.q_len * p.group) - 1;
+  if (seq.q_len < 2 || last_row < first_row) {
     return;
   }
-  const device int* block_table = block_tables + long(tile.seq) * p.max_blocks_per_seq;
 
-  // The keys of the tile's first row to those of its last, and what the rows in between share.
-  const int first_position = tile.context + tile.first_row / group;
-  const int last_position = tile.context + (tile.first_row + tile.num_rows - 1) / group;
-  const int begin = has_window ? max(first_position - p.window + 1, 0) : 0;
-  const int end = last_position + 1;
-  const int shared_begin = has_window ? last_position - p.window + 1 : 0;
-  const int shared_end = first_position + 1;
+  // Keys that some row of the tile sees, and those that all of them see.
+  int first_query = first_row / p.group;
+  int last_query = last_row / p.group;
+  int2 seen_by_some = int2(seq.first_key(first_query, p.window), seq.last_key(last_query));
+  int2 seen_by_all = int2(seq.first_key(last_query, p.window), seq.last_key(first_query));
 
-  // The lane's row.
-  const int column_group = simdgroup % Tile::kColumnGroups;
-  const int row_in_tile = simdgroup / Tile::kColumnGroups * 8 + lane_row(lane);
-  const bool has_row = row_in_tile < tile.num_rows;
-  const int row = tile.first_row + min(row_in_tile, tile.num_rows - 1);
-  const int token = tile.first_token + row / group;
-  const int head = kv_head * group + row % group;
-  const int row_end = tile.context + row / group + 1;
-  const int row_begin = has_window ? row_end - p.window : 0;
+  LaneMap at = lane_map(lane);
+  int column_group = simdgroup % Tile::kColumnGroups;
+  int tile_row = simdgroup / Tile::kColumnGroups * kMatrixDim + at.row;
+  bool has_row = first_row + tile_row <= last_row;
+  int row = min(first_row + tile_row, last_row);
+  int query = row / p.group;
+  int64_t token = seq.first_token + query;
+  int head = kv_head * p.group + row % p.group;
+  int2 visible = int2(seq.first_key(query, p.window), seq.last_key(query));
 
-  Matrix queries[Tile::kColumns / 8];
-  Matrix sums[Tile::kColumnsV / 8];
-  Matrix scores[Tile::kKeys / 8];
+  Matrix queries[Tile::kColumns / kMatrixDim];
+  Matrix scores[Tile::kKeys / kMatrixDim];
+  Matrix sums[Tile::kColumnsV / kMatrixDim];
+  const device T* query_row = q + token * p.q.token + head * p.q.head;
   load_queries<T, Tile::kColumns>(
-      queries,
-      q + token * p.q_token + head * p.q_head + column_group * Tile::kColumns,
-      has_row,
-      has_softcap ? p.scale / p.softcap : p.scale * M_LOG2E_F,
-      lane);
-#pragma clang loop unroll(full)
-  for (int i = 0; i < Tile::kColumnsV / 8; i++) {
-    sums[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-  }
-  float maximum = -INFINITY;
-  float denominator = 0.0f; // this lane's share
+      queries, query_row + column_group * Tile::kColumns, has_row, at);
+  clear(sums);
+  RowState state{-INFINITY, 0.0f};
 
-  // Each thread copies its part of one row of K, and of the same token's V.
+  // Each thread stages its part of one token's key, and of its value.
   constexpr int parts = Tile::kThreads / Tile::kKeys;
-  const int staged_key = thread_index / parts;
-  const int part = thread_index % parts;
+  int staged_key = thread_index / parts;
+  int part = thread_index % parts;
   threadgroup T* staged_row = staged + staged_key * Tile::kStride;
+  threadgroup float* share_row = shares + tile_row * Tile::kKeys;
+  KeyRows<T> rows = key_rows(p, k, v, k_cache, v_cache, slot_mapping, block_tables, index, kv_head);
 
-  for (int first_key = begin / Tile::kKeys * Tile::kKeys; first_key < end; first_key += Tile::kKeys) {
-    const int key = first_key + staged_key;
-    const TokenPlace place =
-        locate<BLOCK_SIZE>(key, key >= begin && key < end, tile, slot_mapping, block_table);
-    const device T* key_row = place.own
-        ? k + place.token * p.k_token + kv_head * p.k_head
-        : k_cache + place.slot / BLOCK_SIZE * p.kc_block + place.slot % BLOCK_SIZE * p.kc_slot + kv_head * p.kc_head;
-    stage_row<T, HEAD_DIM>(staged_row, key_row, place.present, part, parts);
+  int first_key = seen_by_some.x / Tile::kKeys * Tile::kKeys;
+  for (; first_key < seen_by_some.y; first_key += Tile::kKeys) {
+    int position = first_key + staged_key;
+    bool present = position >= seen_by_some.x && position < seen_by_some.y;
+    int64_t block = present ? rows.block_at(p, position) : 0;
+    const device T* key = present ? rows.key(p, seq, position, block) : k_cache;
+    stage_row<T, HEAD_DIM, parts>(staged_row, key, present, part);
     threadgroup_barrier(mem_flags::mem_threadgroup);
 
-#pragma clang loop unroll(full)
-    for (int j = 0; j < Tile::kKeys / 8; j++) {
-      scores[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-    }
+    clear(scores);
     add_scores<T, Tile::kColumns, Tile::kKeys, Tile::kStride>(
-        scores, queries, staged + column_group * Tile::kColumns, lane);
+        scores, queries, staged + column_group * Tile::kColumns, at);
     if (Tile::kColumnGroups > 1) {
-      store_share<Tile::kKeys>(scores, shares + (column_group * Tile::kRows + row_in_tile) * Tile::kKeys, lane);
+      store_share<Tile>(scores, share_row + column_group * Tile::kRows * Tile::kKeys, at);
     }
     if (!values_in_keys) {
       threadgroup_barrier(mem_flags::mem_threadgroup);
-      const device T* value_row = place.own
-          ? v + place.token * p.v_token + kv_head * p.v_head
-          : v_cache + place.slot / BLOCK_SIZE * p.vc_block + place.slot % BLOCK_SIZE * p.vc_slot + kv_head * p.vc_head;
-      stage_row<T, HEAD_DIM_V>(staged_row, value_row, place.present, part, parts);
+      const device T* value = present ? rows.value(p, seq, position, block) : v_cache;
+      stage_row<T, HEAD_DIM_V, parts>(staged_row, value, present, part);
     }
-    // V, or at least the shares of the scores, are there.
+    // Values and shares are there.
     if (!values_in_keys || Tile::kColumnGroups > 1) {
       threadgroup_barrier(mem_flags::mem_threadgroup);
     }
     if (Tile::kColumnGroups > 1) {
-      add_shares<Tile::kColumnGroups, Tile::kRows, Tile::kKeys>(scores, shares + row_in_tile * Tile::kKeys, lane);
+      add_shares<Tile>(scores, share_row, at);
     }
 
-    const bool masked = first_key < shared_begin || first_key + Tile::kKeys > shared_end;
-    float tile_maximum = -INFINITY;
-#pragma clang loop unroll(full)
-    for (int j = 0; j < Tile::kKeys / 8; j++) {
-#pragma clang loop unroll(full)
-      for (int e = 0; e < 2; e++) {
-        float score = scores[j].thread_elements()[e];
-        if (has_softcap) {
-          score = p.softcap * M_LOG2E_F * precise::tanh(score);
-        }
-        if (masked) {
-          const int scored = first_key + 8 * j + lane_column(lane) + e;
-          score = scored >= row_begin && scored < row_end ? score : -INFINITY;
-        }
-        tile_maximum = max(tile_maximum, score);
-        scores[j].thread_elements()[e] = score;
-      }
-    }
-    const float new_maximum = max(maximum, row_max(tile_maximum));
-    // A row that has seen no key yet: its scores are all -infinity, and become weights of 0.
-    const float reference = new_maximum == -INFINITY ? 0.0f : new_maximum;
-    const float decay = fast::exp2(maximum - reference);
-    maximum = new_maximum;
-    denominator *= decay;
-#pragma clang loop unroll(full)
-    for (int j = 0; j < Tile::kKeys / 8; j++) {
-#pragma clang loop unroll(full)
-      for (int e = 0; e < 2; e++) {
-        const float weight = fast::exp2(scores[j].thread_elements()[e] - reference);
-        denominator += weight;
-        scores[j].thread_elements()[e] = weight;
-      }
-    }
-#pragma clang loop unroll(full)
-    for (int i = 0; i < Tile::kColumnsV / 8; i++) {
-      sums[i].thread_elements()[0] *= decay;
-      sums[i].thread_elements()[1] *= decay;
-    }
+    bool masked = first_key < seen_by_all.x || first_key + Tile::kKeys > seen_by_all.y;
+    scale_and_mask(scores, p, first_key, visible, masked, at);
+    multiply(sums, fold(state, scores));
     add_values<T, Tile::kColumnsV, Tile::kKeys, Tile::kStride>(
-        sums, scores, staged + column_group * Tile::kColumnsV, lane);
+        sums, scores, staged + column_group * Tile::kColumnsV, at);
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
 
-  denominator = row_sum(denominator);
-  if (has_sinks) {
-    const float sink = sinks[head] * M_LOG2E_F;
-    denominator = maximum == -INFINITY ? 0.0f : denominator + fast::exp2(sink - maximum);
-  }
-  const float norm = denominator > 0.0f ? 1.0f / denominator : 0.0f;
+  float sum = row_sum(state.sum);
+  float sink = has_sinks ? sinks[head * p.sinks_stride] : -INFINITY;
+  float factor = final_factor(state.largest, sum, sink);
   if (!has_row) {
     return;
   }
-  device T* out_row = out + (long(token) * p.num_q_heads + head) * HEAD_DIM_V +
-      column_group * Tile::kColumnsV + 2 * lane_column(lane);
+  device T* out_row =
+      out + (token * p.num_q_heads + head) * HEAD_DIM_V + column_group * Tile::kColumnsV;
 #pragma clang loop unroll(full)
-  for (int i = 0; i < Tile::kColumnsV / 8; i += 2) {
-    const float4 value = float4(
-        sums[i].thread_elements()[0],
-        sums[i].thread_elements()[1],
-        sums[i + 1].thread_elements()[0],
-        sums[i + 1].thread_elements()[1]);
-    *reinterpret_cast<device vec<T, 4>*>(out_row + 8 * i) = vec<T, 4>(value * norm);
+  for (int i = 0; i < Tile::kColumnsV / kMatrixDim; i += 2) {
+    *reinterpret_cast<device vec<T, 4>*>(out_row + output_column(at, i)) =
+        vec<T, 4>(output_values(sums, i) * factor);
   }
 }
