@@ -31,8 +31,7 @@ _OPENCL = [
     *("-Xclang", "-fbfloat16-excess-precision=none"),
     *("-Xclang", "-ffloat16-excess-precision=none"),
     *("-fno-math-errno", "-ffp-contract=on", f"-isystem{SHIM / 'msl'}"),
-    *("-Wno-unknown-pragmas", "-Wno-pass-failed", "-Wno-undefined-inline"),
-    *("-Wno-duplicate-decl-specifier", "-Wno-unused-value", "-Wimplicit-float-conversion"),
+    *("-Wno-everything", "-Wimplicit-float-conversion"),
     "-fno-caret-diagnostics",
 ]
 

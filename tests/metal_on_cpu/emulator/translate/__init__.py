@@ -45,6 +45,7 @@ def translate(source: str) -> Translation:
     source = address_spaces.place_threadgroup_variables(source)
     source = address_spaces.strip_attributes(source)
     source = address_spaces.qualify_members(source)
+    source = address_spaces.copy_from_constant(source)
     source = address_spaces.relax_const_references(source)
     source = address_spaces.cast_literals(source)
     code = _PROLOGUE + source + '\n#line 1 "entry points"\n' + entry_points(instantiations)

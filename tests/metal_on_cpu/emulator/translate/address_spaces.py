@@ -23,6 +23,9 @@ _QUALIFIED_MEMBER = re.compile(
 _CONST_THREAD_REFERENCE = re.compile(
     r"\b(?:const\s+thread|thread\s+const)\b(?=[\w\s:<>,]*?&\s*\w*\s*[,)])"
 )
+_STRUCTURE = re.compile(
+    r"\b(?:struct|class)\s+(?:alignas\s*\([^)]*\)\s*)?(\w+)\s*(?:<[^{}]*>\s*)?(?::[^{}()]*)?$"
+)
 _SUFFIXED_LITERAL = re.compile(r"(?<![\w.])((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(h|bf)\b")
 
 
@@ -140,6 +143,28 @@ def _makes_temporaries(head: str, classes: set[str]) -> bool:
         and re.search(r"(^|[;{}>:)]|\b(constexpr|explicit|inline))\s*$", head[: name.start()])
         is not None
     )
+
+
+def copy_from_constant(source: str) -> str:
+    """Lets structures without constructors of their own be copied out of the constant space.
+
+    Metal's implicit copies do that. The constructors added here are defaulted, so the structure
+    stays an aggregate.
+    """
+    insertions = []
+    for begin, end, head in tokens.scopes(source):
+        name = _STRUCTURE.search(head)
+        if name is None or re.search(rf"(?<![\w:~]){name[1]}\s*\(", source[begin:end]):
+            continue
+        text = "{0}() = default; {0}(const {0}&) = default; {0}(const MSL_CONSTANT {0}&) = default;"
+        if not re.search(r"\boperator\s*=(?!=)", source[begin:end]):
+            text += " {0}& operator=(const {0}&) = default;"
+            text += " {0}& operator=(const MSL_CONSTANT {0}&) = default;"
+        access = "public: " if "class" in name[0] else ""
+        insertions.append((begin + 1, access + text.format(name[1])))
+    for offset, text in sorted(insertions, reverse=True):
+        source = source[:offset] + text + source[offset:]
+    return source
 
 
 def relax_const_references(source: str) -> str:

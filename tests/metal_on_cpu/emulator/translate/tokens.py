@@ -81,8 +81,8 @@ def scopes(source: str) -> Iterator[tuple[int, int, str]]:
             i = string.end() if string else i + 1
             continue
         if character == "#":
-            i = source.find("\n", i) if "\n" in source[i:] else len(source)
-            statement = i
+            end = source.find("\n", i)
+            i = statement = end if end >= 0 else len(source)
             continue
         if character == "{":
             stack.append((i, statement))

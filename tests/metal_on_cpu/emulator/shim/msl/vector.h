@@ -96,6 +96,9 @@ struct vec : msl_storage<T, N> {
       s[i] = other.s[i];
     }
   }
+  vec& operator=(const MSL_CONSTANT vec& other) {
+    return *this = vec(other);
+  }
   template <class U, class = enable_if_t<is_arithmetic<U>::value>>
   constexpr vec(U value) : msl_storage<T, N>{} {
     for (int i = 0; i < N; i++) {
