@@ -37,8 +37,6 @@ struct GpuGrid {
 // Grid: (K/V heads * passes, splits, sequences).
 struct DecodePlan {
   int row_tiles; // of one threadgroup
-  int dim_parts; // simdgroups that share the output's dimensions
-  int key_parts; // simdgroups that share the keys
   int passes;
   int keys_per_split;
   int max_splits; // of any row, on this device
@@ -57,7 +55,7 @@ struct PrefillPlan {
 
 struct GpuLaunchPlan {
   DecodePlan decode;
-  GpuGrid reduce; // folds partials: a simdgroup a row. Grid: (q heads, sequences, 1)
+  GpuGrid reduce; // folds partials. Grid: (q heads / kReduceRows, sequences, 1)
   PrefillPlan prefill;
 };
 

@@ -37,4 +37,7 @@ POMONA_CONSTANT int kMaxDecodeRowTiles = 2;
 // Most dimensions of the output that one simdgroup of the decode kernel accumulates: 64 registers.
 POMONA_CONSTANT int kMaxDecodeDims = 256;
 
+// Rows that a threadgroup of the reduction folds, one a simdgroup.
+POMONA_CONSTANT int kReduceRows = 4;
+
 } // namespace pomona

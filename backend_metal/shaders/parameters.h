@@ -48,7 +48,6 @@ struct ScatterParameters {
   CacheStrides k_cache, v_cache;
   int64_t v_cache_offset; // from k_cache's first element to v_cache's, unless two_caches
   int64_t slot_mapping_stride;
-  int num_tokens;
   int num_kv_heads;
   int head_dim;
   int head_dim_v;
@@ -56,9 +55,7 @@ struct ScatterParameters {
 
 struct CopyBlocksParameters {
   CacheStrides cache;
-  int64_t sources_stride;
-  int64_t destinations_stride;
-  int num_copies;
+  int64_t blocks_stride;
   int num_heads;
   int head_dim;
 };
