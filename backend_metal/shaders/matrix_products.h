@@ -101,19 +101,9 @@ inline void add_values(
   }
 }
 
-// The lane's four neighbours in matrices `i` and `i + 1` (`i` even) of an output of add_values, and
-// the first one's column.
-template <int N>
-inline float4 output_values(thread Matrix (&out)[N], int i) {
-  return float4(
-      out[i].thread_elements()[0],
-      out[i].thread_elements()[1],
-      out[i + 1].thread_elements()[0],
-      out[i + 1].thread_elements()[1]);
-}
-
+// The column of the lane's first element in matrix `i` of an output of add_values.
 inline int output_column(LaneMap at, int i) {
-  return i * kMatrixDim + at.column * 2;
+  return i / 2 * (2 * kMatrixDim) + at.column * 2 + i % 2 * 2;
 }
 
 } // namespace pomona

@@ -12,6 +12,9 @@
 // Threadgroup memory (prefill_tile.h): kKeys rows of K, then the same tokens' V in their place, and
 // the shares of the scores.
 //
+// The keys of a sequence with few rows are cut into splits (prefill_splits.h), a threadgroup each,
+// whose states go to `prefill_reduce`; otherwise rows are finished here.
+//
 // Key tiles start at multiples of kKeys, and a masked key leaves a row's state as it was, bit for
 // bit. So a row's result does not depend on the rows that share its tile.
 #include <metal_simdgroup_matrix>
@@ -22,30 +25,29 @@
 #include "options.h"
 #include "paging.h"
 #include "parameters.h"
+#include "prefill_splits.h"
 #include "prefill_tile.h"
 #include "softmax.h"
+#include "splits.h"
 
-using namespace metal;
-using namespace pomona;
+namespace pomona {
 
-template <typename T, int HEAD_DIM, int HEAD_DIM_V>
+template <typename T, int D, int DV>
 struct TileSize {
   static constant constexpr const int kRows =
-      prefill_tile(HEAD_DIM, HEAD_DIM_V, sizeof(T)).rows;
+      prefill_tile(D, DV, sizeof(T)).rows;
   static constant constexpr const int kKeys =
-      prefill_tile(HEAD_DIM, HEAD_DIM_V, sizeof(T)).keys;
+      prefill_tile(D, DV, sizeof(T)).keys;
   static constant constexpr const int kThreads =
-      prefill_tile(HEAD_DIM, HEAD_DIM_V, sizeof(T)).threads;
+      prefill_tile(D, DV, sizeof(T)).threads;
   static constant constexpr const int kStride =
-      prefill_tile(HEAD_DIM, HEAD_DIM_V, sizeof(T)).stride;
+      prefill_tile(D, DV, sizeof(T)).stride;
   static constant constexpr const int kColumnGroups =
-      prefill_tile(HEAD_DIM, HEAD_DIM_V, sizeof(T)).column_groups;
+      prefill_tile(D, DV, sizeof(T)).column_groups;
   static constant constexpr const int kStagedBytes =
-      prefill_tile(HEAD_DIM, HEAD_DIM_V, sizeof(T)).staged_bytes;
-  static constant constexpr const int kMemoryBytes =
-      prefill_tile(HEAD_DIM, HEAD_DIM_V, sizeof(T)).memory_bytes;
-  static constant constexpr const int kColumns = HEAD_DIM / kColumnGroups;
-  static constant constexpr const int kColumnsV = HEAD_DIM_V / kColumnGroups;
+      prefill_tile(D, DV, sizeof(T)).staged_bytes;
+  static constant constexpr const int kColumns = D / kColumnGroups;
+  static constant constexpr const int kColumnsV = DV / kColumnGroups;
 };
 
 // Copies a row into threadgroup memory, as one of `kParts` threads. A token that is not there
@@ -132,7 +134,7 @@ inline float fold(thread RowState& row, thread Matrix (&scores)[N]) {
   float largest = row.largest;
 #pragma clang loop unroll(full)
   for (int j = 0; j < N; j++) {
-    largest = max(largest, max(scores[j].thread_elements()[0], scores[j].thread_elements()[1]));
+    largest = metal::max(largest, metal::max(scores[j].thread_elements()[0], scores[j].thread_elements()[1]));
   }
   largest = row_max(largest);
   float base = exponent_base(largest);
@@ -142,7 +144,7 @@ inline float fold(thread RowState& row, thread Matrix (&scores)[N]) {
   for (int j = 0; j < N; j++) {
 #pragma clang loop unroll(full)
     for (int e = 0; e < 2; e++) {
-      float weight = fast::exp(scores[j].thread_elements()[e] - base);
+      float weight = rescale(scores[j].thread_elements()[e], base);
       scores[j].thread_elements()[e] = weight;
       sum += weight;
     }
@@ -161,10 +163,23 @@ inline void multiply(thread Matrix (&matrices)[N], float factor) {
   }
 }
 
-template <typename T, int HEAD_DIM, int HEAD_DIM_V>
-[[kernel, max_total_threads_per_threadgroup(TileSize<T, HEAD_DIM, HEAD_DIM_V>::kThreads)]] void
-prefill(
-    constant AttentionParameters& p [[buffer(POMONA_BUFFER_PARAMETERS)]],
+// The lane's elements of its row, `factor` times, where add_values put them.
+template <typename OUT, int N>
+inline void write_row(thread Matrix (&sums)[N], device OUT* row, float factor, LaneMap at) {
+#pragma clang loop unroll(full)
+  for (int i = 0; i < N; i++) {
+    float2 pair = float2(sums[i].thread_elements()[0], sums[i].thread_elements()[1]);
+    *reinterpret_cast<device metal::vec<OUT, 2>*>(row + output_column(at, i)) =
+        metal::vec<OUT, 2>(pair * factor);
+  }
+}
+
+} // namespace pomona
+
+// Grid: (tiles, K/V heads, splits). Threads: TileSize::kThreads.
+template <typename T, int D, int DV>
+[[kernel, max_total_threads_per_threadgroup(pomona::TileSize<T, D, DV>::kThreads)]] void prefill(
+    constant pomona::AttentionParameters& p [[buffer(POMONA_BUFFER_PARAMETERS)]],
     const device T* q [[buffer(POMONA_BUFFER_Q)]],
     const device T* k [[buffer(POMONA_BUFFER_K), function_constant(has_new_tokens)]],
     const device T* v [[buffer(POMONA_BUFFER_V), function_constant(has_new_tokens)]],
@@ -177,36 +192,44 @@ prefill(
     const device int* cu_seqlens_q [[buffer(POMONA_BUFFER_CU_SEQLENS_Q)]],
     const device float* sinks [[buffer(POMONA_BUFFER_SINKS), function_constant(has_sinks)]],
     device T* out [[buffer(POMONA_BUFFER_OUT)]],
-    uint3 threadgroup_position [[threadgroup_position_in_grid]],
+    device float* partials [[buffer(POMONA_BUFFER_PARTIALS), function_constant(has_partials)]],
+    threadgroup uint4* memory [[threadgroup(0)]],
+    uint3 group_position [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint simdgroup [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
-  using Tile = TileSize<T, HEAD_DIM, HEAD_DIM_V>;
-  threadgroup uint4 memory[Tile::kMemoryBytes / 16];
+  using namespace pomona;
+  using Tile = TileSize<T, D, DV>;
   threadgroup T* staged = reinterpret_cast<threadgroup T*>(memory);
   threadgroup float* shares = reinterpret_cast<threadgroup float*>(memory + Tile::kStagedBytes / 16);
 
-  int tile = threadgroup_position.x;
-  int kv_head = threadgroup_position.y;
+  int tile = group_position.x, kv_head = group_position.y, split = group_position.z;
   int index = find_sequence(p, cu_seqlens_q, tile, Tile::kRows);
   Sequence seq = load_sequence(p, seq_lens, cu_seqlens_q, index);
-  int first_row = (tile - first_tile(p, cu_seqlens_q, index, Tile::kRows)) * Tile::kRows;
-  int last_row = min(first_row + Tile::kRows, seq.q_len * p.group) - 1;
-  if (seq.q_len < 2 || last_row < first_row) {
+  TileRows owned = tile_rows(p, cu_seqlens_q, seq, tile, Tile::kRows);
+  Splits splits = prefill_splits(p, seq);
+  // Somebody writes the zeros of rows without keys.
+  if (owned.empty() || split >= metal::max(splits.count, 1)) {
     return;
   }
 
-  // Keys that some row of the tile sees, and those that all of them see.
-  int first_query = first_row / p.group;
-  int last_query = last_row / p.group;
-  int2 seen_by_some = int2(seq.first_key(first_query, p.window), seq.last_key(last_query));
+  // Keys [begin, end) that some row of the tile sees in this split, and those that all rows see.
+  int first_query = owned.first / p.group;
+  int last_query = owned.last / p.group;
+  int begin = seq.first_key(first_query, p.window);
+  int end = seq.last_key(last_query);
+  if (splits.count > 1) {
+    int split_start = (splits.first_key / splits.length + split) * splits.length;
+    begin = metal::max(begin, split_start);
+    end = metal::min(end, split_start + splits.length);
+  }
   int2 seen_by_all = int2(seq.first_key(last_query, p.window), seq.last_key(first_query));
 
   LaneMap at = lane_map(lane);
   int column_group = simdgroup % Tile::kColumnGroups;
   int tile_row = simdgroup / Tile::kColumnGroups * kMatrixDim + at.row;
-  bool has_row = first_row + tile_row <= last_row;
-  int row = min(first_row + tile_row, last_row);
+  bool has_row = owned.first + tile_row <= owned.last;
+  int row = metal::min(owned.first + tile_row, owned.last);
   int query = row / p.group;
   int64_t token = seq.first_token + query;
   int head = kv_head * p.group + row % p.group;
@@ -229,14 +252,14 @@ prefill(
   threadgroup float* share_row = shares + tile_row * Tile::kKeys;
   KeyRows<T> rows = key_rows(p, k, v, k_cache, v_cache, slot_mapping, block_tables, index, kv_head);
 
-  int first_key = seen_by_some.x / Tile::kKeys * Tile::kKeys;
-  for (; first_key < seen_by_some.y; first_key += Tile::kKeys) {
+  for (int first_key = begin / Tile::kKeys * Tile::kKeys; first_key < end;
+       first_key += Tile::kKeys) {
     int position = first_key + staged_key;
-    bool present = position >= seen_by_some.x && position < seen_by_some.y;
+    bool present = position >= begin && position < end;
     int64_t block = present ? rows.block_at(p, position) : 0;
     const device T* key = present ? rows.key(p, seq, position, block) : k_cache;
-    stage_row<T, HEAD_DIM, parts>(staged_row, key, present, part);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
+    stage_row<T, D, parts>(staged_row, key, present, part);
+    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
 
     clear(scores);
     add_scores<T, Tile::kColumns, Tile::kKeys, Tile::kStride>(
@@ -245,13 +268,13 @@ prefill(
       store_share<Tile>(scores, share_row + column_group * Tile::kRows * Tile::kKeys, at);
     }
     if (!values_in_keys) {
-      threadgroup_barrier(mem_flags::mem_threadgroup);
+      threadgroup_barrier(metal::mem_flags::mem_threadgroup);
       const device T* value = present ? rows.value(p, seq, position, block) : v_cache;
-      stage_row<T, HEAD_DIM_V, parts>(staged_row, value, present, part);
+      stage_row<T, DV, parts>(staged_row, value, present, part);
     }
     // Values and shares are there.
     if (!values_in_keys || Tile::kColumnGroups > 1) {
-      threadgroup_barrier(mem_flags::mem_threadgroup);
+      threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     }
     if (Tile::kColumnGroups > 1) {
       add_shares<Tile>(scores, share_row, at);
@@ -262,20 +285,33 @@ prefill(
     multiply(sums, fold(state, scores));
     add_values<T, Tile::kColumnsV, Tile::kKeys, Tile::kStride>(
         sums, scores, staged + column_group * Tile::kColumnsV, at);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
+    threadgroup_barrier(metal::mem_flags::mem_threadgroup);
   }
 
   float sum = row_sum(state.sum);
-  float sink = has_sinks ? sinks[head * p.sinks_stride] : -INFINITY;
-  float factor = final_factor(state.largest, sum, sink);
   if (!has_row) {
     return;
   }
-  device T* out_row =
-      out + (token * p.num_q_heads + head) * HEAD_DIM_V + column_group * Tile::kColumnsV;
-#pragma clang loop unroll(full)
-  for (int i = 0; i < Tile::kColumnsV / kMatrixDim; i += 2) {
-    *reinterpret_cast<device vec<T, 4>*>(out_row + output_column(at, i)) =
-        vec<T, 4>(output_values(sums, i) * factor);
+  if (splits.count > 1) {
+    if (has_partials) {
+      device float* partial =
+          partials + prefill_partial(p, seq, row, kv_head, split) * partial_floats(DV);
+      if (column_group == 0 && at.column == 0) {
+        partial[0] = state.largest;
+        partial[1] = sum;
+      }
+      write_row(sums, partial + 2 + column_group * Tile::kColumnsV, 1.0f, at);
+    }
+    return;
   }
+  float sink = 0.0f;
+  if (has_sinks) {
+    sink = sinks[head * p.sinks_stride];
+  }
+  device T* out_row = out + (token * p.num_q_heads + head) * DV;
+  write_row(
+      sums,
+      out_row + column_group * Tile::kColumnsV,
+      final_factor(state.largest, sum, sink),
+      at);
 }
