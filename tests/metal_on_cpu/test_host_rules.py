@@ -392,6 +392,31 @@ def test_an_access_outside_of_a_buffer(guard_at_start: bool) -> None:
         run(list(scatter_commands().values()), inputs=inputs)
 
 
+def test_distinct_bytes_that_threadgroups_load() -> None:
+    """Each counts what it reads once; what two read counts twice."""
+    commands = [
+        pipeline("subtract"),
+        ("input", 0, 0, 0),
+        ("input", 1, 1, 0),
+        ("output", 0, 2, 0),
+        ("dispatch_threads", (8, 1, 1), (4, 1, 1)),
+    ]
+    with host.execution(track_loads=True):
+        run(commands, [((8,), mx.float32, -1)])
+        (launch,) = host.take_launches()
+        assert launch.dispatches[0].loaded_bytes == {0: 32, 1: 32}
+        assert launch.loaded_bytes(frozenset({0})) == 32
+        # Every threadgroup reads the width; two rows each read their own four values.
+        run(list(scatter_commands().values()))
+        (launch,) = host.take_launches()
+        assert launch.dispatches[0].loaded_bytes == {0: 0, 1: 32, 2: 8}
+        run(sum_commands(table=("input", 0, 0, 0)), SUM_OUTPUTS)
+        (launch,) = host.take_launches()
+        assert launch.loaded_bytes(frozenset({0})) == TABLE.nbytes
+    run(list(scatter_commands().values()))
+    assert not any(host.take_launches()[0].dispatches[0].loaded_bytes.values())
+
+
 def test_the_stand_in_goes_on_after_an_error() -> None:
     with refused("is not bound"):
         scatter(values=None)

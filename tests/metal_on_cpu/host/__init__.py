@@ -6,7 +6,7 @@ dispatch and runs it later on MLX's CPU stream. Start reading at ``csrc/evaluati
 """
 
 from tests.metal_on_cpu.host.build import build
-from tests.metal_on_cpu.host.extension import execution, extension, gpu
+from tests.metal_on_cpu.host.extension import execution, extension, gpu, shaders
 from tests.metal_on_cpu.host.launch import Dispatch, Launch, take_launches
 
-__all__ = ["Dispatch", "Launch", "build", "execution", "extension", "gpu", "take_launches"]
+__all__ = ["Dispatch", "Launch", "build", "execution", "extension", "gpu", "shaders", "take_launches"]

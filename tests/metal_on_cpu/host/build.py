@@ -51,7 +51,7 @@ def build() -> Path:
         library = BUILD / f"_metal_on_cpu-{_content_hash()}.so"
         if not library.exists():
             _require_tools()
-            print("Building the test extension _metal_on_cpu, about a minute", file=sys.stderr)
+            sys.stderr.write("Building the test extension _metal_on_cpu, about a minute\n")
             _run(
                 "cmake", "-S", str(HERE), "-B", str(BUILD), f"-DPython_EXECUTABLE={sys.executable}"
             )

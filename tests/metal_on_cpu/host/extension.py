@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from tests.metal_on_cpu.emulator import compile_source
 from tests.metal_on_cpu.emulator.compiler import build_library
-from tests.metal_on_cpu.host.build import load
+from tests.metal_on_cpu.host.build import SHADERS, load
 
 
 @cache
@@ -18,12 +19,23 @@ def extension() -> ModuleType:
     """``_metal_on_cpu``; see ``build.load`` for what it raises or skips."""
     module = load()
     module.set_compiler(_compile)
+    module.set_shader_folder(str(SHADERS))
     return module
 
 
 def _compile(source: str, track_loads: bool) -> str:
     library = compile_source(source)
     return str(build_library(library.translation, "traced") if track_loads else library.path)
+
+
+@contextmanager
+def shaders(folder: Path) -> Iterator[None]:
+    """Within it kernels are compiled from the texts in ``folder``, a copy of the shipped one."""
+    extension().set_shader_folder(str(folder))
+    try:
+        yield
+    finally:
+        extension().set_shader_folder(str(SHADERS))
 
 
 @contextmanager

@@ -8,6 +8,7 @@
 #include "compiler.h"
 #include "evaluation.h"
 #include "gpu_model.h"
+#include "metal/shader_source.h"
 #include "mlx/backend/metal/device.h"
 #include "operator_bindings.h"
 #include "scripted_primitive.h"
@@ -39,6 +40,7 @@ void bind_settings(nb::module_& m) {
   m.attr("gpu_model") = nb::cast(&gpu_model(), nb::rv_policy::reference);
   m.attr("settings") = nb::cast(&settings(), nb::rv_policy::reference);
   m.def("set_compiler", &set_compiler, "compiler"_a);
+  m.def("set_shader_folder", &pomona::metal::set_shader_folder, "folder"_a);
   m.def("clear_libraries", [] { mx::metal::device(mx::Device::gpu).clear(); });
 }
 

@@ -6,6 +6,7 @@
 #include "compiler.h"
 #include "emulated_library.h"
 #include "gpu_model.h"
+#include "metal/device_limits.h"
 #include "mlx/backend/metal/device.h"
 #include "refuse.h"
 
@@ -44,9 +45,16 @@ NS::UInteger ComputePipelineState::maxTotalThreadsPerThreadgroup() const {
 
 } // namespace MTL
 
+namespace pomona::metal {
+
+int gpu_core_count() {
+  return metal_on_cpu::gpu_model().core_count;
+}
+
+} // namespace pomona::metal
+
 namespace mlx::core::metal {
 
-using pomona::metal_on_cpu::EmulatedLibrary;
 using pomona::metal_on_cpu::gpu_model;
 using pomona::metal_on_cpu::refuse;
 
