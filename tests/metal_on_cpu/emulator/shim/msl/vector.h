@@ -96,7 +96,9 @@ struct vec : msl_storage<T, N> {
       s[i] = other.s[i];
     }
   }
-  vec& operator=(const MSL_CONSTANT vec& other) {
+  // A template, so that it is no copy assignment and the type stays trivially copyable.
+  template <class V, class = enable_if_t<is_same<V, vec>::value>>
+  vec& operator=(const MSL_CONSTANT V& other) {
     return *this = vec(other);
   }
   template <class U, class = enable_if_t<is_arithmetic<U>::value>>
@@ -203,6 +205,30 @@ struct vec : msl_storage<T, N> {
   constexpr vec<R, N> operator op(U a, vec<T, N> b) {                                \
     return vec<T, N>(a) op b;                                                        \
   }
+
+// Swizzles take part as the vectors that they convert to.
+template <class T>
+struct msl_is_swizzle : false_type {};
+template <class T, int M, int... I>
+struct msl_is_swizzle<msl_swizzle<T, M, I...>> : true_type {};
+template <class T>
+constexpr T msl_value(T v) {
+  return v;
+}
+template <class T, int M, int... I>
+constexpr vec<T, sizeof...(I)> msl_value(msl_swizzle<T, M, I...> v) {
+  return v;
+}
+#define X(op)                                                                                  \
+  template <                                                                                   \
+      class A,                                                                                 \
+      class B,                                                                                 \
+      class = enable_if_t<msl_is_swizzle<A>::value || msl_is_swizzle<B>::value>>               \
+  constexpr auto operator op(A a, B b) {                                                       \
+    return msl_value(a) op msl_value(b);                                                       \
+  }
+X(+) X(-) X(*) X(/) X(<) X(>) X(<=) X(>=) X(==) X(!=)
+#undef X
 #define X(op) MSL_BINARY(op, T)
 X(+) X(-) X(*) X(/) X(%) X(&) X(|) X(^) X(<<) X(>>)
 #undef X
@@ -280,5 +306,12 @@ MSL_FLOATS(X)
 template <class To, class From>
 constexpr MSL_FUNC To as_type(From from) {
   static_assert(sizeof(To) == sizeof(From), "as_type between types of different size");
-  return __builtin_bit_cast(To, from);
+  if constexpr (__is_trivially_copyable(To) && __is_trivially_copyable(From)) {
+    return __builtin_bit_cast(To, from);
+  } else {
+    // Vectors assign from every address space, which makes them more than trivial.
+    To to;
+    __builtin_memcpy(&to, &from, sizeof(To));
+    return to;
+  }
 }
