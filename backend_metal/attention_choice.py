@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import platform
 import time
@@ -62,6 +63,7 @@ def choose_attention(
             error,
             exc_info=error.__cause__,
         )
+        _forget_errors()
         reason = f"the {device.path.name} kernels failed the check at start: {error}"
         return REFERENCE, AttentionStatus(REFERENCE.name, reason[:REASON_CHARACTERS])
     logger.info(
@@ -70,6 +72,12 @@ def choose_attention(
         time.perf_counter() - started,
     )
     return device.path, AttentionStatus(device.path.name, "passed the check at start")
+
+
+def _forget_errors() -> None:
+    # A GPU's failure is raised once for each wait that meets it; nobody else is to meet it.
+    with contextlib.suppress(RuntimeError):
+        mx.synchronize()
 
 
 def _machine(device: Device) -> str:
