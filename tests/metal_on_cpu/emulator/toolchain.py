@@ -32,6 +32,7 @@ _OPENCL = [
     *("-Xclang", "-ffloat16-excess-precision=none"),
     *("-fno-math-errno", "-ffp-contract=on", f"-isystem{SHIM / 'msl'}"),
     *("-Wno-everything", "-Wimplicit-float-conversion"),
+    "-Wno-implicit-int-float-conversion",
     "-fno-caret-diagnostics",
 ]
 

@@ -15,12 +15,18 @@ from .registry import entry_points, registry
 
 __all__ = ["FunctionConstant", "Instantiation", "Kernel", "Parameter", "Translation", "translate"]
 
+# Words that mean something else, or nothing special, in Metal.
+# Words that are OpenCL's own, and anyone's in Metal.
+_OPENCL_NAMES = (
+    *("local", "global", "generic", "pipe"),
+    *("atomic_int", "atomic_uint", "atomic_float", "atomic_bool"),
+)
 _PROLOGUE = """#include <msl.h>
 #define device MSL_DEVICE
 #define constant const MSL_CONSTANT
 #define thread MSL_THREAD
 #define threadgroup MSL_THREADGROUP
-"""
+""" + "".join(f"#define {name} msl_{name}\n" for name in _OPENCL_NAMES)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ template <class T>
 struct atomic {
   T value;
 };
-typedef atomic<int> atomic_int;
-typedef atomic<uint> atomic_uint;
-typedef atomic<float> atomic_float;
-typedef atomic<bool> atomic_bool;
+// OpenCL has types of the usual names.
+typedef atomic<int> msl_atomic_int;
+typedef atomic<uint> msl_atomic_uint;
+typedef atomic<float> msl_atomic_float;
+typedef atomic<bool> msl_atomic_bool;
 
 template <int bytes>
 struct msl_bits;
