@@ -4,6 +4,7 @@
 
 #include "constants.h"
 #include "decode_tile.h"
+#include "plan_arithmetic.h"
 #include "splits.h"
 
 namespace pomona {
@@ -22,18 +23,6 @@ constexpr int kFullContext = 2048;
 constexpr int kMinKeysPerSplit = 128;
 constexpr int kMinSplits = 4;
 constexpr int kMaxSplits = 128;
-
-int ceil_div(int64_t a, int64_t b) {
-  return static_cast<int>((a + b - 1) / b);
-}
-
-int power_of_two_from(int n) {
-  int power = 1;
-  while (power < n) {
-    power *= 2;
-  }
-  return power;
-}
 
 int64_t multiple_of_16(int64_t bytes) {
   return (bytes + 15) / 16 * 16;

@@ -45,17 +45,24 @@ struct DecodePlan {
   GpuGrid grid;
 };
 
-// Sequences with more than one query token, in tiles of `tile_rows` rows.
-// Grid: (tiles, K/V heads, 1).
+// Sequences with more than one query token, in tiles of `tile_rows` rows. The keys of those with at
+// most `max_split_rows` rows are cut into splits: more rows occupy the device by themselves.
+// Grid: (tiles, K/V heads, splits).
 struct PrefillPlan {
   int tile_rows;
   int key_tile;
+  int max_split_rows;
+  int keys_per_split;
+  int max_splits; // of any sequence, on this device
+  int num_splits; // of any sequence of this batch
+  int64_t num_partials; // floats, [row, K/V head, split, partial_floats]
   GpuGrid grid;
+  GpuGrid reduce; // folds partials. Grid: (tiles, K/V heads, 1)
 };
 
 struct GpuLaunchPlan {
   DecodePlan decode;
-  GpuGrid reduce; // folds partials. Grid: (q heads / kReduceRows, sequences, 1)
+  GpuGrid reduce; // folds decode's partials. Grid: (q heads / kReduceRows, sequences, 1)
   PrefillPlan prefill;
 };
 

@@ -39,6 +39,7 @@ struct AttentionParameters {
   int keys_per_split; // see splits.h
   int max_splits;
   int num_splits; // that were launched: the stride of the partials
+  int max_split_rows; // of a sequence whose keys prefill splits
   float scale;
   float softcap; // if has_softcap
 };

@@ -12,7 +12,7 @@
 #include "prefill_splits.h"
 #include "prefill_tile.h"
 
-// Grid: (tiles, K/V heads, 1). Threads: a multiple of a simdgroup.
+// Grid: (tiles, K/V heads, 1). Threads: kPrefillReduceThreads.
 template <typename T, int D, int DV>
 [[kernel]] void prefill_reduce(
     constant pomona::AttentionParameters& p [[buffer(POMONA_BUFFER_PARAMETERS)]],
@@ -23,7 +23,6 @@ template <typename T, int D, int DV>
     const device float* partials [[buffer(POMONA_BUFFER_PARTIALS)]],
     uint3 group_position [[threadgroup_position_in_grid]],
     uint simdgroup [[simdgroup_index_in_threadgroup]],
-    uint num_simdgroups [[simdgroups_per_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   using namespace pomona;
   constexpr int tile_size = prefill_tile(D, DV, sizeof(T)).rows;
@@ -36,7 +35,7 @@ template <typename T, int D, int DV>
   if (rows.empty() || splits.count <= 1) {
     return;
   }
-  for (int row = rows.first + simdgroup; row <= rows.last; row += num_simdgroups) {
+  for (int row = rows.first + simdgroup; row <= rows.last; row += kPrefillReduceThreads / kSimdWidth) {
     int64_t token = seq.first_token + row / p.group;
     int head = kv_head * p.group + row % p.group;
     float sink = 0.0f;

@@ -4,7 +4,6 @@
 #include "options.h"
 #include "paging.h"
 #include "parameters.h"
-#include "prefill_tile.h"
 #include "splits.h"
 
 namespace pomona {
@@ -34,18 +33,18 @@ inline TileRows tile_rows(
 inline Splits prefill_splits(constant AttentionParameters& p, Sequence seq) {
   int first = seq.first_key(0, p.window);
   int last = seq.last_key(seq.q_len - 1);
-  if (!has_partials || seq.q_len * p.group > kMaxSplitRows) {
+  if (!has_partials || seq.q_len * p.group > p.max_split_rows) {
     return Splits{first, last, last, 1};
   }
   return row_splits(first, last, p.keys_per_split, p.max_splits);
 }
 
 // Partials lie as [rows, K/V heads, splits, partial_floats]. Rows of sequences with splits neither
-// overlap nor take more room than all rows of the batch, or kMaxSplitRows for each sequence.
+// overlap nor take more room than all rows of the batch, or max_split_rows for each sequence.
 inline int64_t prefill_partial(
     constant AttentionParameters& p, Sequence seq, int row, int kv_head, int split) {
   int64_t first = metal::min(
-      int64_t(seq.first_token) * p.group, int64_t(seq.index) * kMaxSplitRows);
+      int64_t(seq.first_token) * p.group, int64_t(seq.index) * p.max_split_rows);
   return ((first + row) * p.num_kv_heads + kv_head) * p.num_splits + split;
 }
 

@@ -24,9 +24,8 @@ POMONA_CONSTANT int kPrefillMemory = 24 * 1024;
 // registers. Beyond these, both head dims are multiples of 32, and are halved or quartered.
 POMONA_CONSTANT int kMaxPrefillColumns = 256 + 112;
 
-// Most rows of a sequence whose keys are split. Chunks of more rows have tiles enough to occupy a
-// GPU, and partial states of all of them could take more memory than the cache.
-POMONA_CONSTANT int kMaxSplitRows = 128;
+// Threads that fold the partial states of a tile's rows, a simdgroup a row.
+POMONA_CONSTANT int kPrefillReduceThreads = 8 * kSimdWidth;
 
 constexpr PrefillTile prefill_tile(int head_dim, int head_dim_v, int itemsize) {
   PrefillTile tile{};

@@ -1,5 +1,5 @@
 // Folds the states that `decode` left of rows with several splits. A simdgroup owns one row and
-// folds its splits in order; a lane owns every 32nd pair of dimensions.
+// folds its splits in order.
 #include <metal_simdgroup>
 #include <metal_stdlib>
 
@@ -7,7 +7,7 @@
 #include "options.h"
 #include "paging.h"
 #include "parameters.h"
-#include "softmax.h"
+#include "partials.h"
 #include "splits.h"
 
 // Grid: (q heads / kReduceRows, sequences, 1). Threads: kReduceRows simdgroups.
@@ -37,30 +37,10 @@ template <typename T, int DV>
   const device float* states =
       partials + (int64_t(seq.index) * p.num_q_heads + head) * p.num_splits * partial_floats(DV);
 
-  float largest = -INFINITY;
-  for (int i = lane; i < splits.count; i += kSimdWidth) {
-    largest = metal::max(largest, states[i * partial_floats(DV)]);
-  }
-  largest = metal::simd_max(largest);
-  float base = exponent_base(largest);
-  float sum = 0.0f;
-  for (int i = 0; i < splits.count; i++) {
-    const device float* state = states + i * partial_floats(DV);
-    sum += state[1] * rescale(state[0], base);
-  }
   float sink = 0.0f;
   if (has_sinks) {
     sink = sinks[head * p.sinks_stride];
   }
-  float factor = final_factor(largest, sum, sink);
-
   device T* row = out + (int64_t(seq.first_token) * p.num_q_heads + head) * DV;
-  for (int dim = 2 * lane; dim < DV; dim += 2 * kSimdWidth) {
-    float2 total = 0.0f;
-    for (int i = 0; i < splits.count; i++) {
-      const device float* state = states + i * partial_floats(DV);
-      total += *reinterpret_cast<const device float2*>(state + 2 + dim) * rescale(state[0], base);
-    }
-    *reinterpret_cast<device metal::vec<T, 2>*>(row + dim) = metal::vec<T, 2>(total * factor);
-  }
+  reduce_row<T, DV>(row, states, splits.count, sink, lane);
 }

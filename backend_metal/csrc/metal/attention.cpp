@@ -35,7 +35,7 @@ bool are_aligned(const AttentionArrays& a) {
 }
 
 bool values_are_in_keys(const AttentionArrays& a) {
-  return is_prefix(a.k_cache, a.v_cache) &&
+  return a.v_cache.shape(3) <= a.k_cache.shape(3) && is_prefix(a.k_cache, a.v_cache) &&
       (!a.new_tokens || is_prefix(a.new_tokens->k, a.new_tokens->v));
 }
 
@@ -50,8 +50,7 @@ Options pipeline_options(const AttentionOptions& options, const AttentionArrays&
   return o;
 }
 
-AttentionParameters parameters_of(
-    const AttentionOptions& options, const AttentionArrays& a, const DecodePlan& plan) {
+AttentionParameters parameters_of(const AttentionOptions& options, const AttentionArrays& a) {
   AttentionParameters p{};
   p.q = a.q.strides;
   if (a.new_tokens) {
@@ -71,11 +70,17 @@ AttentionParameters parameters_of(
   p.num_kv_heads = a.k_cache.shape(2);
   p.group = p.num_q_heads / p.num_kv_heads;
   p.window = options.window;
+  p.scale = options.scale;
+  p.softcap = options.softcap;
+  return p;
+}
+
+// `plan` is that of decode or of prefill.
+template <typename Plan>
+AttentionParameters with_splits(AttentionParameters p, const Plan& plan) {
   p.keys_per_split = plan.keys_per_split;
   p.max_splits = plan.max_splits;
   p.num_splits = plan.num_splits;
-  p.scale = options.scale;
-  p.softcap = options.softcap;
   return p;
 }
 
@@ -111,6 +116,33 @@ void dispatch(mx::metal::CommandEncoder& encoder, const GpuGrid& grid) {
       MTL::Size(grid.x, grid.y, grid.z), MTL::Size(grid.threads, 1, 1));
 }
 
+// Folds the partial states at `offset` bytes of a.partials. `common` are the options of attention.
+void encode_reduce(
+    mx::metal::Device& device,
+    mx::metal::CommandEncoder& encoder,
+    const Kernel& kernel,
+    const Options& common,
+    const AttentionParameters& parameters,
+    const AttentionArrays& a,
+    int64_t offset,
+    const GpuGrid& grid) {
+  Options options;
+  options.block_size = common.block_size;
+  options.has_window = common.has_window;
+  options.has_sinks = common.has_sinks;
+  options.has_partials = true;
+  encoder.set_compute_pipeline_state(pipeline(device, kernel, options));
+  encoder.set_bytes(parameters, POMONA_BUFFER_PARAMETERS);
+  encoder.set_input_array(a.seq_lens, POMONA_BUFFER_SEQ_LENS);
+  encoder.set_input_array(a.cu_seqlens_q, POMONA_BUFFER_CU_SEQLENS_Q);
+  if (a.sinks) {
+    encoder.set_input_array(*a.sinks, POMONA_BUFFER_SINKS);
+  }
+  encoder.set_input_array(a.partials, POMONA_BUFFER_PARTIALS, offset);
+  encoder.set_output_array(a.out, POMONA_BUFFER_OUT);
+  dispatch(encoder, grid);
+}
+
 } // namespace
 
 void encode_attention(
@@ -120,11 +152,16 @@ void encode_attention(
     const AttentionArrays& a) {
   auto shape = shape_of(options, a);
   auto plan = plan_gpu_launch(device_limits(device), shape, batch_of(a));
-  auto parameters = parameters_of(options, a, plan.decode);
+  auto parameters = parameters_of(options, a);
+  parameters.max_split_rows = plan.prefill.max_split_rows;
+  auto decode_parameters = with_splits(parameters, plan.decode);
+  auto prefill_parameters = with_splits(parameters, plan.prefill);
   auto common = pipeline_options(options, a);
   auto type = metal_type(a.out.dtype());
   auto dim = std::to_string(shape.head_dim), dim_v = std::to_string(shape.head_dim_v);
-  allocate(a.partials, plan.decode.num_partials);
+  // Decode's partial states, then prefill's.
+  allocate(a.partials, plan.decode.num_partials + plan.prefill.num_partials);
+  int64_t prefill_partials = plan.decode.num_partials * int64_t(sizeof(float));
   if (a.new_tokens) {
     // MLX does not look for earlier readers of what a concurrent dispatch writes.
     encoder.barrier();
@@ -138,7 +175,7 @@ void encode_attention(
       auto decode_options = common;
       decode_options.has_partials = plan.decode.num_partials > 0;
       encoder.set_compute_pipeline_state(pipeline(device, kernel, decode_options));
-      bind_attention(encoder, parameters, a);
+      bind_attention(encoder, decode_parameters, a);
       if (decode_options.has_partials) {
         encoder.set_output_array(a.partials, POMONA_BUFFER_PARTIALS);
       }
@@ -146,32 +183,37 @@ void encode_attention(
     }
     if (!plan.prefill.grid.empty()) {
       auto prefill_options = common;
+      prefill_options.has_partials = plan.prefill.num_partials > 0;
       prefill_options.values_in_keys = values_are_in_keys(a);
       Kernel kernel{"prefill.metal", "prefill", {type, dim, dim_v}};
       encoder.set_compute_pipeline_state(pipeline(device, kernel, prefill_options));
-      bind_attention(encoder, parameters, a);
+      bind_attention(encoder, prefill_parameters, a);
+      if (prefill_options.has_partials) {
+        encoder.set_output_array(a.partials, POMONA_BUFFER_PARTIALS, prefill_partials);
+      }
       dispatch(encoder, plan.prefill.grid);
     }
     if (a.new_tokens) {
       encode_scatter(device, encoder, *a.new_tokens);
     }
   }
+  // The rows of one are not those of the other.
+  auto concurrent = encoder.start_concurrent();
   if (!plan.reduce.empty()) {
-    Options reduce_options;
-    reduce_options.block_size = common.block_size;
-    reduce_options.has_window = common.has_window;
-    reduce_options.has_sinks = common.has_sinks;
     Kernel kernel{"reduce.metal", "reduce", {type, dim_v}};
-    encoder.set_compute_pipeline_state(pipeline(device, kernel, reduce_options));
-    encoder.set_bytes(parameters, POMONA_BUFFER_PARAMETERS);
-    encoder.set_input_array(a.seq_lens, POMONA_BUFFER_SEQ_LENS);
-    encoder.set_input_array(a.cu_seqlens_q, POMONA_BUFFER_CU_SEQLENS_Q);
-    if (a.sinks) {
-      encoder.set_input_array(*a.sinks, POMONA_BUFFER_SINKS);
-    }
-    encoder.set_input_array(a.partials, POMONA_BUFFER_PARTIALS);
-    encoder.set_output_array(a.out, POMONA_BUFFER_OUT);
-    dispatch(encoder, plan.reduce);
+    encode_reduce(device, encoder, kernel, common, decode_parameters, a, 0, plan.reduce);
+  }
+  if (!plan.prefill.reduce.empty()) {
+    Kernel kernel{"prefill_reduce.metal", "prefill_reduce", {type, dim, dim_v}};
+    encode_reduce(
+        device,
+        encoder,
+        kernel,
+        common,
+        prefill_parameters,
+        a,
+        prefill_partials,
+        plan.prefill.reduce);
   }
 }
 
