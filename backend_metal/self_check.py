@@ -41,7 +41,7 @@ class _Step:
 
 STEPS = (
     _Step("decode", (("short", 1), ("new", 1)), SHORT_WINDOW),
-    _Step("decode over several splits", (("long", 1), ("short", 1)), LONG_WINDOW),
+    _Step("decode over several splits", (("endless", 1),), LONG_WINDOW),
     _Step("prefill", (("prompt", 37), ("short", 20)), SHORT_WINDOW),
     _Step("mixed step", (("long", 1), ("sharing", 21), ("prompt", 1), ("new", 9)), LONG_WINDOW),
 )

@@ -17,13 +17,16 @@ SHORT_CONTEXT, LONG_CONTEXT = 45, native.KEYS_PER_SPLIT + 37
 MOST_SOFTCAP = 2.0
 """Scores have a standard deviation of 1."""
 MOST_TOKENS = {
-    "short": SHORT_CONTEXT + 22,
-    "long": LONG_CONTEXT + 2,
+    "short": SHORT_CONTEXT + 21,
+    "long": LONG_CONTEXT + 1,
     "prompt": 38,
     "new": 10,
     "sharing": 21,
+    "endless": 1,
 }
-"""Of each sequence, all steps included; ``sharing`` has a split of ``long``'s blocks besides."""
+"""Of each sequence, all steps included, besides what it has of ``PREFIXES``."""
+PREFIXES = {"sharing": 1, "endless": 5}
+"""How often a sequence begins with ``long``'s first split of tokens, in the very same blocks."""
 UNUSED_BLOCKS = 4
 
 Floats = npt.NDArray[np.float32]
@@ -114,9 +117,11 @@ class CheckInputs:
             name: _Sequence(table, lengths.get(name, 0))
             for name, table in zip(widths, tables, strict=False)
         }
-        shared = sequences["long"].table[: native.KEYS_PER_SPLIT // self._block_size]
-        table = np.concatenate([shared, sequences["sharing"].table])
-        sequences["sharing"] = _Sequence(table, len(shared) * self._block_size)
+        split = sequences["long"].table[: native.KEYS_PER_SPLIT // self._block_size]
+        for name, times in PREFIXES.items():
+            prefix = np.tile(split, times)
+            table = np.concatenate([prefix, sequences[name].table])
+            sequences[name] = _Sequence(table, len(prefix) * self._block_size)
         return sequences
 
     def _slots(self, name: str, start: int, end: int) -> Ints:
