@@ -4,6 +4,8 @@ import os
 from collections.abc import Generator
 from typing import Any
 
+# Before any test module imports mlx.core, so that MLX finds the BLAS.
+import backend_metal  # noqa: F401
 import pytest
 
 from tests.metal_on_cpu.emulator import ToolMissingError
