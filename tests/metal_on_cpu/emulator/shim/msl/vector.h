@@ -87,8 +87,21 @@ struct vec : msl_storage<T, N> {
   using msl_storage<T, N>::s;
 
   vec() = default;
+#ifdef METAL_EMULATOR_TRACED
+  // By element: a copy as a whole is an intrinsic, which is not traced.
+  constexpr vec(const vec& other) : msl_storage<T, N>{} {
+    *this = other;
+  }
+  constexpr vec& operator=(const vec& other) {
+    for (int i = 0; i < N; i++) {
+      s[i] = other.s[i];
+    }
+    return *this;
+  }
+#else
   vec(const vec&) = default;
   vec& operator=(const vec&) = default;
+#endif
   // The constant address space is no part of the generic one.
   template <class V, class = enable_if_t<is_same<V, vec>::value>>
   constexpr vec(const MSL_CONSTANT V& other) : msl_storage<T, N>{} {
@@ -309,7 +322,7 @@ constexpr MSL_FUNC To as_type(From from) {
   if constexpr (__is_trivially_copyable(To) && __is_trivially_copyable(From)) {
     return __builtin_bit_cast(To, from);
   } else {
-    // Vectors assign from every address space, which makes them more than trivial.
+    // A traced vector is copied by element.
     To to;
     __builtin_memcpy(&to, &from, sizeof(To));
     return to;
