@@ -54,13 +54,29 @@ REFERENCE = AttentionPath(
 )
 """Plain MLX, on any device."""
 
-PATHS = {path.name: path for path in (CPU, REFERENCE)}
-"""Those that this build has."""
+METAL = (
+    AttentionPath(
+        "metal",
+        native.metal.scatter_paged_attention,
+        native.metal.paged_attention,
+        native.metal.reshape_and_cache,
+        native.metal.copy_blocks,
+        mx.zeros,
+    )
+    if native.metal is not None
+    else None
+)
+"""The kernels of ``shaders``, in builds for macOS."""
+
+PATHS = {path.name: path for path in (METAL, CPU, REFERENCE) if path is not None}
+"""Those that this build has, best first."""
 
 
 def path_on(device: mx.Device) -> AttentionPath:
     """The kernels written for ``device``, or the reference where there are none."""
-    return CPU if device.type == mx.cpu else REFERENCE
+    if device.type == mx.cpu:
+        return CPU
+    return METAL if METAL is not None and mx.metal.is_available() else REFERENCE
 
 
 def resolve_path(path: AttentionPath | str | None) -> AttentionPath:

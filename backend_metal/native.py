@@ -5,13 +5,10 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from pathlib import Path
-from types import ModuleType
 
 # First: it brings the library that the extension is linked to, and the types that the two share.
 import mlx.core  # noqa: F401
 
-SHADERS = Path(__file__).parent / "shaders"
 MLX_VERSION = version("mlx")
 REMEDY = "build it again with `make native`"
 
@@ -45,11 +42,6 @@ check_build(
 )
 
 KEYS_PER_SPLIT = _native.KEYS_PER_SPLIT
-
-metal: ModuleType | None = getattr(_native, "metal", None)
-"""The operators on the GPU, in builds for macOS; their kernels are compiled from ``SHADERS``."""
-if metal is not None:
-    metal.set_shader_folder(str(SHADERS))
 
 metal: ModuleType | None = getattr(_native, "metal", None)
 """The operators on Metal, with the names of those below; None in builds for other systems."""

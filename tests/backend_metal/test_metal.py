@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import mlx.core as mx
-import pytest
+from collections.abc import Iterator
+from typing import Any
 
-from backend_metal import LLM, SamplingParams
+import mlx.core as mx
+import native_cases
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_native_parity import fuzz, options, short_spans
+
+from backend_metal import LLM, SamplingParams, native
 from backend_metal.attention_checks import BLOCK_SIZES, DTYPES, HEAD_DIMS, LATENT_HEAD_DIMS
 from backend_metal.device import select_device
 from backend_metal.kv_cache import LayerAttention, LayerCacheSpec
@@ -22,6 +29,36 @@ OPTIONS: list[dict[str, object]] = [
     {"has_sinks": True},
     {"window": 4096, "softcap": 30.0, "has_sinks": True},
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def native_cases_run_on_the_gpu() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native_cases, "native", native.metal)
+        yield
+
+
+@fuzz(600)
+@given(
+    **options,
+    spans=short_spans,
+    shared_blocks=st.integers(0, 3),
+    skipped_slots=st.booleans(),
+    magnitude=st.sampled_from([0.0, 1.0, 8.0]),
+)
+def test_any_step_matches_float64(**arguments: Any) -> None:
+    native_cases.check(native_cases.make_case(**arguments))
+
+
+@fuzz(100)
+@given(
+    **options | {"heads": st.sampled_from([(1, 1), (1, 4), (2, 8), (1, 16)])},
+    spans=st.tuples(st.sampled_from([1, 1, 2, 17]), st.integers(500, 9000)).map(
+        lambda span: [span, (1, 3)]
+    ),
+)
+def test_long_contexts_match_float64(**arguments: Any) -> None:
+    native_cases.check(native_cases.make_case(**arguments))
 
 
 def test_a_mac_has_kernels_of_its_own() -> None:
