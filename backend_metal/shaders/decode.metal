@@ -91,7 +91,8 @@ inline void score(
     }
 #pragma clang loop unroll(full)
     for (int i = 0; i < width; i++) {
-      const threadgroup T* query = queries + (first + i * kMatrixDim) * kMatrixDim;
+      metal::vec<T, 2> query = *reinterpret_cast<const threadgroup metal::vec<T, 2>*>(
+          queries + (first + i * kMatrixDim) * kMatrixDim);
       Matrix left;
       left.thread_elements()[0] = float(query[0]);
       left.thread_elements()[1] = float(query[1]);

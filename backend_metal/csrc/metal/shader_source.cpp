@@ -1,11 +1,11 @@
 #include "metal/shader_source.h"
 
-#include <fstream>
+#include <algorithm>
+#include <cstdio>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <set>
-#include <sstream>
 #include <stdexcept>
 
 namespace pomona::metal {
@@ -23,12 +23,19 @@ Shaders& shaders() {
   return shared;
 }
 
-std::ifstream open(const std::string& folder, const std::string& file) {
-  std::ifstream stream(folder + "/" + file);
+std::string read(const std::string& folder, const std::string& file) {
+  std::string path = folder + "/" + file;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(
+      std::fopen(path.c_str(), "rb"), &std::fclose);
   if (!stream) {
-    throw std::runtime_error("cannot read the shader " + folder + "/" + file);
+    throw std::runtime_error("cannot read the shader " + path);
   }
-  return stream;
+  std::string text;
+  char buffer[4096];
+  while (size_t size = std::fread(buffer, 1, sizeof buffer, stream.get())) {
+    text.append(buffer, size);
+  }
+  return text;
 }
 
 // Metal compiles a text that has no folder, so headers in quotes are put in their place.
@@ -36,23 +43,24 @@ void append(
     const std::string& folder,
     const std::string& file,
     std::set<std::string>& included,
-    std::ostringstream& text) {
+    std::string& text) {
   if (!included.insert(file).second) {
     return;
   }
   const std::string include = "#include \"";
-  auto stream = open(folder, file);
-  text << "#line 1 \"" << file << "\"\n";
+  std::string source = read(folder, file);
+  text += "#line 1 \"" + file + "\"\n";
   int number = 0;
-  for (std::string line; std::getline(stream, line);) {
+  for (size_t start = 0; start < source.size();) {
+    size_t end = std::min(source.find('\n', start), source.size());
+    std::string line = source.substr(start, end - start);
+    start = end + 1;
     number++;
     if (line.compare(0, include.size(), include) == 0) {
       append(folder, line.substr(include.size(), line.rfind('"') - include.size()), included, text);
-      text << "#line " << number + 1 << " \"" << file << "\"\n";
-    } else if (line != "#pragma once") {
-      text << line << "\n";
+      text += "#line " + std::to_string(number + 1) + " \"" + file + "\"\n";
     } else {
-      text << "\n";
+      text += line == "#pragma once" ? "\n" : line + "\n";
     }
   }
 }
@@ -73,9 +81,8 @@ std::shared_ptr<const ShaderSource> shader_source(const std::string& file) {
   auto& source = shaders().sources[file];
   if (!source) {
     std::set<std::string> included;
-    std::ostringstream stream;
-    append(shaders().folder, file, included, stream);
-    auto text = stream.str();
+    std::string text;
+    append(shaders().folder, file, included, text);
     auto hash = std::to_string(std::hash<std::string>{}(text));
     source = std::make_shared<ShaderSource>(ShaderSource{std::move(text), std::move(hash)});
   }
