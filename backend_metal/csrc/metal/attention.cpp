@@ -219,7 +219,7 @@ void encode_attention(
 
 void encode_scatter(
     mx::metal::Device& device, mx::metal::CommandEncoder& encoder, const NewTokens& tokens) {
-  int num_tokens = tokens.k.array.size() > 0 ? tokens.slot_mapping.shape(0) : 0;
+  int num_tokens = tokens.slot_mapping.shape(0);
   if (num_tokens == 0) {
     return;
   }
