@@ -47,6 +47,14 @@ constant bool adds [[function_constant(0)]];
   }
 }
 
+// Rows of four, copied as a whole.
+[[kernel]] void copy_rows(
+    const device uint4* from [[buffer(0)]],
+    device uint4* to [[buffer(1)]],
+    uint row [[thread_position_in_grid]]) {
+  to[row] = from[row];
+}
+
 [[kernel]] void subtract(
     const device float* a [[buffer(0)]],
     const device float* b [[buffer(1)]],
@@ -413,6 +421,15 @@ def test_distinct_bytes_that_threadgroups_load() -> None:
         run(sum_commands(table=("input", 0, 0, 0)), SUM_OUTPUTS)
         (launch,) = host.take_launches()
         assert launch.loaded_bytes(frozenset({0})) == TABLE.nbytes
+        copied = [
+            pipeline("copy_rows"),
+            ("input", 0, 0, 0),
+            ("output", 0, 1, 0),
+            ("dispatch_threads", (6, 1, 1), (2, 1, 1)),
+        ]
+        run(copied, [((6, 4), mx.float32, -1)])
+        (launch,) = host.take_launches()
+        assert launch.dispatches[0].loaded_bytes == {0: TABLE.nbytes}
     run(list(scatter_commands().values()))
     assert not any(host.take_launches()[0].dispatches[0].loaded_bytes.values())
 

@@ -9,4 +9,13 @@ from tests.metal_on_cpu.host.build import build
 from tests.metal_on_cpu.host.extension import execution, extension, gpu, shaders
 from tests.metal_on_cpu.host.launch import Dispatch, Launch, take_launches
 
-__all__ = ["Dispatch", "Launch", "build", "execution", "extension", "gpu", "shaders", "take_launches"]
+__all__ = [
+    "Dispatch",
+    "Launch",
+    "build",
+    "execution",
+    "extension",
+    "gpu",
+    "shaders",
+    "take_launches",
+]

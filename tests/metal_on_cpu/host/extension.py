@@ -16,7 +16,7 @@ from tests.metal_on_cpu.host.build import SHADERS, load
 
 @cache
 def extension() -> ModuleType:
-    """``_metal_on_cpu``; see ``build.load`` for what it raises or skips."""
+    """``_metal_on_cpu``; see ``build.load`` for what it raises."""
     module = load()
     module.set_compiler(_compile)
     module.set_shader_folder(str(SHADERS))

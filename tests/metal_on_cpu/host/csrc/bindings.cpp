@@ -113,7 +113,7 @@ nb::list bound_run_script(std::vector<mx::array> inputs, nb::list outputs, nb::l
 } // namespace
 
 NB_MODULE(_metal_on_cpu, m) {
-  bind_operators(m);
+  pomona::bind_operators(m, mx::Device(mx::Device::cpu));
   bind_settings(m);
   bind_launches(m);
   m.def("run_script", &bound_run_script, "inputs"_a, "outputs"_a, "commands"_a);
