@@ -38,7 +38,7 @@ struct simdgroup_matrix {
 MSL_FLOATS(X)
 #undef X
 
-template <class T, int R, int C>
+template <class T, int R, int C = R>
 MSL_FUNC simdgroup_matrix<T, R, C> make_filled_simdgroup_matrix(T value) {
   simdgroup_matrix<T, R, C> m;
   m.elements = vec<T, 2>(value, value);
