@@ -1,9 +1,9 @@
 """Holds an attention path to ``reference.py`` on this machine, before it may serve anybody.
 
-A short life of one KV cache, as the engine would run it: decode within one split, decode over
-several, prefill, a mixed step that reads a shared prefix, copied blocks. Shapes, dtype and options
-are the model's, so the kernels are those that it will run; windows and softcaps are cut to a size
-that a small context can feel.
+A short life of one KV cache, as the engine would run it: first tokens, decode within one split and
+over several, prefill, a mixed step that reads a shared prefix, copied blocks. Shapes, dtype and
+options are the model's, so the kernels are those that it will run; windows and softcaps are cut to
+a size that a small context can feel.
 """
 
 from __future__ import annotations
@@ -40,11 +40,18 @@ class _Step:
 
 
 STEPS = (
-    _Step("decode", (("short", 1), ("new", 1)), SHORT_WINDOW),
+    _Step("first tokens", (("prompt", 21), ("new", 1)), SHORT_WINDOW),
+    _Step("decode", (("short", 1), ("prompt", 1)), SHORT_WINDOW),
     _Step("decode over several splits", (("endless", 1),), LONG_WINDOW),
-    _Step("prefill", (("prompt", 37), ("short", 20)), SHORT_WINDOW),
-    _Step("mixed step", (("long", 1), ("sharing", 21), ("prompt", 1), ("new", 9)), LONG_WINDOW),
+    _Step("prefill", (("short", 20), ("new", 9)), SHORT_WINDOW),
+    _Step(
+        "mixed step",
+        (("long", 1), ("endless", 21), ("prompt", 1), ("bulk", 150)),
+        LONG_WINDOW,
+    ),
 )
+"""Between them they make a GPU's plan choose every kernel that it has for the layer: with one split
+and with several, for decode, for prefill and for both."""
 
 
 def check_path(

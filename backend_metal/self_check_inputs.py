@@ -19,14 +19,14 @@ MOST_SOFTCAP = 2.0
 MOST_TOKENS = {
     "short": SHORT_CONTEXT + 21,
     "long": LONG_CONTEXT + 1,
-    "prompt": 38,
+    "endless": 22,
+    "prompt": 23,
+    "bulk": 150,
     "new": 10,
-    "sharing": 21,
-    "endless": 1,
 }
-"""Of each sequence, all steps included, besides what it has of ``PREFIXES``."""
-PREFIXES = {"sharing": 1, "endless": 5}
-"""How often a sequence begins with ``long``'s first split of tokens, in the very same blocks."""
+"""Of each sequence, all steps included; ``endless`` has its prefix besides."""
+PREFIX_SPLITS = 5
+"""``endless`` begins with ``long``'s first split of tokens this often, in the very same blocks."""
 UNUSED_BLOCKS = 4
 
 Floats = npt.NDArray[np.float32]
@@ -118,10 +118,9 @@ class CheckInputs:
             for name, table in zip(widths, tables, strict=False)
         }
         split = sequences["long"].table[: native.KEYS_PER_SPLIT // self._block_size]
-        for name, times in PREFIXES.items():
-            prefix = np.tile(split, times)
-            table = np.concatenate([prefix, sequences[name].table])
-            sequences[name] = _Sequence(table, len(prefix) * self._block_size)
+        prefix = np.tile(split, PREFIX_SPLITS)
+        table = np.concatenate([prefix, sequences["endless"].table])
+        sequences["endless"] = _Sequence(table, len(prefix) * self._block_size)
         return sequences
 
     def _slots(self, name: str, start: int, end: int) -> Ints:

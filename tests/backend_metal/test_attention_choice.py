@@ -116,7 +116,7 @@ def test_metal_refuses_to_start_rather_than_fall_back(checkpoints: dict[str, str
         pytest.raises(
             ValueError,
             match=r"engine.attention is 'metal', and these kernels fail the check at start: "
-            r"decode .* relative RMS 0.05.* MLX 0.*; auto would serve with plain MLX instead",
+            r"first tokens .* relative RMS 0.05.* MLX 0.*; auto would serve with plain MLX instead",
         ),
     ):
         load(checkpoints["qwen3"], device=device.name, attention="metal")
