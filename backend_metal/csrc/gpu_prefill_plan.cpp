@@ -16,7 +16,7 @@ constexpr int kThreadgroupsPerCore = 4;
 // Splits of one tile are at least this long. Its partial state of 32 rows costs 8 bytes a row and
 // dimension, written and read, against 4 bytes a key and dimension for K and V in 16 bits: 6%.
 constexpr int kMinKeysPerSplit = 1024;
-constexpr int kMinSplits = 2;
+constexpr int kMinSplits = 4;
 constexpr int kMaxSplits = 16;
 
 // Keys that a sequence of few rows may see.
