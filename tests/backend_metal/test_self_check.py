@@ -66,8 +66,8 @@ def test_the_one_layer_that_differs_is_checked_too() -> None:
         (
             "all of it slightly wrong",
             r"^first tokens \(float16, 4 query heads over 2, head dims 64 and 64, blocks of 16, "
-            r"window None, softcap None, sinks False\): 21 tokens of the prompt sequence, query head \d: "
-            r"relative RMS 0\.05, where 0\.001 is allowed$",
+            r"window None, softcap None, sinks False\): 21 tokens of the prompt sequence, "
+            r"query head \d: relative RMS 0\.05, where 0\.001 is allowed$",
         ),
         ("wrong over several splits", r"^decode over several splits .*: relative RMS 0\.05"),
         ("one element is not a number", r"^first tokens .*: relative RMS nan"),
