@@ -12,6 +12,8 @@
 // Threadgroup memory (prefill_tile.h): kKeys rows of K, then the same tokens' V in their place, and
 // the shares of the scores.
 //
+// Simdgroups multiply only what some of their 8 rows see; they all stage and wait.
+//
 // The keys of a sequence with few rows are cut into splits (prefill_splits.h), a threadgroup each,
 // whose states go to `prefill_reduce`; otherwise rows are finished here.
 //
@@ -34,24 +36,18 @@ namespace pomona {
 
 template <typename T, int D, int DV>
 struct TileSize {
-  static constant constexpr const int kRows =
-      prefill_tile(D, DV, sizeof(T)).rows;
-  static constant constexpr const int kKeys =
-      prefill_tile(D, DV, sizeof(T)).keys;
-  static constant constexpr const int kThreads =
-      prefill_tile(D, DV, sizeof(T)).threads;
-  static constant constexpr const int kStride =
-      prefill_tile(D, DV, sizeof(T)).stride;
-  static constant constexpr const int kColumnGroups =
-      prefill_tile(D, DV, sizeof(T)).column_groups;
-  static constant constexpr const int kStagedBytes =
-      prefill_tile(D, DV, sizeof(T)).staged_bytes;
+  static constant constexpr const int kRows = prefill_tile(D, DV, sizeof(T)).rows;
+  static constant constexpr const int kKeys = prefill_tile(D, DV, sizeof(T)).keys;
+  static constant constexpr const int kThreads = prefill_tile(D, DV, sizeof(T)).threads;
+  static constant constexpr const int kStride = prefill_tile(D, DV, sizeof(T)).stride;
+  static constant constexpr const int kColumnGroups = prefill_tile(D, DV, sizeof(T)).column_groups;
+  static constant constexpr const int kStagedBytes = prefill_tile(D, DV, sizeof(T)).staged_bytes;
   static constant constexpr const int kColumns = D / kColumnGroups;
   static constant constexpr const int kColumnsV = DV / kColumnGroups;
 };
 
-// Copies a row into threadgroup memory, as one of `kParts` threads. A token that is not there
-// becomes zeros: its weight will be 0, which times a NaN would be one.
+// Copies a row into threadgroup memory, as one of `PARTS` threads. A token that is not there
+// becomes zeros: its weight will be 0, and 0 times a NaN is NaN.
 template <typename T, int COLUMNS, int PARTS>
 inline void stage_row(threadgroup T* to, const device T* from, bool present, int part) {
   constexpr int width = 16 / sizeof(T);
@@ -69,7 +65,7 @@ inline void stage_row(threadgroup T* to, const device T* from, bool present, int
   }
 }
 
-// Adds up the column groups' shares, each [kRows, kKeys]. `row` is the lane's, in the first of them.
+// Adds up the column groups' shares, each [kRows, kKeys]. `row` is the lane's in the first of them.
 template <typename Tile>
 inline void add_shares(
     thread Matrix (&scores)[Tile::kKeys / kMatrixDim],
@@ -99,14 +95,14 @@ inline void store_share(
   }
 }
 
-// Scales the scores of keys from `first_key` on, and sets those outside [visible.x, visible.y) to
-// -infinity if any may be.
+// Scales the scores of keys from `first_key` on, and sets those that the lane's row does not see to
+// -infinity, if there may be any.
 template <int N>
 inline void scale_and_mask(
     thread Matrix (&scores)[N],
     constant AttentionParameters& p,
     int first_key,
-    int2 visible,
+    KeyRange seen,
     bool masked,
     LaneMap at) {
 #pragma clang loop unroll(full)
@@ -115,7 +111,7 @@ inline void scale_and_mask(
     for (int e = 0; e < 2; e++) {
       int key = first_key + j * kMatrixDim + at.column + e;
       float score = scaled_score(scores[j].thread_elements()[e], p.scale, p.softcap);
-      bool hidden = masked && (key < visible.x || key >= visible.y);
+      bool hidden = masked && (key < seen.first || key >= seen.last);
       scores[j].thread_elements()[e] = hidden ? -INFINITY : score;
     }
   }
@@ -134,7 +130,8 @@ inline float fold(thread RowState& row, thread Matrix (&scores)[N]) {
   float largest = row.largest;
 #pragma clang loop unroll(full)
   for (int j = 0; j < N; j++) {
-    largest = metal::max(largest, metal::max(scores[j].thread_elements()[0], scores[j].thread_elements()[1]));
+    largest = metal::max(largest, scores[j].thread_elements()[0]);
+    largest = metal::max(largest, scores[j].thread_elements()[1]);
   }
   largest = row_max(largest);
   float base = exponent_base(largest);
@@ -201,7 +198,8 @@ template <typename T, int D, int DV>
   using namespace pomona;
   using Tile = TileSize<T, D, DV>;
   threadgroup T* staged = reinterpret_cast<threadgroup T*>(memory);
-  threadgroup float* shares = reinterpret_cast<threadgroup float*>(memory + Tile::kStagedBytes / 16);
+  threadgroup float* shares =
+      reinterpret_cast<threadgroup float*>(memory + Tile::kStagedBytes / 16);
 
   int tile = group_position.x, kv_head = group_position.y, split = group_position.z;
   int index = find_sequence(p, cu_seqlens_q, tile, Tile::kRows);
@@ -213,34 +211,35 @@ template <typename T, int D, int DV>
     return;
   }
 
-  // Keys [begin, end) that some row of the tile sees in this split, and those that all rows see.
-  int first_query = owned.first / p.group;
-  int last_query = owned.last / p.group;
-  int begin = seq.first_key(first_query, p.window);
-  int end = seq.last_key(last_query);
+  // What some row of the tile sees in this split.
+  KeyRange keys = keys_of_some(p, seq, owned);
   if (splits.count > 1) {
     int split_start = (splits.first_key / splits.length + split) * splits.length;
-    begin = metal::max(begin, split_start);
-    end = metal::min(end, split_start + splits.length);
+    keys.first = metal::max(keys.first, split_start);
+    keys.last = metal::min(keys.last, split_start + splits.length);
   }
-  int2 seen_by_all = int2(seq.first_key(last_query, p.window), seq.last_key(first_query));
 
   LaneMap at = lane_map(lane);
   int column_group = simdgroup % Tile::kColumnGroups;
-  int tile_row = simdgroup / Tile::kColumnGroups * kMatrixDim + at.row;
+  int first_tile_row = simdgroup / Tile::kColumnGroups * kMatrixDim;
+  int first_row = owned.first + first_tile_row;
+  TileRows simdgroup_rows{first_row, metal::min(first_row + kMatrixDim - 1, owned.last)};
+  KeyRange seen_by_some = keys_of_some(p, seq, simdgroup_rows);
+  KeyRange seen_by_all = keys_of_all(p, seq, simdgroup_rows);
+
+  int tile_row = first_tile_row + at.row;
   bool has_row = owned.first + tile_row <= owned.last;
   int row = metal::min(owned.first + tile_row, owned.last);
   int query = row / p.group;
   int64_t token = seq.first_token + query;
   int head = kv_head * p.group + row % p.group;
-  int2 visible = int2(seq.first_key(query, p.window), seq.last_key(query));
+  KeyRange seen = keys_of_some(p, seq, TileRows{row, row});
 
   Matrix queries[Tile::kColumns / kMatrixDim];
   Matrix scores[Tile::kKeys / kMatrixDim];
   Matrix sums[Tile::kColumnsV / kMatrixDim];
   const device T* query_row = q + token * p.q.token + head * p.q.head;
-  load_queries<T, Tile::kColumns>(
-      queries, query_row + column_group * Tile::kColumns, has_row, at);
+  load_queries<T, Tile::kColumns>(queries, query_row + column_group * Tile::kColumns, has_row, at);
   clear(sums);
   RowState state{-INFINITY, 0.0f};
 
@@ -252,20 +251,24 @@ template <typename T, int D, int DV>
   threadgroup float* share_row = shares + tile_row * Tile::kKeys;
   KeyRows<T> rows = key_rows(p, k, v, k_cache, v_cache, slot_mapping, block_tables, index, kv_head);
 
-  for (int first_key = begin / Tile::kKeys * Tile::kKeys; first_key < end;
+  for (int first_key = keys.first / Tile::kKeys * Tile::kKeys; first_key < keys.last;
        first_key += Tile::kKeys) {
     int position = first_key + staged_key;
-    bool present = position >= begin && position < end;
+    bool present = position >= keys.first && position < keys.last;
     int64_t block = present ? rows.block_at(p, position) : 0;
     const device T* key = present ? rows.key(p, seq, position, block) : k_cache;
     stage_row<T, D, parts>(staged_row, key, present, part);
     threadgroup_barrier(metal::mem_flags::mem_threadgroup);
 
-    clear(scores);
-    add_scores<T, Tile::kColumns, Tile::kKeys, Tile::kStride>(
-        scores, queries, staged + column_group * Tile::kColumns, at);
-    if (Tile::kColumnGroups > 1) {
-      store_share<Tile>(scores, share_row + column_group * Tile::kRows * Tile::kKeys, at);
+    // All lanes agree on this, and so do the simdgroups of the same rows.
+    bool used = first_key < seen_by_some.last && first_key + Tile::kKeys > seen_by_some.first;
+    if (used) {
+      clear(scores);
+      add_scores<T, Tile::kColumns, Tile::kKeys, Tile::kStride>(
+          scores, queries, staged + column_group * Tile::kColumns, at);
+      if (Tile::kColumnGroups > 1) {
+        store_share<Tile>(scores, share_row + column_group * Tile::kRows * Tile::kKeys, at);
+      }
     }
     if (!values_in_keys) {
       threadgroup_barrier(metal::mem_flags::mem_threadgroup);
@@ -276,15 +279,16 @@ template <typename T, int D, int DV>
     if (!values_in_keys || Tile::kColumnGroups > 1) {
       threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     }
-    if (Tile::kColumnGroups > 1) {
-      add_shares<Tile>(scores, share_row, at);
+    if (used) {
+      if (Tile::kColumnGroups > 1) {
+        add_shares<Tile>(scores, share_row, at);
+      }
+      bool masked = first_key < seen_by_all.first || first_key + Tile::kKeys > seen_by_all.last;
+      scale_and_mask(scores, p, first_key, seen, masked, at);
+      multiply(sums, fold(state, scores));
+      add_values<T, Tile::kColumnsV, Tile::kKeys, Tile::kStride>(
+          sums, scores, staged + column_group * Tile::kColumnsV, at);
     }
-
-    bool masked = first_key < seen_by_all.x || first_key + Tile::kKeys > seen_by_all.y;
-    scale_and_mask(scores, p, first_key, visible, masked, at);
-    multiply(sums, fold(state, scores));
-    add_values<T, Tile::kColumnsV, Tile::kKeys, Tile::kStride>(
-        sums, scores, staged + column_group * Tile::kColumnsV, at);
     threadgroup_barrier(metal::mem_flags::mem_threadgroup);
   }
 
@@ -309,9 +313,6 @@ template <typename T, int D, int DV>
     sink = sinks[head * p.sinks_stride];
   }
   device T* out_row = out + (token * p.num_q_heads + head) * DV;
-  write_row(
-      sums,
-      out_row + column_group * Tile::kColumnsV,
-      final_factor(state.largest, sum, sink),
-      at);
+  float factor = final_factor(state.largest, sum, sink);
+  write_row(sums, out_row + column_group * Tile::kColumnsV, factor, at);
 }

@@ -35,7 +35,8 @@ template <typename T, int D, int DV>
   if (rows.empty() || splits.count <= 1) {
     return;
   }
-  for (int row = rows.first + simdgroup; row <= rows.last; row += kPrefillReduceThreads / kSimdWidth) {
+  constexpr int num_simdgroups = kPrefillReduceThreads / kSimdWidth;
+  for (int row = rows.first + simdgroup; row <= rows.last; row += num_simdgroups) {
     int64_t token = seq.first_token + row / p.group;
     int head = kv_head * p.group + row % p.group;
     float sink = 0.0f;

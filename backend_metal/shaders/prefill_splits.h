@@ -29,6 +29,24 @@ inline TileRows tile_rows(
   return TileRows{first, metal::min(first + rows, num_rows) - 1};
 }
 
+// Keys [first, last).
+struct KeyRange {
+  int first, last;
+};
+
+// Seen by some of the rows; nothing for no rows.
+inline KeyRange keys_of_some(constant AttentionParameters& p, Sequence seq, TileRows rows) {
+  if (rows.empty()) {
+    return KeyRange{0, 0};
+  }
+  return KeyRange{seq.first_key(rows.first / p.group, p.window), seq.last_key(rows.last / p.group)};
+}
+
+// Seen by each of the rows.
+inline KeyRange keys_of_all(constant AttentionParameters& p, Sequence seq, TileRows rows) {
+  return KeyRange{seq.first_key(rows.last / p.group, p.window), seq.last_key(rows.first / p.group)};
+}
+
 // The splits of all of a sequence's rows together: a long chunk has one.
 inline Splits prefill_splits(constant AttentionParameters& p, Sequence seq) {
   int first = seq.first_key(0, p.window);

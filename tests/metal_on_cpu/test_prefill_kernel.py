@@ -204,7 +204,8 @@ def test_splits_are_folded(num_cores: int, before: int, num_splits: int, has_sin
         check_attention(case)
     prefill, *_, reduce = operators.last_launch().dispatches
     assert prefill.grid[2] == plan_of(case, num_cores).num_splits == num_splits
-    assert reduce.kernel.startswith("prefill_reduce") and reduce.barrier_before
+    assert reduce.kernel.startswith("prefill_reduce")
+    assert reduce.barrier_before
 
 
 @pytest.mark.parametrize("window", [1, 31, 1024, 1500])
