@@ -15,7 +15,9 @@ from .translate import Translation, translate
 
 Build = Literal["checked", "traced", "thread"]
 
-_BFLOAT_CONVERSION = re.compile(r"^(.*): warning: (implicit conversion.*to 'bfloat'.*)$", re.M)
+_BFLOAT_CONVERSION = re.compile(
+    r"^(.*): warning: (implicit conversion.*to '(?:bfloat|__bf16)'.*)$", re.M
+)
 
 
 def typecheck(source: str, *, name: str = "source.metal", includes: Sequence[Path] = ()) -> None:

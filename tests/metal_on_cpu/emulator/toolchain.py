@@ -44,7 +44,7 @@ CHECKED_KERNEL = [
     *_OPENCL,
     *("-O2", "-ftrivial-auto-var-init=pattern"),
     *("-fsanitize=undefined", "-fsanitize-trap=undefined", "-fno-sanitize=function,vptr"),
-    "-fsanitize-debug-trap-reasons=basic",
+    *("-fsanitize-debug-trap-reasons=basic", "-fno-sanitize-merge"),
 ]
 KERNEL = [*_TARGET, *_OPENCL, "-O2", "-ftrivial-auto-var-init=pattern"]
 # Loads wider than 16 bytes are not traced.

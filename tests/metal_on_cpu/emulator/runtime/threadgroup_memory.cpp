@@ -17,6 +17,23 @@ size_t round_up(size_t n) {
 
 } // namespace
 
+ThreadgroupMemory::ThreadgroupMemory(bool guard_at_start) : guard_at_start_(guard_at_start) {
+#ifdef METAL_EMULATOR_TSAN
+  // Mapped before a fiber runs: ThreadSanitizer takes whoever maps memory for its writer.
+  void* mapping = mmap(
+      nullptr,
+      kArenaBytes,
+      PROT_READ | PROT_WRITE,
+      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+      -1,
+      0);
+  if (mapping == MAP_FAILED) {
+    throw std::bad_alloc();
+  }
+  arena_ = static_cast<char*>(mapping);
+#endif
+}
+
 ThreadgroupMemory::~ThreadgroupMemory() {
   if (arena_) {
     munmap(arena_, kArenaBytes);
@@ -53,19 +70,6 @@ char* ThreadgroupMemory::variable(uint64_t key, size_t size) {
 }
 
 char* ThreadgroupMemory::fresh_addresses(size_t size) {
-  if (!arena_) {
-    void* mapping = mmap(
-        nullptr,
-        kArenaBytes,
-        PROT_READ | PROT_WRITE,
-        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-        -1,
-        0);
-    if (mapping == MAP_FAILED) {
-      throw std::bad_alloc();
-    }
-    arena_ = static_cast<char*>(mapping);
-  }
   // Neighbours do not share a word of the sanitizer's shadow.
   size_t bytes = round_up(size) + 64;
   if (arena_used_ + bytes > kArenaBytes) {

@@ -11,7 +11,7 @@ namespace metal_emulator {
 
 class ThreadgroupMemory {
  public:
-  explicit ThreadgroupMemory(bool guard_at_start) : guard_at_start_(guard_at_start) {}
+  explicit ThreadgroupMemory(bool guard_at_start);
   ~ThreadgroupMemory();
   ThreadgroupMemory(const ThreadgroupMemory&) = delete;
 

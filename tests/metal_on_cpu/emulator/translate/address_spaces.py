@@ -10,6 +10,9 @@ _FUNCTION_CONSTANT = re.compile(
     r"(?:\bstatic\s+)?\bconstant\s+(?:(?:constexpr|const)\s+)*(\w+)\s+(\w+)\s*"
     r"\[\[\s*function_constant\s*\(\s*(\d+)\s*\)\s*\]\]\s*;"
 )
+_DERIVED_CONSTANT = re.compile(
+    r"(?:\bstatic\s+)?\bconstant\s+(?:const\s+)?(\w+)\s+(\w+)\s*=\s*([^;{}]*);"
+)
 _THREADGROUP_VARIABLE = re.compile(
     r"(?<=[;{}\n])(\s*)(?:alignas\s*\(\s*\d+\s*\)\s*)?\bthreadgroup\s+"
     r"((?:typename\s+)?[\w:]+(?:\s*<[^;{}()]*?>)?)\s+"
@@ -55,10 +58,29 @@ def take_function_constants(source: str) -> tuple[str, list[FunctionConstant]]:
         )
 
     source = _FUNCTION_CONSTANT.sub(declare, source)
+    source = _expand_derived_constants(source, {constant.name for constant in constants})
     source = re.sub(
         r"\bis_function_constant_defined\s*\(\s*(\w+)\s*\)", r"(\1_msl_defined != 0)", source
     )
     return source, constants
+
+
+def _expand_derived_constants(source: str, names: set[str]) -> str:
+    """Makes constants that are computed from function constants expressions.
+
+    As variables they would get their value once, when the library is loaded.
+    """
+    position = 0
+    while match := _DERIVED_CONSTANT.search(source, position):
+        position = match.start() + 1
+        if not names & set(re.findall(r"\w+", match[3])):
+            continue
+        names = names | {match[2]}
+        expression = " ".join(match[3].split())
+        _, line = tokens.location(source, match.end())
+        macro = f"\n#define {match[2]} (({match[1]})({expression}))\n#line {line}\n"
+        source = source[: match.start()] + macro + source[match.end() :]
+    return source
 
 
 def place_threadgroup_variables(source: str) -> str:
