@@ -1,5 +1,6 @@
 #include "operators.h"
 
+#include <sstream>
 #include <stdexcept>
 
 namespace pomona {
@@ -26,9 +27,10 @@ std::vector<mx::array> make_outputs(
 void check_cache_strides(const std::string& name, const mx::array& cache) {
   bool has_memory = cache.status() != mx::array::Status::unscheduled;
   if (has_memory && cache.strides(-1) != 1 && cache.shape(-1) > 1) {
-    throw std::invalid_argument(
-        name + " must have a contiguous last dimension, not one of stride " +
-        std::to_string(cache.strides(-1)));
+    std::ostringstream text;
+    text << name << " must have a contiguous last dimension, not one of stride "
+         << cache.strides(-1);
+    throw std::invalid_argument(text.str());
   }
 }
 
