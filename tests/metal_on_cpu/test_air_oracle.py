@@ -1,4 +1,4 @@
-"""The emulator against kernels compiled by Apple: the same bits, or it is the emulator that is wrong."""
+"""The emulator against kernels compiled by Apple: both must leave the same bits."""
 
 from __future__ import annotations
 

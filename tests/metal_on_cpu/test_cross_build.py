@@ -93,14 +93,17 @@ def test_it_exports_only_its_module(library: macho.Library) -> None:
             "undefined symbol",
         ),
         ('extern "C" int PyMissing(); int f() { return PyMissing(); }', "undefined symbol"),
-        # Of macOS 14.4.
+        # Of macOS 15.
         (
-            "#include <os/os_sync_wait_on_address.h>\n"
-            "int f(int* p) { return os_sync_wake_by_address_any(p, 4, 0); }",
-            "only available on macOS 14.4",
+            "#include <math.h>\nfloat f(_Float16 x) { return __sqrtf16(x); }",
+            "only available on macOS 15",
         ),
         # Of a later libc++ than macOS 14's.
-        ("#include <chrono>\nauto f() { return std::chrono::get_tzdb().version; }", "error"),
+        (
+            "#include <charconv>\n"
+            "auto f(const char* p, double& x) { return std::from_chars(p, p + 1, x).ec; }",
+            "is unavailable",
+        ),
     ],
 )
 def test_it_would_notice(source: str, complaint: str | None, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ class Launch:
 
 
 def outputs(kernel: Kernel, launch: Launch) -> tuple[Array, Array]:
-    """What the kernel compiled by Apple leaves in the output buffer, and what the emulator's does."""
+    """What Apple's kernel leaves in the output buffer, and what the emulator's does."""
     apple, emulated = (
         library.dispatch(
             kernel.name,

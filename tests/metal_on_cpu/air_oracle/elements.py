@@ -1,4 +1,4 @@
-"""Element types of MLX's kernels as numpy arrays; numpy has no bfloat16, so that one is its bits."""
+"""Element types of MLX's kernels as numpy arrays. bfloat16, which numpy lacks, is its bits."""
 
 from __future__ import annotations
 

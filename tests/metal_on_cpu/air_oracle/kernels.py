@@ -38,7 +38,9 @@ def sdpa_vector(dtype: str, dim: int = 128) -> Kernel:
     )
 
 
-def sdpa_vector_launch(q: Array, k: Array, v: Array, *, causal: bool, sinks: Array | None) -> Launch:
+def sdpa_vector_launch(
+    q: Array, k: Array, v: Array, *, causal: bool, sinks: Array | None
+) -> Launch:
     """q [heads, queries, dim], k and v [K/V heads, keys, dim]."""
     heads, queries, dim = q.shape
     buffers = {
@@ -151,7 +153,7 @@ def gated_delta_launch(q: Array, k: Array, v: Array, state: Array, g: Array, bet
 def expected_gated_delta(
     q: Array, k: Array, v: Array, state: Array, g: Array, beta: Array
 ) -> Array:
-    """The recurrence, token by token, in float64: S <- g S (1 - beta k k^T) + beta v k^T; y = S q."""
+    """In float64, token by token: S <- g S (1 - beta k k^T) + beta v k^T; y = S q."""
     q, k, v, state, g, beta = (decode(array) for array in (q, k, v, state, g, beta))
     group = v.shape[1] // q.shape[1]
     q, k = np.repeat(q, group, axis=1), np.repeat(k, group, axis=1)
@@ -164,9 +166,7 @@ def expected_gated_delta(
     return out
 
 
-def expected_attention(
-    q: Array, k: Array, v: Array, *, causal: bool, sinks: Array | None
-) -> Array:
+def expected_attention(q: Array, k: Array, v: Array, *, causal: bool, sinks: Array | None) -> Array:
     """In float64."""
     q, k, v = decode(q), decode(k), decode(v)
     group = len(q) // len(k)

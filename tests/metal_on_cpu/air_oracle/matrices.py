@@ -1,7 +1,7 @@
 """AIR's operations on 8x8 matrices, in LLVM IR.
 
-A matrix is `<64 x T>`, and a lane's elements are the first two. C++ has no such values, so that these
-functions hand pointers to the two elements to what runtime.cpp defines.
+A matrix is `<64 x T>`, and a lane's elements are the first two. C++ has no such values, so that
+these functions hand pointers to the two elements to what runtime.cpp defines.
 """
 
 from __future__ import annotations
@@ -120,8 +120,9 @@ def _spill(name: str, element: str, value: str) -> list[str]:
     """A lane's two elements in memory, at %name.lane."""
     pair = f"<2 x {TYPES[element]}>"
     matrix = _matrix(element)
+    first = "<2 x i32> <i32 0, i32 1>"
     return [
-        f"  %{name}.two = shufflevector {matrix} {value}, {matrix} poison, <2 x i32> <i32 0, i32 1>",
+        f"  %{name}.two = shufflevector {matrix} {value}, {matrix} poison, {first}",
         f"  %{name}.lane = alloca {pair}",
         f"  store {pair} %{name}.two, ptr %{name}.lane",
     ]

@@ -12,8 +12,9 @@ foreach(tool AR RANLIB INSTALL_NAME_TOOL)
 endforeach()
 set(CMAKE_CXX_COMPILER clang++-22)
 set(CMAKE_CXX_COMPILER_TARGET arm64-apple-macosx)
-# What the oldest macOS does not have is an error.
-set(CMAKE_CXX_FLAGS_INIT -Werror=unguarded-availability)
+# What the oldest macOS does not have is an error. MLX's binaries do without sized deletes, so that
+# the SDK does not know them.
+set(CMAKE_CXX_FLAGS_INIT "-Werror=unguarded-availability -fno-sized-deallocation")
 foreach(kind EXE SHARED MODULE)
   set(CMAKE_${kind}_LINKER_FLAGS_INIT "-fuse-ld=lld --ld-path=ld64.lld-22")
 endforeach()

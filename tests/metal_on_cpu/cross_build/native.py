@@ -58,7 +58,8 @@ def flags() -> list[str]:
         str(macos_sdk()),
     ]
     link = ["-fuse-ld=lld", "--ld-path=ld64.lld-22"]
-    return [*target, "-std=c++20", "-Werror=unguarded-availability", *link]
+    checks = ["-Werror=unguarded-availability", "-fno-sized-deallocation"]
+    return [*target, "-std=c++20", *checks, *link]
 
 
 def _cmake(*arguments: object) -> None:
