@@ -3,10 +3,10 @@
 // All operands are float32 in registers, as in MLX's steel kernels: products of 16-bit numbers are
 // then exact, the first two generations have no bfloat16 matrices, and float32 runs at full rate.
 //
-// A lane needs two elements of each 8x8 matrix, which is 2 to 8 bytes of a staged row. Which columns
-// of the left operand make a matrix is free as long as the rows of the right one agree, and so is
-// the order of the output's columns. So matrices interleave: a lane reads 2 or 4 neighbours at
-// once, which belong to as many matrices.
+// A lane needs two elements of each 8x8 matrix, which is 2 to 8 bytes of a staged row. Which
+// columns of the left operand make a matrix is free as long as the rows of the right one agree, and
+// so is the order of the output's columns. So matrices interleave: a lane reads 2 or 4 neighbours
+// at once, which belong to as many matrices.
 #pragma once
 
 #include "lane_map.h"
