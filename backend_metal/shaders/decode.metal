@@ -59,9 +59,21 @@ inline LaneRows<T> lane_rows(
     int end,
     LaneMap at) {
   LaneRows<T> found;
+  // The last key is this step's own; of those before it, 8 at a time lie in one block.
+  bool all_cached = step >= begin && step + kDecodeKeys < end;
 #pragma clang loop unroll(full)
   for (int octet = 0; octet < kOctets; octet++) {
     int first = step + octet * kMatrixDim;
+    if (all_cached) {
+      int64_t block = rows.block_at(p, first);
+      int slot = first % block_size;
+      found.keys[octet][0] =
+          rows.cached_keys + block * p.k_cache.block + (slot + at.column) * p.k_cache.slot;
+      found.keys[octet][1] = found.keys[octet][0] + p.k_cache.slot;
+      found.values[octet] =
+          rows.cached_values + block * p.v_cache.block + (slot + at.row) * p.v_cache.slot;
+      continue;
+    }
 #pragma clang loop unroll(full)
     for (int i = 0; i < 2; i++) {
       int position = metal::clamp(first + at.column + i, begin, end - 1);

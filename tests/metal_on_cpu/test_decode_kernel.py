@@ -144,11 +144,10 @@ def test_shapes_that_rule_a_kernel_out_skip_it() -> None:
         assert kernels() == expected
 
 
-@pytest.mark.parametrize("group", [1, 2, 3, 5, 8])
-@pytest.mark.parametrize("dtype", [mx.float16, mx.float32])
-def test_a_group_reads_keys_and_values_once(group: int, dtype: mx.Dtype) -> None:
+@pytest.mark.parametrize("group", [1, 3, 8])
+def test_a_group_reads_keys_and_values_once(group: int) -> None:
     spans = [(1, 700), (1, 90), (1, 31)]
-    attend(make_case(11, (2, group), False, dtype=dtype, spans=spans, block_size=16))
+    attend(make_case(11, (2, group), False, dtype=mx.float16, spans=spans, block_size=16))
     # This step's own keys and values, which scatter reads too, are the rest.
     assert 1.0 <= operators.last_launch().kv_read_amplification <= 1.0 + 3 / 820
 
