@@ -50,18 +50,30 @@ def build() -> Path:
     BUILD.mkdir(parents=True, exist_ok=True)
     with _locked(BUILD / "lock"):
         library = BUILD / f"_metal_on_cpu-{_content_hash()}.so"
+        if library in _failures:
+            raise _failures[library]
         if not library.exists():
-            _require_tools()
-            sys.stderr.write("Building the test extension _metal_on_cpu, about a minute\n")
-            _run(
-                "cmake", "-S", str(HERE), "-B", str(BUILD), f"-DPython_EXECUTABLE={sys.executable}"
-            )
-            _run("cmake", "--build", str(BUILD), "--parallel", "1")
-            (built,) = BUILD.glob("_metal_on_cpu.*.so")
-            for old in BUILD.glob("_metal_on_cpu-*.so"):
-                old.unlink()
-            shutil.copy(built, library)
+            _build(library)
     return library
+
+
+# So that what does not build is tried once, not once a test.
+_failures: dict[Path, RuntimeError] = {}
+
+
+def _build(library: Path) -> None:
+    _require_tools()
+    sys.stderr.write("Building the test extension _metal_on_cpu, about a minute\n")
+    try:
+        _run("cmake", "-S", str(HERE), "-B", str(BUILD), f"-DPython_EXECUTABLE={sys.executable}")
+        _run("cmake", "--build", str(BUILD), "--parallel", "1")
+    except RuntimeError as error:
+        _failures[library] = error
+        raise
+    (built,) = BUILD.glob("_metal_on_cpu.*.so")
+    for old in BUILD.glob("_metal_on_cpu-*.so"):
+        old.unlink()
+    shutil.copy(built, library)
 
 
 def _content_hash() -> str:

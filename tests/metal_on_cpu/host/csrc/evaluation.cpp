@@ -1,7 +1,9 @@
 #include "evaluation.h"
 
+#include <algorithm>
 #include <deque>
 #include <mutex>
+#include <tuple>
 
 #include "emulated_library.h"
 #include "mlx/backend/cpu/encoder.h"
@@ -71,7 +73,20 @@ DispatchRecord record_of(const Dispatch& dispatch, const Arrays& inputs) {
   return record;
 }
 
-metal_emulator_buffer buffer_of(const Binding& binding, const Settings& settings) {
+// Of the slots that share an allocation the lowest, whose range holds the others: so that a byte
+// that is read through two of them counts once.
+bool is_first_of_its_memory(const std::map<int, Binding>& bindings, int slot) {
+  const Binding& binding = bindings.at(slot);
+  return std::all_of(bindings.begin(), bindings.end(), [&](const auto& entry) {
+    const auto& [other_slot, other] = entry;
+    bool shares = other_slot != slot && other.memory.id == binding.memory.id;
+    return !shares || std::tie(binding.offset, slot) < std::tie(other.offset, other_slot);
+  });
+}
+
+metal_emulator_buffer buffer_of(
+    const std::map<int, Binding>& bindings, int slot, const Settings& settings) {
+  const Binding& binding = bindings.at(slot);
   metal_emulator_buffer buffer{};
   if (binding.is_bytes()) {
     buffer.data = const_cast<char*>(binding.bytes.data());
@@ -81,8 +96,9 @@ metal_emulator_buffer buffer_of(const Binding& binding, const Settings& settings
   }
   buffer.data = binding.memory.data + binding.offset;
   buffer.size = binding.memory.size - binding.offset;
-  buffer.copy = buffer.size <= settings.max_guarded_bytes;
-  buffer.track = settings.track_loads;
+  // Loads are counted by address, so memory that is shared stays shared.
+  buffer.copy = !settings.track_loads && buffer.size <= settings.max_guarded_bytes;
+  buffer.track = settings.track_loads && is_first_of_its_memory(bindings, slot);
   return buffer;
 }
 
@@ -95,7 +111,7 @@ void run(const Dispatch& dispatch, const Settings& settings, DispatchRecord& rec
   }
   request.grid_is_threads = dispatch.grid_is_threads;
   for (const auto& [slot, binding] : dispatch.bindings) {
-    request.buffers[slot] = buffer_of(binding, settings);
+    request.buffers[slot] = buffer_of(dispatch.bindings, slot, settings);
   }
   for (const auto& [index, length] : dispatch.threadgroup_memory) {
     request.threadgroup_memory[index] = length;
