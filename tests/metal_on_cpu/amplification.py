@@ -1,19 +1,48 @@
-"""How many bytes of K/V a step must read at least."""
+"""How many bytes of K/V a launch reads, over those that it must."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
-from tests.metal_on_cpu.host import extension
+from tests.metal_on_cpu.host import Launch, extension
 
-KV_INPUTS = {
-    "ScatterPagedAttention": frozenset({1, 2, 3, 4}),  # k, v, k_cache, v_cache
-    "PagedAttention": frozenset({1, 2}),  # k_cache, v_cache
+
+@dataclass(frozen=True)
+class _Inputs:
+    """Positions among a primitive's inputs."""
+
+    keys_and_values: frozenset[int]
+    block_tables: int
+
+
+INPUTS = {
+    "ScatterPagedAttention": _Inputs(frozenset({1, 2, 3, 4}), 6),
+    "PagedAttention": _Inputs(frozenset({1, 2}), 3),
 }
-"""By primitive: which of its inputs hold keys and values."""
+
+
+def read_amplification(
+    launch: Launch, arguments: Mapping[str, mx.array], options: Mapping[str, Any]
+) -> float:
+    """Distinct K/V bytes that each threadgroup loads to attend, summed, over those that must be.
+
+    ``launch`` has tracked its loads. Only dispatches that follow the block tables attend: scatter
+    reads this step's keys and values too, once, to write them.
+    """
+    inputs = INPUTS[launch.primitive]
+    loaded = sum(
+        count
+        for dispatch in launch.dispatches
+        if any(inputs.block_tables in found for found in dispatch.inputs_of_slot.values())
+        for slot, count in dispatch.loaded_bytes.items()
+        if inputs.keys_and_values & set(dispatch.inputs_of_slot[slot])
+    )
+    return loaded / visible_kv_bytes(arguments, window=options.get("window"))
 
 
 def visible_kv_bytes(arguments: Mapping[str, mx.array], *, window: int | None) -> int:

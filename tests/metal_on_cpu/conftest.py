@@ -1,13 +1,14 @@
 """A test whose tools are missing is skipped, saying what to install; in CI it fails."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
+
+import pytest
 
 # Before any test module imports mlx.core, so that MLX finds the BLAS.
 import backend_metal  # noqa: F401
-import pytest
-
+from tests.metal_on_cpu import host
 from tests.metal_on_cpu.emulator import ToolMissingError
 
 
@@ -19,3 +20,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         if os.environ.get("CI"):
             raise
         pytest.skip(str(missing))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def exact_allocations() -> Iterator[None]:
+    with host.exact_allocations():
+        yield

@@ -8,16 +8,22 @@ the real lazy primitive, evaluates it, and leaves what was dispatched in ``last_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import mlx.core as mx
 
-from tests.metal_on_cpu.amplification import KV_INPUTS, visible_kv_bytes
+from tests.metal_on_cpu.amplification import read_amplification
 from tests.metal_on_cpu.arrays import Array, like, to_mlx
-from tests.metal_on_cpu.host import Dispatch, Launch, execution, extension, take_launches
+from tests.metal_on_cpu.host import (
+    Dispatch,
+    Launch,
+    exact_allocations,
+    execution,
+    extension,
+    take_launches,
+)
 
 METADATA = ("slot_mapping", "block_tables", "seq_lens", "cu_seqlens_q")
 
@@ -62,17 +68,15 @@ class OperatorLaunch:
 
     @cached_property
     def kv_read_amplification(self) -> float:
-        """Distinct K/V bytes that each threadgroup loads, summed over threadgroups, over the bytes
-        of the K/V visible to any query, counted once a K/V head.
+        """Distinct K/V bytes that each threadgroup loads to attend, summed over threadgroups, over
+        the bytes of the K/V visible to any query, counted once a K/V head.
 
         Found by running the call again, with kernels that record their loads.
         """
         operator = getattr(extension(), OPERATORS[self.launch.primitive])
         with execution(track_loads=True):
             launch = _evaluated(lambda: operator(**self.arguments, **self.options))[1]
-        loaded = launch.loaded_bytes(KV_INPUTS[self.launch.primitive])
-        window = self.options.get("window")
-        return loaded / visible_kv_bytes(self.arguments, window=window)
+        return read_amplification(launch, self.arguments, self.options)
 
 
 OPERATORS = {
@@ -176,7 +180,7 @@ def copy_blocks(cache: Array, sources: Array, destinations: Array) -> Array:
 
 def _run(name: str, arguments: dict[str, Array | None], options: dict[str, object]) -> list[Array]:
     given = {key: array for key, array in arguments.items() if array is not None}
-    with _exact_allocations():
+    with exact_allocations():
         converted = dict(zip(given, to_mlx(*given.values()), strict=True))
         operator = getattr(extension(), name)
         outputs, launch = _evaluated(lambda: operator(**converted, **options))
@@ -196,13 +200,3 @@ def _evaluated(
     mx.eval(outputs)
     (launch,) = take_launches()
     return outputs, launch
-
-
-@contextmanager
-def _exact_allocations() -> Iterator[None]:
-    """Without MLX's cache, whose buffers are larger than asked for: a bound is a bound."""
-    limit = mx.set_cache_limit(0)
-    try:
-        yield
-    finally:
-        mx.set_cache_limit(limit)

@@ -7,12 +7,13 @@ dispatch and runs it later on MLX's CPU stream. Start reading at ``csrc/evaluati
 
 from tests.metal_on_cpu.host.build import build
 from tests.metal_on_cpu.host.launch import Dispatch, Launch, take_launches
-from tests.metal_on_cpu.host.stand_in import execution, extension, gpu, shaders
+from tests.metal_on_cpu.host.stand_in import exact_allocations, execution, extension, gpu, shaders
 
 __all__ = [
     "Dispatch",
     "Launch",
     "build",
+    "exact_allocations",
     "execution",
     "extension",
     "gpu",

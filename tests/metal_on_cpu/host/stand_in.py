@@ -9,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import mlx.core as mx
+
 from tests.metal_on_cpu.emulator import compile_source
 from tests.metal_on_cpu.emulator.compiler import build_library
 from tests.metal_on_cpu.host.build import SHADERS, load
@@ -90,6 +92,16 @@ def execution(
         finally:
             if track_loads:
                 module.clear_libraries()
+
+
+@contextmanager
+def exact_allocations() -> Iterator[None]:
+    """Within it MLX's buffers end where their arrays do: those from its cache are larger."""
+    limit = mx.set_cache_limit(0)
+    try:
+        yield
+    finally:
+        mx.set_cache_limit(limit)
 
 
 @contextmanager
