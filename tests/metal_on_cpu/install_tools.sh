@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What the tests of this folder run on: clang and its sanitizers, LLVM, an emulator of arm64 from the
-# system's packages (Debian 12 or later); a cross compiler and a reader of Mach-O files from PyPI,
-# into the Python that PYTHON names.
+# What the tests of this folder run on. From the system's packages (Debian 12 or later): clang and
+# its sanitizers, lld, LLVM's tools, an emulator of arm64. From PyPI, into the Python that PYTHON
+# names: a cross compiler with the headers of macOS, a reader of Mach-O files, and what builds.
 set -euo pipefail
 
-PACKAGES=(clang-22 llvm-22 libclang-rt-22-dev qemu-user-static)
+PACKAGES=(clang-22 lld-22 llvm-22 libclang-rt-22-dev qemu-user-static)
 PYTHON=${PYTHON:-python3}
 
 missing=()
@@ -25,4 +25,4 @@ if [ ${#missing[@]} -gt 0 ]; then
         apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-"$PYTHON" -m pip install --quiet ziglang 'lief>=0.16'
+"$PYTHON" -m pip install --quiet ziglang 'lief>=0.16' 'nanobind>=3,<4' cmake ninja

@@ -38,7 +38,9 @@ def read(path: Path) -> Library:
     imports = defaultdict(set)
     for symbol in binary.imported_symbols:
         binding = symbol.binding_info
-        source = binding.library.name if binding is not None and binding.has_library else ANYWHERE
+        if binding is None:  # named, and never bound
+            continue
+        source = binding.library.name if binding.has_library else ANYWHERE
         imports[source].add(str(symbol.name))
     return Library(
         architecture=binary.header.cpu_type.name,

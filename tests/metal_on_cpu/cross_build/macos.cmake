@@ -15,6 +15,7 @@ set(CMAKE_CXX_COMPILER_TARGET arm64-apple-macosx)
 # What the oldest macOS does not have is an error. MLX's binaries do without sized deletes, so that
 # the SDK does not know them.
 set(CMAKE_CXX_FLAGS_INIT "-Werror=unguarded-availability -fno-sized-deallocation")
+# Apple's linker chains fixups by default.
 foreach(kind EXE SHARED MODULE)
-  set(CMAKE_${kind}_LINKER_FLAGS_INIT "-fuse-ld=lld --ld-path=ld64.lld-22")
+  set(CMAKE_${kind}_LINKER_FLAGS_INIT "-fuse-ld=lld --ld-path=ld64.lld-22 -Wl,-fixup_chains")
 endforeach()

@@ -2,68 +2,42 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
+from . import cmake
 from .mlx_wheels import mlx_for_macos
 from .sdk import macos_sdk
-from .tools import CACHE, ROOT, program
+from .tools import CACHE, ROOT, program, python_package
 
 TOOLCHAIN = Path(__file__).parent / "macos.cmake"
 FOLDER = CACHE / "macos"
-MODULE = f"_native.cpython-{sys.version_info.major}{sys.version_info.minor}-darwin.so"
+SOABI = f"cpython-{sys.version_info.major}{sys.version_info.minor}-darwin"
 TOOLS = {"clang++-22": "clang-22", "ld64.lld-22": "lld-22", "llvm-ar-22": "llvm-22"}
 
 
-class BuildError(RuntimeError):
-    """The compiler's or the linker's own words."""
-
-
 def build_for_macos() -> Path:
-    """Configure, compile and link, as far as something has changed; the library's path.
-
-    Raises ``BuildError``.
-    """
-    for name, package in (
-        ("clang++-22", "clang-22"),
-        ("ld64.lld-22", "lld-22"),
-        ("llvm-ar-22", "llvm-22"),
-    ):
+    """Compiles and links what has changed; the library's path. Raises ``cmake.BuildError``."""
+    for name, package in TOOLS.items():
         program(name, package)
+    python_package("nanobind")
     options = {
         "CMAKE_TOOLCHAIN_FILE": TOOLCHAIN,
-        "CMAKE_MAKE_PROGRAM": Path(sys.executable).parent / "ninja",
         "POMONA_MACOS_SDK": macos_sdk(),
         "MLX_DIR": mlx_for_macos() / "share" / "cmake" / "MLX",
         "Python_EXECUTABLE": sys.executable,
         # This machine's: the headers differ in a handful of sizes that no source here reads.
         "Python_INCLUDE_DIR": sysconfig.get_path("include"),
-        "CMAKE_EXPORT_COMPILE_COMMANDS": "ON",
-        "SKBUILD_SOABI": MODULE.split(".")[1],
+        "SKBUILD_SOABI": SOABI,
     }
-    configure = ["--fresh", "-S", ROOT, "-B", FOLDER, "-G", "Ninja"]
-    _cmake(*configure, *(f"-D{name}={value}" for name, value in options.items()))
-    _cmake("--build", FOLDER, "--target", "_native", "-j1")
-    return FOLDER / MODULE
+    cmake.build(ROOT, FOLDER, "_native", options)
+    return FOLDER / f"_native.{SOABI}.so"
 
 
 def flags() -> list[str]:
     """What the compiler is told for a library of one source that needs nobody but the system."""
-    target = [
-        "--target=arm64-apple-macosx",
-        "-mmacosx-version-min=14.0",
-        "-isysroot",
-        str(macos_sdk()),
-    ]
-    link = ["-fuse-ld=lld", "--ld-path=ld64.lld-22"]
+    target = ["--target=arm64-apple-macosx", "-mmacosx-version-min=14.0"]
     checks = ["-Werror=unguarded-availability", "-fno-sized-deallocation"]
-    return [*target, "-std=c++20", *checks, *link]
-
-
-def _cmake(*arguments: object) -> None:
-    command = [Path(sys.executable).parent / "cmake", *map(str, arguments)]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
-    if finished.returncode != 0:
-        raise BuildError(finished.stdout + finished.stderr)
+    link = ["-fuse-ld=lld", "--ld-path=ld64.lld-22"]
+    return [*target, f"-isysroot{macos_sdk()}", "-std=c++20", *checks, *link]

@@ -15,7 +15,7 @@ from pathlib import Path
 from . import macho
 from .mlx_wheels import mlx_for_macos
 from .text_stub import text_stub
-from .tools import CACHE, python_package
+from .tools import CACHE, one_at_a_time, python_package
 
 HERE = Path(__file__).parent
 LIBSYSTEM = "/usr/lib/libSystem.B.dylib"
@@ -30,11 +30,12 @@ def macos_sdk() -> Path:
     sdk = CACHE / "macos-sdk"
     zig = python_package("ziglang") / "lib"
     include = sdk / "usr" / "include"
-    _link_all(zig / "libc" / "include" / "any-darwin-any", include)
-    _cxx_headers(zig / "libcxx" / "include", include / "c++" / "v1")
-    _link_all(zig / "libcxxabi" / "include", include / "c++" / "v1")
-    _link_all(HERE / "frameworks", sdk / "System" / "Library" / "Frameworks")
-    _libraries(zig, sdk)
+    with one_at_a_time(sdk):
+        _link_all(zig / "libc" / "include" / "any-darwin-any", include)
+        _cxx_headers(zig / "libcxx" / "include", include / "c++" / "v1")
+        _link_all(zig / "libcxxabi" / "include", include / "c++" / "v1")
+        _link_all(HERE / "frameworks", sdk / "System" / "Library" / "Frameworks")
+        _libraries(zig, sdk)
     return sdk
 
 
