@@ -32,6 +32,6 @@
 #define POMONA_CONSTANT_HAS_SINKS 3
 #define POMONA_CONSTANT_HAS_NEW_TOKENS 4 // k, v and slot_mapping are given
 #define POMONA_CONSTANT_HAS_PARTIALS 5 // some row may have more than one split
-#define POMONA_CONSTANT_ALIGNED 6 // every row of K, V and both caches starts at a multiple of 16 bytes
+#define POMONA_CONSTANT_ALIGNED 6 // rows of K, V and caches start at multiples of 16 bytes
 #define POMONA_CONSTANT_TWO_CACHES 7 // not views of one buffer: v_cache is bound, too
 #define POMONA_CONSTANT_VALUES_IN_KEYS 8 // prefill: each value is the head of its key, as in MLA

@@ -12,7 +12,8 @@
 // A simdgroup owns one tile of 8 heads, one part of the output's dimensions, and every key_parts-th
 // run of 32 keys of the split. Lanes read K and V straight from memory into the matrices' lanes, 16
 // bytes at once where the head dim allows: which 8 dimensions make a matrix is free as long as both
-// operands agree, so a matrix takes each W-th dimension, and a lane's W neighbours go to W matrices:
+// operands agree, so a matrix takes each W-th dimension, and a lane's W neighbours are in W
+// matrices:
 //
 //   K: lane (row, column): keys column and column + 1, W dimensions from row * W
 //   V: lane (row, column): key row, W dimensions from column / 2 * W

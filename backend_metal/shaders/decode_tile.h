@@ -6,8 +6,8 @@
 
 namespace pomona {
 
-// Simdgroups of a threadgroup. A lane of the kernel holds up to 64 floats of the output and about as
-// many of operands, and an Apple core has some 208 KB of registers: 12 to 16 simdgroups stay
+// Simdgroups of a threadgroup. A lane of the kernel holds up to 64 floats of the output and about
+// as many of operands, and an Apple core has some 208 KB of registers: 12 to 16 simdgroups stay
 // resident. As threadgroups of four they come and go one by one, so that while one of them reduces
 // or waits for its queries, the others keep requests in flight.
 POMONA_CONSTANT int kDecodeSimdgroups = 4;

@@ -18,18 +18,13 @@ from backend_metal import _native, native
 from tests.metal_on_cpu import host, operators
 from tests.metal_on_cpu.parity import check
 
-# Every head dim, every dtype, both numbers of row tiles, and all widths of chunks.
+# All dtypes, both numbers of row tiles, and all widths of chunks; the rest is for the ladder.
 SOME_SIZES = [
-    (mx.float16, (64, 64), 3),
     (mx.bfloat16, (80, 80), 8),
     (mx.float32, (96, 96), 9),
-    (mx.float16, (112, 112), 2),
-    (mx.bfloat16, (128, 128), 16),
-    (mx.float32, (192, 192), 1),
     (mx.bfloat16, (256, 256), 12),
     (mx.float16, (576, 512), 16),
-    (mx.float32, (576, 512), 4),
-    (mx.float32, (112, 80), 5),
+    (mx.float32, (112, 192), 5),
 ]
 SPLIT = 128  # keys, on the stand-in's device for two K/V heads
 SPANS = [(1, 300), (1, 0), (1, 9)]
@@ -57,7 +52,7 @@ def dispatch_of(kernel: str) -> host.Dispatch:
 
 
 @pytest.mark.parametrize(("dtype", "head_dims", "group"), SOME_SIZES)
-def test_every_head_dim(dtype: mx.Dtype, head_dims: tuple[int, int], group: int) -> None:
+def test_head_dims(dtype: mx.Dtype, head_dims: tuple[int, int], group: int) -> None:
     check(make_case(1, (1, group), True, dtype=dtype, head_dims=head_dims, spans=SPANS))
 
 
@@ -70,8 +65,8 @@ def test_every_instantiation(dtype: mx.Dtype, head_dims: tuple[int, int], group:
     check(make_case(2, (1, group), True, spans=SPANS, block_size=32, softcap=3.0, **arguments))
 
 
-@pytest.mark.parametrize("group", [*range(1, 18), 40])
-def test_every_group(group: int) -> None:
+@pytest.mark.parametrize("group", [1, 2, 5, 7, 8, 9, 15, 16, 17, 40])
+def test_groups(group: int) -> None:
     check(make_case(group, (2, group), True, dtype=mx.float32, spans=[(1, 40), (1, 200)]))
 
 
