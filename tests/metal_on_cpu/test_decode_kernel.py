@@ -202,8 +202,8 @@ def test_blocks_further_apart_than_an_int_counts() -> None:
         np.random.default_rng(name).standard_normal((2, 8, 1, 64)).astype(np.float16)
         for name in range(2)
     )
-    # Memory of which a few pages are ever touched. Large buffers are not copied for the kernels, and
-    # MLX aligns those of a CPU to 8 bytes, so 8 bytes further on they are as a GPU's are.
+    # Memory of which a few pages are ever touched. It is not copied for the kernels, and MLX aligns
+    # a CPU's to 8 bytes: the rows must not count as aligned.
     far = _native.testing.uninitialized([2, 2**16, 2**9, 72], mx.float16)[..., 4:68]
     assert far[0].size == 2**31
     slots = mx.arange(16, dtype=mx.int32)
