@@ -1,4 +1,7 @@
-# make setup | serve | test | lint | bench | bench-attention | bench-engine | test-metal | native | test-asan | test-ubsan
+# make setup | serve | test | lint | native | test-asan | test-ubsan
+#      bench | bench-attention | bench-engine
+#      on a Mac: test-metal | bench-metal
+#      Metal's kernels without a Mac: metal-tools | test-metal-ladder | test-metal-RUNG, see RUNGS
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -22,7 +25,8 @@ endif
 BUILD_INPUTS := pyproject.toml $(wildcard CMakeLists.txt) \
 	$(shell find backend_metal/csrc backend_metal/shaders -type f 2>/dev/null)
 
-.PHONY: setup serve test lint bench bench-attention bench-engine test-metal native test-asan test-ubsan
+.PHONY: setup serve test lint bench bench-attention bench-engine native test-asan test-ubsan \
+	test-metal bench-metal metal-tools test-metal-ladder
 
 setup: $(STAMP)
 
@@ -55,14 +59,45 @@ bench-attention: setup
 bench-engine: setup
 	$(BIN)/python -m ops.bench.engine
 
-test-metal:
-ifeq ($(shell uname -s),Darwin)
-	$(MAKE) setup
+# The suite of the backend with the GPU as MLX's device, and so with Metal's attention.
+test-metal: mac
 	$(BIN)/python -m pytest tests/backend_metal
+
+# BENCH_METAL=--quick for a slow or shared machine; the report is bench-metal.md.
+bench-metal: mac
+	$(BIN)/python -m ops.bench.metal $(BENCH_METAL)
+
+.PHONY: mac
+mac:
+ifeq ($(shell uname -s)-$(shell uname -m),Darwin-arm64)
+	$(MAKE) setup
 else
-	@echo "test-metal needs a Mac with Apple silicon; this is $$(uname -s) $$(uname -m)." >&2
+	@echo "This needs a Mac with Apple silicon; it is $$(uname -s) $$(uname -m)." >&2
 	@exit 1
 endif
+
+# The ladder: Metal's kernels and their dispatch, proved without a Mac. `make test` has of it what is
+# quick; a rung is everything about one way to prove them, and test-metal-ladder all that is slow.
+RUNGS := types emulator operators races host oracle self-check
+RUNG_types := *types*
+RUNG_emulator := emulator* injected*
+RUNG_operators := operators* *_kernel* amplification* host* engine*
+RUNG_races := barriers* races*
+RUNG_host := cross_build*
+RUNG_oracle := air_oracle*
+RUNG_self-check := self_check*
+
+.PHONY: $(RUNGS:%=test-metal-%)
+$(RUNGS:%=test-metal-%): test-metal-%: setup
+	$(BIN)/python -m pytest -m "ladder or not ladder" \
+		$(or $(wildcard $(RUNG_$*:%=tests/metal_on_cpu/test_%.py)),$(error no tests for $@))
+
+test-metal-ladder: setup
+	$(BIN)/python -m pytest -m ladder
+
+# Clang and whatever else the ladder runs on.
+metal-tools: setup
+	PYTHON=$(BIN)/python tests/metal_on_cpu/install_tools.sh
 
 # What builds the extension, kept in the environment so that a change rebuilds only what it touches.
 BUILD_TOOLS := $(VENV)/.pomona-build-tools

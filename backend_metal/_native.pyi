@@ -13,6 +13,8 @@ TILED_GROUP: int
 MAX_TILE_ROWS: int
 
 testing: ModuleType
+metal: ModuleType
+"""The four operators on Metal, and ``set_shader_folder``; only in builds for macOS."""
 
 class Task:
     """One thread's part of a launch; ``csrc/launch_plan.h`` says what the numbers are."""
@@ -61,6 +63,60 @@ def plan_launch(
     num_threads: int,
     threadgroup_memory_bytes: int,
 ) -> LaunchPlan: ...
+
+class GpuGrid:
+    """One dispatch; without threadgroups when it has nothing to do."""
+
+    threadgroups: tuple[int, int, int]
+    threads: int
+    threadgroup_memory_bytes: int
+
+class DecodePlan:
+    """``csrc/gpu_launch_plan.h`` says what the numbers are."""
+
+    row_tiles: int
+    passes: int
+    keys_per_split: int
+    max_splits: int
+    num_splits: int
+    num_partials: int
+    grid: GpuGrid
+
+class PrefillPlan:
+    tile_rows: int
+    key_tile: int
+    max_split_rows: int
+    keys_per_split: int
+    max_splits: int
+    num_splits: int
+    num_partials: int
+    grid: GpuGrid
+    reduce: GpuGrid
+
+class GpuLaunchPlan:
+    decode: DecodePlan
+    reduce: GpuGrid
+    prefill: PrefillPlan
+
+def plan_gpu_launch(
+    *,
+    num_tokens: int,
+    num_seqs: int,
+    max_context: int,
+    itemsize: int,
+    num_q_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    head_dim_v: int,
+    window: int | None = None,
+    num_cores: int,
+    threadgroup_memory_bytes: int,
+) -> GpuLaunchPlan: ...
+def row_splits(
+    first_key: int, last_key: int, keys_per_split: int, max_splits: int
+) -> tuple[int, int]:
+    """Length of a row's splits, and how many of them it has."""
+
 def scatter_paged_attention(
     q: mx.array,
     k: mx.array,

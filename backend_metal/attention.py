@@ -18,45 +18,25 @@ Query ``i`` of a sequence with ``q_len`` queries sits at position ``p = seq_len 
 sees keys ``j <= p``, with ``window`` only ``j > p - window``. ``softcap`` maps a scaled score ``s``
 to ``softcap * tanh(s / softcap)``. A row that sees no key is 0. float16, bfloat16 and float32,
 accumulated in float32. Anything else raises ``ValueError`` naming the argument, before any work.
-``path`` is ``default_path()`` when it is None.
+``path`` is one of ``attention_paths``, or its name; ``default_path()`` when it is None.
 
-The ``cpu`` path writes the very caches that it is given, and attends to a token of this step that
-has a slot as it stands in ``k``, ``v``. What the int32 arrays hold is checked at evaluation.
+Native paths write the very caches that they are given, and attend to a token of this step that
+has a slot as it stands in ``k``, ``v``. What the int32 arrays hold is checked at evaluation on the
+CPU, and nowhere on a GPU.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Lock
-from typing import Literal
 
 import mlx.core as mx
 
-from backend_metal import native, reference
 from backend_metal.attention_checks import check_attention, check_scatter
+from backend_metal.attention_paths import PATHS, path_on, resolve_path
+from backend_metal.attention_paths import AttentionPath as AttentionPath
 
-AttentionPath = Literal["cpu", "reference"]
-"""``cpu``: the kernels of ``csrc/cpu``; ``reference``: plain MLX, on any device."""
-
-
-@dataclass(frozen=True)
-class _Operators:
-    scatter_paged_attention: Callable[..., tuple[mx.array, mx.array, mx.array]]
-    paged_attention: Callable[..., mx.array]
-    reshape_and_cache: Callable[..., tuple[mx.array, mx.array]]
-
-
-_PATHS: dict[AttentionPath, _Operators] = {
-    "cpu": _Operators(
-        native.scatter_paged_attention, native.paged_attention, native.reshape_and_cache
-    ),
-    "reference": _Operators(
-        reference.scatter_paged_attention, reference.paged_attention, reference.reshape_and_cache
-    ),
-}
-_launches: Counter[str] = Counter(dict.fromkeys(_PATHS, 0))
+_launches: Counter[str] = Counter(dict.fromkeys(PATHS, 0))
 _launches_lock = Lock()
 
 
@@ -75,7 +55,7 @@ def scatter_paged_attention(
     window: int | None = None,
     softcap: float | None = None,
     sinks: mx.array | None = None,
-    path: AttentionPath | None = None,
+    path: AttentionPath | str | None = None,
 ) -> tuple[mx.array, mx.array, mx.array]:
     """Write ``k``, ``v`` to their slots and attend: ``(out, k_cache, v_cache)``.
 
@@ -125,7 +105,7 @@ def paged_attention(
     window: int | None = None,
     softcap: float | None = None,
     sinks: mx.array | None = None,
-    path: AttentionPath | None = None,
+    path: AttentionPath | str | None = None,
 ) -> mx.array:
     """Attend over what the caches hold: ``[num_tokens, num_q_heads, head_dim_v]``."""
     check_attention(
@@ -161,16 +141,16 @@ def reshape_and_cache(
     v_cache: mx.array,
     slot_mapping: mx.array,
     *,
-    path: AttentionPath | None = None,
+    path: AttentionPath | str | None = None,
 ) -> tuple[mx.array, mx.array]:
     """Write ``k``, ``v`` to their slots: ``(k_cache, v_cache)``."""
     check_scatter(k, v, k_cache, v_cache, slot_mapping)
     return _operators(path).reshape_and_cache(k, v, k_cache, v_cache, slot_mapping)
 
 
-def default_path() -> AttentionPath:
-    """The fastest path on MLX's default device."""
-    return "cpu" if mx.default_device() == mx.Device(mx.cpu) else "reference"
+def default_path() -> str:
+    """The name of the fastest path on MLX's default device."""
+    return path_on(mx.default_device()).name
 
 
 def attention_launches() -> dict[str, int]:
@@ -179,11 +159,8 @@ def attention_launches() -> dict[str, int]:
         return dict(_launches)
 
 
-def _operators(path: AttentionPath | None) -> _Operators:
-    if path is None:
-        path = default_path()
-    if path not in _PATHS:
-        raise ValueError(f"path must be one of {sorted(_PATHS)}, not {path!r}")
+def _operators(path: AttentionPath | str | None) -> AttentionPath:
+    resolved = resolve_path(path)
     with _launches_lock:
-        _launches[path] += 1
-    return _PATHS[path]
+        _launches[resolved.name] += 1
+    return resolved

@@ -1,14 +1,16 @@
-"""Which device MLX runs on, and how much memory it has."""
+"""Which device MLX runs on, which attention path suits it, and how much memory it has."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import mlx.core as mx
 
-DeviceName = Literal["auto", "metal", "cuda", "cpu"]
+from backend_metal.attention_paths import AttentionPath, path_on
 
 CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -16,9 +18,38 @@ CGROUP_LIMITS = (
 )
 
 
-def available_devices() -> tuple[DeviceName, ...]:
+@dataclass(frozen=True)
+class Device:
+    name: str
+    """As in ``engine.device``."""
+    mlx: mx.Device
+    """Where MLX evaluates everything else."""
+    path: AttentionPath
+    """Its own kernels, or the reference where it has none."""
+
+
+_registered: dict[str, Device] = {}
+
+
+@contextmanager
+def registered(device: Device) -> Iterator[Device]:
+    """Within it ``device`` can be selected by its name, though never by ``auto``."""
+    if device.name in (*_registered, *available_devices()):
+        raise ValueError(f"there is a device {device.name!r} already")
+    _registered[device.name] = device
+    try:
+        yield device
+    finally:
+        del _registered[device.name]
+
+
+def is_registered(name: str | None) -> bool:
+    return name in _registered
+
+
+def available_devices() -> tuple[str, ...]:
     """What this build of MLX finds on this machine, best first."""
-    found: list[DeviceName] = []
+    found = []
     if mx.metal.is_available():
         found.append("metal")
     if mx.cuda.is_available():
@@ -26,11 +57,17 @@ def available_devices() -> tuple[DeviceName, ...]:
     return (*found, "cpu")
 
 
-def select_device(name: DeviceName) -> mx.Device:
+def select_device(name: str) -> Device:
     """Make a device MLX's default and return it; ``auto`` takes the best one.
 
     Raises ``ValueError`` when the device is not there. Call it in the thread that will own MLX.
     """
+    device = _registered.get(name) or _available(name)
+    mx.set_default_device(device.mlx)
+    return device
+
+
+def _available(name: str) -> Device:
     available = available_devices()
     chosen = available[0] if name == "auto" else name
     if chosen not in available:
@@ -39,8 +76,7 @@ def select_device(name: DeviceName) -> mx.Device:
             f"it must be auto or one of {available}"
         )
     device = mx.Device(mx.cpu if chosen == "cpu" else mx.gpu)
-    mx.set_default_device(device)
-    return device
+    return Device(chosen, device, path_on(device))
 
 
 def device_memory_bytes(device: mx.Device) -> int:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from backend_metal import native
-from backend_metal.attention import AttentionPath, default_path, scatter_paged_attention
+from backend_metal.attention import scatter_paged_attention
+from backend_metal.attention_paths import AttentionPath, resolve_path
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,18 @@ class LayerCacheSpec:
     num_kv_heads: int
     head_dim: int
     head_dim_v: int
+
+
+@dataclass(frozen=True)
+class LayerAttention:
+    """What one attention layer asks of the operators."""
+
+    cache: LayerCacheSpec
+    num_q_heads: int
+    scale: float
+    window: int | None = None
+    softcap: float | None = None
+    has_sinks: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,16 +61,19 @@ class KVCachePool:
         block_size: int,
         dtype: mx.Dtype,
         *,
-        path: AttentionPath | None = None,
+        path: AttentionPath | str | None = None,
     ) -> None:
-        """Allocates ``num_blocks * bytes_per_block(specs, block_size, dtype)`` bytes, zeroed."""
+        """Allocates ``num_blocks * bytes_per_block(specs, block_size, dtype)`` bytes, zeroed.
+
+        ``path``: who attends, by name or itself; that of MLX's default device by default.
+        """
         if num_blocks < 1:
             raise ValueError(f"num_blocks must be at least 1, not {num_blocks}")
         self.specs = tuple(specs)
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.dtype = dtype
-        self._path: AttentionPath = default_path() if path is None else path
+        self._path = resolve_path(path)
         self._keys: list[mx.array] = []
         self._values: list[mx.array] = []
         self.reset()
@@ -122,7 +137,7 @@ class KVCachePool:
         if not sources:
             return
         read, write = (mx.array(list(blocks), mx.int32) for blocks in (sources, destinations))
-        copy = _copy_evaluated if self._path == "reference" else native.copy_blocks
+        copy = self._path.copy_blocks
         self._keys = [copy(cache, read, write) for cache in self._keys]
         self._values = [copy(cache, read, write) for cache in self._values]
 
@@ -139,14 +154,4 @@ class KVCachePool:
         mx.eval(self.evaluation_roots())
 
     def _empty(self, num_heads: int, head_dim: int) -> mx.array:
-        zeros = native.zeros if self._path == "cpu" else mx.zeros
-        return zeros((self.num_blocks, self.block_size, num_heads, head_dim), self.dtype)
-
-
-def _copy_evaluated(cache: mx.array, sources: mx.array, destinations: mx.array) -> mx.array:
-    # Evaluated apart from the write: a reader in the same graph makes MLX copy the whole cache.
-    copied = cache[sources]
-    mx.eval(copied)
-    cache[destinations] = copied
-    mx.eval(cache)
-    return cache
+        return self._path.zeros((self.num_blocks, self.block_size, num_heads, head_dim), self.dtype)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from tqdm import tqdm
 
+from backend_metal.device import is_registered
 from backend_metal.engine.build import build_engine
 from backend_metal.engine.prompt import encode_prompt
 from deployments.backend import (
@@ -53,14 +54,15 @@ class LLM:
         num_kv_blocks: int | None = None,
         block_size: Literal[8, 16, 32] = 16,
         prefix_caching: bool = True,
-        device: Literal["auto", "metal", "cuda", "cpu"] | None = None,
+        device: str | None = None,
         **settings: object,
     ) -> None:
         """Load ``model``; further ``settings`` are the fields of ``EngineConfig``.
 
+        ``device`` may also be one that ``backend_metal.device.registered`` knows.
         Raises ``ValueError`` naming the setting that is wrong or the memory that is missing.
         """
-        self.config = EngineConfig.model_validate(
+        config = EngineConfig.model_validate(
             {
                 "model": model,
                 "max_num_seqs": max_num_seqs,
@@ -68,12 +70,16 @@ class LLM:
                 "num_kv_blocks": num_kv_blocks,
                 "block_size": block_size,
                 "prefix_caching": prefix_caching,
-                "device": device or "auto",
+                "device": "auto" if is_registered(device) else device or "auto",
                 "max_queued_requests": 2**31,
                 **settings,
             }
         )
-        self.engine = build_engine(self.config)
+        if is_registered(device):
+            # Not for config files, which is why the model does not know it.
+            config = config.model_copy(update={"device": device})
+        self.config = config
+        self.engine = build_engine(config)
 
     def generate(
         self,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
 
 # First: it brings the library that the extension is linked to, and the types that the two share.
 import mlx.core  # noqa: F401
@@ -39,15 +41,24 @@ check_build(
     knows_mlx_arrays=_native.knows_mlx_arrays(),
 )
 
+KEYS_PER_SPLIT = _native.KEYS_PER_SPLIT
+
+metal: ModuleType | None = getattr(_native, "metal", None)
+"""The operators on Metal, with the names of those below; None in builds for other systems."""
+if metal is not None:
+    metal.set_shader_folder(str(Path(__file__).parent / "shaders"))
+
 check_cache_strides = _native.check_cache_strides
 copy_blocks = _native.copy_blocks
 instruction_set = _native.instruction_set
 num_threads = _native.num_threads
 paged_attention = _native.paged_attention
+plan_gpu_launch = _native.plan_gpu_launch
 plan_launch = _native.plan_launch
 reshape_and_cache = _native.reshape_and_cache
 rms_norm = _native.rms_norm
 rope = _native.rope
+row_splits = _native.row_splits
 scatter_paged_attention = _native.scatter_paged_attention
 set_instruction_set = _native.set_instruction_set
 set_num_threads = _native.set_num_threads

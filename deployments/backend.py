@@ -36,8 +36,11 @@ class EngineConfig(BaseModel):
     device: Literal["auto", "metal", "cuda", "cpu"] = Field(
         "auto", description="`auto`: Metal on Apple silicon, CUDA where MLX has it, CPU otherwise."
     )
-    attention: Literal["auto", "reference"] = Field(
-        "auto", description="Attention operators; `reference` is plain MLX."
+    attention: Literal["auto", "metal", "cpu", "reference"] = Field(
+        "auto",
+        description="Attention operators. `auto`: the device's own kernels, or plain MLX "
+        "(`reference`) if they fail the check at start; `metal` and `cpu`: these kernels, or no "
+        "start at all.",
     )
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = Field(
         "auto", description="Of weights and KV cache; `auto`: float32 on CPU, else the model's."
@@ -212,9 +215,20 @@ class BackendStats:
 
 
 @dataclass(frozen=True)
+class AttentionStatus:
+    """Which attention operators an engine serves with, and why these."""
+
+    path: str
+    """metal, cuda, cpu or reference"""
+    reason: str
+
+
+@dataclass(frozen=True)
 class ModelInfo:
     name: str
     max_model_len: int
+    attention: AttentionStatus | None = None
+    """None: the backend has nothing to say about it."""
 
 
 class BackendError(Exception):

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -81,9 +82,14 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
         return JSONResponse({"status": "ok"})
 
     async def ready(request: Request) -> Response:
-        if await _any_replica_ready(parts):
-            return JSONResponse({"status": "ready"})
-        return _not_ready().response()
+        answer = await _first_ready_replica(parts)
+        if answer is None:
+            return _not_ready().response()
+        body: dict[str, object] = {"status": "ready"}
+        if "attention" in answer:
+            # Anybody may ask here: which operators serve, not the reason, which names the model.
+            body["attention"] = {"path": answer["attention"]["path"]}
+        return JSONResponse(body)
 
     async def targets(request: Request) -> Response:
         return JSONResponse(http_sd(await parts.gateways(), parts.directory.replicas))
@@ -225,13 +231,15 @@ def _model(name: str, max_model_len: int) -> dict[str, object]:
     }
 
 
-async def _any_replica_ready(parts: GatewayParts) -> bool:
+async def _first_ready_replica(parts: GatewayParts) -> dict[str, Any] | None:
+    """What the first replica that is ready answers to ``/ready``."""
     timeout = aiohttp.ClientTimeout(total=parts.settings.connect_timeout_s)
     for replica in parts.directory.replicas:
         try:
             async with parts.session.get(replica.url + "/ready", timeout=timeout) as response:
                 if response.status == 200:
-                    return True
+                    answer: dict[str, Any] = await response.json()
+                    return answer
         except (aiohttp.ClientError, TimeoutError) as error:
             logger.warning("Replica %s does not answer: %s", replica.replica_id, error)
-    return False
+    return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import uuid
 from collections.abc import Callable
+from dataclasses import asdict
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -75,9 +76,14 @@ def build_replica_app(
         if request.app.state.draining:
             raise UnavailableError("The replica is draining.")
         await backend.check_health()
-        return JSONResponse(
-            {"status": "ready", "model": model.name, "max_model_len": model.max_model_len}
-        )
+        body: dict[str, object] = {
+            "status": "ready",
+            "model": model.name,
+            "max_model_len": model.max_model_len,
+        }
+        if model.attention is not None:
+            body["attention"] = asdict(model.attention)
+        return JSONResponse(body)
 
     async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))

@@ -1,16 +1,18 @@
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "constants.h"
 #include "cpu/attention.h"
 #include "cpu/cache_memory.h"
 #include "cpu/kernels/table.h"
 #include "float_rows.h"
-#include "launch_plan.h"
+#include "operator_bindings.h"
 #include "operators.h"
+#include "plan_bindings.h"
 #include "swiglu.h"
+#ifdef POMONA_METAL_DEVICE
+#include "metal/shader_source.h"
+#endif
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -18,119 +20,11 @@ using namespace pomona;
 
 namespace {
 
-AttentionOptions options_of(float scale, std::optional<int> window, std::optional<float> softcap) {
-  return {scale, window.value_or(0), softcap.value_or(0.0f)};
-}
-
 mx::Stream cpu_stream() {
   return mx::default_stream(mx::Device::cpu);
 }
 
-nb::tuple pair(const std::vector<mx::array>& arrays) {
-  return nb::make_tuple(arrays[0], arrays[1]);
-}
-
-void bind_operators(nb::module_& m) {
-  m.def(
-      "reshape_and_cache",
-      [](const mx::array& k,
-         const mx::array& v,
-         const mx::array& k_cache,
-         const mx::array& v_cache,
-         const mx::array& slot_mapping) {
-        return pair(reshape_and_cache(k, v, k_cache, v_cache, slot_mapping, cpu_stream()));
-      },
-      "k"_a,
-      "v"_a,
-      "k_cache"_a,
-      "v_cache"_a,
-      "slot_mapping"_a);
-  m.def(
-      "paged_attention",
-      [](const mx::array& q,
-         const mx::array& k_cache,
-         const mx::array& v_cache,
-         const mx::array& block_tables,
-         const mx::array& seq_lens,
-         const mx::array& cu_seqlens_q,
-         float scale,
-         std::optional<int> window,
-         std::optional<float> softcap,
-         const std::optional<mx::array>& sinks) {
-        return paged_attention(
-            q,
-            k_cache,
-            v_cache,
-            block_tables,
-            seq_lens,
-            cu_seqlens_q,
-            options_of(scale, window, softcap),
-            sinks,
-            cpu_stream());
-      },
-      "q"_a,
-      "k_cache"_a,
-      "v_cache"_a,
-      "block_tables"_a,
-      "seq_lens"_a,
-      "cu_seqlens_q"_a,
-      nb::kw_only(),
-      "scale"_a,
-      "window"_a = nb::none(),
-      "softcap"_a = nb::none(),
-      "sinks"_a = nb::none());
-  m.def(
-      "scatter_paged_attention",
-      [](const mx::array& q,
-         const mx::array& k,
-         const mx::array& v,
-         const mx::array& k_cache,
-         const mx::array& v_cache,
-         const mx::array& slot_mapping,
-         const mx::array& block_tables,
-         const mx::array& seq_lens,
-         const mx::array& cu_seqlens_q,
-         float scale,
-         std::optional<int> window,
-         std::optional<float> softcap,
-         const std::optional<mx::array>& sinks) {
-        auto arrays = scatter_paged_attention(
-            q,
-            k,
-            v,
-            k_cache,
-            v_cache,
-            slot_mapping,
-            block_tables,
-            seq_lens,
-            cu_seqlens_q,
-            options_of(scale, window, softcap),
-            sinks,
-            cpu_stream());
-        return nb::make_tuple(arrays[0], arrays[1], arrays[2]);
-      },
-      "q"_a,
-      "k"_a,
-      "v"_a,
-      "k_cache"_a,
-      "v_cache"_a,
-      "slot_mapping"_a,
-      "block_tables"_a,
-      "seq_lens"_a,
-      "cu_seqlens_q"_a,
-      nb::kw_only(),
-      "scale"_a,
-      "window"_a = nb::none(),
-      "softcap"_a = nb::none(),
-      "sinks"_a = nb::none());
-  m.def(
-      "copy_blocks",
-      [](const mx::array& cache, const mx::array& sources, const mx::array& destinations) {
-        return copy_blocks(cache, sources, destinations, cpu_stream());
-      },
-      "cache"_a,
-      "sources"_a,
-      "destinations"_a);
+void bind_layers(nb::module_& m) {
   m.def(
       "swiglu",
       [](const mx::array& gate, const mx::array& up) { return swiglu(gate, up, cpu_stream()); },
@@ -154,79 +48,6 @@ void bind_operators(nb::module_& m) {
       "positions"_a,
       "frequencies"_a,
       "scale"_a);
-  m.def("check_cache_strides", &check_cache_strides, "name"_a, "cache"_a);
-}
-
-void bind_plan(nb::module_& m) {
-  m.attr("KEYS_PER_SPLIT") = kKeysPerSplit;
-  m.attr("KEY_TILE") = kKeyTile;
-  m.attr("TILED_GROUP") = kTiledGroup;
-  m.attr("MAX_TILE_ROWS") = kMaxTileRows;
-  nb::class_<Task>(m, "Task")
-      .def_prop_ro(
-          "kernel",
-          [](const Task& t) { return t.kernel == Kernel::decode ? "decode" : "prefill"; })
-      .def_ro("seq", &Task::seq)
-      .def_ro("first_row", &Task::first_row)
-      .def_ro("num_rows", &Task::num_rows)
-      .def_ro("first_head", &Task::first_head)
-      .def_ro("num_heads", &Task::num_heads)
-      .def_ro("first_split", &Task::first_split)
-      .def_ro("num_splits", &Task::num_splits)
-      .def_ro("partial", &Task::partial)
-      .def_ro("split_stride", &Task::split_stride)
-      .def_ro("cost", &Task::cost);
-  nb::class_<Merge>(m, "Merge")
-      .def_ro("seq", &Merge::seq)
-      .def_ro("first_row", &Merge::first_row)
-      .def_ro("num_rows", &Merge::num_rows)
-      .def_ro("first_head", &Merge::first_head)
-      .def_ro("num_heads", &Merge::num_heads)
-      .def_ro("num_splits", &Merge::num_splits)
-      .def_ro("partial", &Merge::partial);
-  nb::class_<LaunchPlan>(m, "LaunchPlan")
-      .def_prop_ro(
-          "path",
-          [](const LaunchPlan& p) {
-            return p.path == Path::decode ? "decode" : p.path == Path::mixed ? "mixed" : "prefill";
-          })
-      .def_ro("tile_rows", &LaunchPlan::tile_rows)
-      .def_ro("key_tile", &LaunchPlan::key_tile)
-      .def_ro("keys_per_split", &LaunchPlan::keys_per_split)
-      .def_ro("max_splits", &LaunchPlan::max_splits)
-      .def_ro("threadgroup_memory_bytes", &LaunchPlan::threadgroup_memory_bytes)
-      .def_ro("num_partials", &LaunchPlan::num_partials)
-      .def_ro("tasks", &LaunchPlan::tasks)
-      .def_ro("merges", &LaunchPlan::merges);
-  m.def(
-      "plan_launch",
-      [](const std::vector<int>& seq_lens,
-         const std::vector<int>& cu_seqlens_q,
-         int num_q_heads,
-         int num_kv_heads,
-         int head_dim,
-         int head_dim_v,
-         std::optional<int> window,
-         int num_threads,
-         int64_t threadgroup_memory_bytes) {
-        AttentionShape shape{num_q_heads, num_kv_heads, head_dim, head_dim_v, window.value_or(0)};
-        return plan_launch(
-            {num_threads, threadgroup_memory_bytes},
-            shape,
-            seq_lens.data(),
-            cu_seqlens_q.data(),
-            static_cast<int>(seq_lens.size()));
-      },
-      "seq_lens"_a,
-      "cu_seqlens_q"_a,
-      nb::kw_only(),
-      "num_q_heads"_a,
-      "num_kv_heads"_a,
-      "head_dim"_a,
-      "head_dim_v"_a,
-      "window"_a = nb::none(),
-      "num_threads"_a,
-      "threadgroup_memory_bytes"_a);
 }
 
 void bind_cpu(nb::module_& m) {
@@ -251,6 +72,13 @@ void bind_cpu(nb::module_& m) {
       [](const std::string& name) { cpu::set_instruction_set(name.c_str()); },
       "name"_a);
 }
+
+#ifdef POMONA_METAL_DEVICE
+void bind_metal(nb::module_ m) {
+  bind_operators(m, mx::Device::POMONA_METAL_DEVICE);
+  m.def("set_shader_folder", &metal::set_shader_folder, "folder"_a);
+}
+#endif
 
 // Memory that nothing has touched, so that a test of huge strides needs few pages of it.
 mx::array uninitialized(const std::vector<int>& shape, mx::Dtype dtype) {
@@ -291,8 +119,13 @@ NB_MODULE(_native, m) {
   m.attr("MLX_VERSION") = POMONA_MLX_VERSION;
   m.attr("NANOBIND_ABI_TAG") = NB_PLATFORM_ABI_TAG;
   m.def("knows_mlx_arrays", [] { return nb::type<mx::array>().is_valid(); });
-  bind_operators(m);
-  bind_plan(m);
+  bind_operators(m, mx::Device::cpu);
+  m.def("check_cache_strides", &check_cache_strides, "name"_a, "cache"_a);
+  bind_plans(m);
+  bind_layers(m);
   bind_cpu(m);
+#ifdef POMONA_METAL_DEVICE
+  bind_metal(m.def_submodule("metal"));
+#endif
   bind_testing(m.def_submodule("testing"));
 }

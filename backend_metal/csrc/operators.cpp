@@ -1,15 +1,36 @@
 #include "operators.h"
 
+#include <sstream>
 #include <stdexcept>
 
 namespace pomona {
 
+namespace {
+
+// The primitive's outputs, workspaces included.
+std::vector<mx::array> make_outputs(
+    std::shared_ptr<mx::Primitive> primitive,
+    std::vector<mx::array> inputs,
+    std::vector<mx::Dtype> dtypes,
+    mx::Dtype rows) {
+  auto shapes = primitive->output_shapes(inputs);
+  for (mx::Dtype dtype : {rows, mx::float32}) {
+    if (dtypes.size() < shapes.size()) {
+      dtypes.push_back(dtype);
+    }
+  }
+  return mx::array::make_arrays(std::move(shapes), dtypes, std::move(primitive), std::move(inputs));
+}
+
+} // namespace
+
 void check_cache_strides(const std::string& name, const mx::array& cache) {
   bool has_memory = cache.status() != mx::array::Status::unscheduled;
   if (has_memory && cache.strides(-1) != 1 && cache.shape(-1) > 1) {
-    throw std::invalid_argument(
-        name + " must have a contiguous last dimension, not one of stride " +
-        std::to_string(cache.strides(-1)));
+    std::ostringstream text;
+    text << name << " must have a contiguous last dimension, not one of stride "
+         << cache.strides(-1);
+    throw std::invalid_argument(text.str());
   }
 }
 
@@ -20,11 +41,11 @@ std::vector<mx::array> reshape_and_cache(
     const mx::array& v_cache,
     const mx::array& slot_mapping,
     mx::Stream stream) {
-  return mx::array::make_arrays(
-      {k_cache.shape(), v_cache.shape()},
-      {k_cache.dtype(), v_cache.dtype()},
+  return make_outputs(
       std::make_shared<ReshapeAndCache>(stream),
-      {k, v, k_cache, v_cache, slot_mapping});
+      {k, v, k_cache, v_cache, slot_mapping},
+      {k_cache.dtype(), v_cache.dtype()},
+      k_cache.dtype());
 }
 
 mx::array paged_attention(
@@ -41,11 +62,11 @@ mx::array paged_attention(
   if (sinks) {
     inputs.push_back(*sinks);
   }
-  return mx::array(
-      {q.shape(0), q.shape(1), v_cache.shape(3)},
-      q.dtype(),
+  return make_outputs(
       std::make_shared<PagedAttention>(stream, options),
-      std::move(inputs));
+      std::move(inputs),
+      {q.dtype()},
+      q.dtype())[0];
 }
 
 std::vector<mx::array> scatter_paged_attention(
@@ -66,11 +87,11 @@ std::vector<mx::array> scatter_paged_attention(
   if (sinks) {
     inputs.push_back(*sinks);
   }
-  return mx::array::make_arrays(
-      {{q.shape(0), q.shape(1), v_cache.shape(3)}, k_cache.shape(), v_cache.shape()},
-      {q.dtype(), k_cache.dtype(), v_cache.dtype()},
+  return make_outputs(
       std::make_shared<ScatterPagedAttention>(stream, options),
-      inputs);
+      std::move(inputs),
+      {q.dtype(), k_cache.dtype(), v_cache.dtype()},
+      q.dtype());
 }
 
 mx::array copy_blocks(
@@ -78,11 +99,11 @@ mx::array copy_blocks(
     const mx::array& sources,
     const mx::array& destinations,
     mx::Stream stream) {
-  return mx::array(
-      cache.shape(),
-      cache.dtype(),
+  return make_outputs(
       std::make_shared<CopyBlocks>(stream),
-      {cache, sources, destinations});
+      {cache, sources, destinations},
+      {cache.dtype()},
+      cache.dtype())[0];
 }
 
 } // namespace pomona

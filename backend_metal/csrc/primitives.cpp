@@ -16,7 +16,23 @@ mx::Shape attention_shape(const mx::array& q, const mx::array& v_cache) {
   return {q.shape(0), q.shape(1), v_cache.shape(3)};
 }
 
+std::vector<mx::Shape> with_workspaces(
+    std::vector<mx::Shape> shapes, int num_workspaces, mx::Stream stream) {
+  if (is_metal(stream)) {
+    shapes.insert(shapes.end(), num_workspaces, mx::Shape{0});
+  }
+  return shapes;
+}
+
 } // namespace
+
+bool is_metal([[maybe_unused]] mx::Stream stream) {
+#ifdef POMONA_METAL_DEVICE
+  return stream.device == mx::Device::POMONA_METAL_DEVICE;
+#else
+  return false;
+#endif
+}
 
 void CachePrimitive::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
   refuse(*this, "GPU kernels in this build");
@@ -41,7 +57,7 @@ std::vector<mx::array> CachePrimitive::vjp(
 }
 
 std::vector<mx::Shape> ReshapeAndCache::output_shapes(const std::vector<mx::array>& inputs) {
-  return {inputs[2].shape(), inputs[3].shape()};
+  return with_workspaces({inputs[2].shape(), inputs[3].shape()}, kScatterWorkspaces, stream());
 }
 
 bool ReshapeAndCache::is_equivalent(const mx::Primitive&) const {
@@ -49,7 +65,8 @@ bool ReshapeAndCache::is_equivalent(const mx::Primitive&) const {
 }
 
 std::vector<mx::Shape> PagedAttention::output_shapes(const std::vector<mx::array>& inputs) {
-  return {attention_shape(inputs[0], inputs[2])};
+  return with_workspaces(
+      {attention_shape(inputs[0], inputs[2])}, kAttentionWorkspaces, stream());
 }
 
 bool PagedAttention::is_equivalent(const mx::Primitive& other) const {
@@ -57,7 +74,10 @@ bool PagedAttention::is_equivalent(const mx::Primitive& other) const {
 }
 
 std::vector<mx::Shape> ScatterPagedAttention::output_shapes(const std::vector<mx::array>& inputs) {
-  return {attention_shape(inputs[0], inputs[4]), inputs[3].shape(), inputs[4].shape()};
+  return with_workspaces(
+      {attention_shape(inputs[0], inputs[4]), inputs[3].shape(), inputs[4].shape()},
+      kAttentionWorkspaces,
+      stream());
 }
 
 bool ScatterPagedAttention::is_equivalent(const mx::Primitive& other) const {
@@ -65,7 +85,7 @@ bool ScatterPagedAttention::is_equivalent(const mx::Primitive& other) const {
 }
 
 std::vector<mx::Shape> CopyBlocks::output_shapes(const std::vector<mx::array>& inputs) {
-  return {inputs[0].shape()};
+  return with_workspaces({inputs[0].shape()}, kScatterWorkspaces, stream());
 }
 
 bool CopyBlocks::is_equivalent(const mx::Primitive&) const {

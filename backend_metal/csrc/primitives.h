@@ -18,6 +18,15 @@ struct AttentionOptions {
   bool operator==(const AttentionOptions&) const = default;
 };
 
+// Whether what runs on this stream is evaluated by Metal.
+bool is_metal(mx::Stream stream);
+
+// Where it is, arrays of no elements follow the operator's own outputs: memory for kernels to work
+// in, which gets its size when the primitive is evaluated. As an output, MLX keeps it until the GPU
+// is done with it.
+constexpr int kScatterWorkspaces = 1; // of the caches' dtype: packed rows, or staged blocks
+constexpr int kAttentionWorkspaces = 2; // another, of float32: partial states
+
 // What all of them refuse: transformations, and devices that have no kernels here.
 class CachePrimitive : public mx::Primitive {
  public:
@@ -43,6 +52,9 @@ class ReshapeAndCache : public CachePrimitive {
   using CachePrimitive::CachePrimitive;
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
+#ifdef POMONA_METAL_DEVICE
+  void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
+#endif
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
   bool is_equivalent(const mx::Primitive& other) const override;
   DEFINE_NAME(ReshapeAndCache)
@@ -56,6 +68,9 @@ class PagedAttention : public CachePrimitive {
       : CachePrimitive(stream), options_(options) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
+#ifdef POMONA_METAL_DEVICE
+  void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
+#endif
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
   bool is_equivalent(const mx::Primitive& other) const override;
   DEFINE_NAME(PagedAttention)
@@ -72,6 +87,9 @@ class ScatterPagedAttention : public CachePrimitive {
       : CachePrimitive(stream), options_(options) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
+#ifdef POMONA_METAL_DEVICE
+  void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
+#endif
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
   bool is_equivalent(const mx::Primitive& other) const override;
   DEFINE_NAME(ScatterPagedAttention)
@@ -86,6 +104,9 @@ class CopyBlocks : public CachePrimitive {
   using CachePrimitive::CachePrimitive;
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
+#ifdef POMONA_METAL_DEVICE
+  void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
+#endif
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
   bool is_equivalent(const mx::Primitive& other) const override;
   DEFINE_NAME(CopyBlocks)

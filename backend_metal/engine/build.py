@@ -6,6 +6,8 @@ import logging
 
 import mlx.core as mx
 
+from backend_metal.attention_choice import choose_attention
+from backend_metal.attention_paths import AttentionPath
 from backend_metal.device import device_memory_bytes, select_device
 from backend_metal.engine.block_pool import BlockPool
 from backend_metal.engine.engine import Engine
@@ -26,18 +28,25 @@ def build_engine(config: EngineConfig) -> Engine:
     if config.options:
         raise ValueError(f"engine.options must be empty for this backend, not {config.options}")
     device = select_device(config.device)
-    memory_bytes = device_memory_bytes(device)
+    memory_bytes = device_memory_bytes(device.mlx)
     mx.set_cache_limit(int(memory_bytes * BUFFER_CACHE_FRACTION))
     loaded = load(
         config.model,
-        device=device,
+        device=device.mlx,
         dtype=config.dtype,
         memory_limit_bytes=int(memory_bytes * config.memory_fraction),
         trust_remote_code=config.trust_remote_code,
         chat_template=config.chat_template,
     )
     max_model_len = _max_model_len(config, loaded)
-    pool = _allocate(config, loaded, max_model_len, memory_bytes)
+    path, attention = choose_attention(
+        config.attention,
+        device,
+        loaded.model.layers,
+        block_size=config.block_size,
+        dtype=loaded.model.dtype,
+    )
+    pool = _allocate(config, loaded, max_model_len, memory_bytes, path)
     return Engine(
         config,
         ModelRunner(loaded.model, pool),
@@ -46,6 +55,7 @@ def build_engine(config: EngineConfig) -> Engine:
         vocab_size=loaded.model.vocab_size,
         max_model_len=max_model_len,
         eos_token_ids=loaded.eos_token_ids,
+        attention=attention,
     )
 
 
@@ -61,7 +71,11 @@ def _max_model_len(config: EngineConfig, loaded: LoadedModel) -> int:
 
 
 def _allocate(
-    config: EngineConfig, loaded: LoadedModel, max_model_len: int, memory_bytes: int
+    config: EngineConfig,
+    loaded: LoadedModel,
+    max_model_len: int,
+    memory_bytes: int,
+    path: AttentionPath,
 ) -> KVCachePool:
     specs, dtype = loaded.model.cache_specs, loaded.model.dtype
     bytes_per_block = KVCachePool.bytes_per_block(specs, config.block_size, dtype)
@@ -73,13 +87,7 @@ def _allocate(
         most_useful=config.max_num_seqs * -(-max_model_len // config.block_size),
         wanted=config.num_kv_blocks,
     )
-    pool = KVCachePool(
-        specs,
-        num_blocks,
-        config.block_size,
-        dtype,
-        path="reference" if config.attention == "reference" else None,
-    )
+    pool = KVCachePool(specs, num_blocks, config.block_size, dtype, path=path)
     logger.info(
         "KV cache: %d blocks of %d tokens, %.2f GiB; context %d tokens",
         num_blocks,

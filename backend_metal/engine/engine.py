@@ -22,6 +22,7 @@ from backend_metal.engine.step import Runner, ScheduledSequence, Step, TokenDraw
 from backend_metal.engine.token_text import TokenText
 from backend_metal.engine.tokenizer import Tokenizer
 from deployments.backend import (
+    AttentionStatus,
     BackendError,
     BackendStats,
     Delta,
@@ -56,7 +57,9 @@ class Engine:
         vocab_size: int,
         max_model_len: int,
         eos_token_ids: Set[int],
+        attention: AttentionStatus | None = None,
     ) -> None:
+        self.attention = attention
         self.scheduler = Scheduler(
             pool,
             block_size=config.block_size,

@@ -16,7 +16,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from backend_metal.kv_cache import AttentionMetadata, KVCachePool, LayerCacheSpec
+from backend_metal.kv_cache import AttentionMetadata, KVCachePool, LayerAttention, LayerCacheSpec
 
 ATTENTION_NAME = "scaled_dot_product_attention"
 
@@ -100,7 +100,7 @@ class RecordingLayerCache(LayerCache):
 
     def __init__(self, positions: mx.array) -> None:
         super().__init__(positions)
-        self.recorded: list[tuple[LayerCacheSpec, mx.Dtype]] = []
+        self.recorded: list[tuple[LayerAttention, mx.Dtype]] = []
 
     def attend(
         self,
@@ -113,7 +113,9 @@ class RecordingLayerCache(LayerCache):
         softcap: float | None = None,
         sinks: mx.array | None = None,
     ) -> mx.array:
-        self.recorded.append((LayerCacheSpec(k.shape[1], k.shape[3], v.shape[3]), k.dtype))
+        spec = LayerCacheSpec(k.shape[1], k.shape[3], v.shape[3])
+        layer = LayerAttention(spec, q.shape[1], scale, window, softcap, sinks is not None)
+        self.recorded.append((layer, k.dtype))
         return mx.zeros((*q.shape[:3], v.shape[3]), q.dtype)
 
 

@@ -11,7 +11,7 @@ import mlx.nn as nn
 from mlx_lm.models.rope_utils import DynamicNTKScalingRoPE
 
 from backend_metal.attention_checks import HEAD_DIMS
-from backend_metal.kv_cache import AttentionMetadata, KVCachePool, LayerCacheSpec
+from backend_metal.kv_cache import AttentionMetadata, KVCachePool, LayerAttention, LayerCacheSpec
 from backend_metal.models.activations import catch_activations
 from backend_metal.models.families import family_of
 from backend_metal.models.float_rows import prepare_float_rows
@@ -28,8 +28,8 @@ from backend_metal.models.native_scope import native_layers
 class PagedModel:
     """One forward is one lazy graph: nothing is evaluated here."""
 
-    cache_specs: tuple[LayerCacheSpec, ...]
-    """One for each layer, in order."""
+    layers: tuple[LayerAttention, ...]
+    """What each layer's attention asks for, in order."""
     dtype: mx.Dtype
     """Dtype of the keys that the model computes."""
     vocab_size: int
@@ -51,7 +51,12 @@ class PagedModel:
         select_logit_rows(reduce(getattr, family.backbone.split("."), model))
         self._model = model
         self._num_layers = len(model.layers)
-        self.cache_specs, self.dtype, self.vocab_size = self._trace()
+        self.layers, self.dtype, self.vocab_size = self._trace()
+
+    @property
+    def cache_specs(self) -> tuple[LayerCacheSpec, ...]:
+        """One for each layer, in order."""
+        return tuple(layer.cache for layer in self.layers)
 
     def __call__(
         self,
@@ -80,7 +85,7 @@ class PagedModel:
             logits: mx.array = self._model(token_ids[:, None], cache=caches)
         return logits.squeeze(1)
 
-    def _trace(self) -> tuple[tuple[LayerCacheSpec, ...], mx.Dtype, int]:
+    def _trace(self) -> tuple[tuple[LayerAttention, ...], mx.Dtype, int]:
         """Builds the graph of three tokens, two of them with logits, and drops it."""
         tokens, rows = mx.zeros(3, mx.int32), mx.zeros(2, mx.int32)
         caches = [RecordingLayerCache(tokens) for _ in range(self._num_layers)]
@@ -92,11 +97,11 @@ class PagedModel:
                 raise ValueError(
                     f"layer {layer} attends {len(cache.recorded)} times over its cache, not once"
                 )
-        specs = tuple(cache.recorded[0][0] for cache in caches)
-        for spec in specs:
+        layers = tuple(cache.recorded[0][0] for cache in caches)
+        for spec in (layer.cache for layer in layers):
             if spec.head_dim not in HEAD_DIMS or spec.head_dim_v not in HEAD_DIMS:
                 raise ValueError(
                     f"head dim {spec.head_dim} (values: {spec.head_dim_v}) is not supported; "
                     f"these are: {HEAD_DIMS}"
                 )
-        return specs, caches[0].recorded[0][1], int(logits.shape[-1])
+        return layers, caches[0].recorded[0][1], int(logits.shape[-1])

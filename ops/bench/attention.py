@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from tqdm import tqdm
 
 # Before mlx, so that MLX finds the BLAS.
-from backend_metal import attention  # isort: skip
+from backend_metal.attention_paths import PATHS  # isort: skip
 import mlx.core as mx
 
 from backend_metal.blas import physical_cores
@@ -53,7 +53,7 @@ class Measured:
 
 
 def contenders() -> list[str]:
-    return [*attention.attention_launches(), CONTIGUOUS]
+    return [*PATHS, CONTIGUOUS]
 
 
 def measure(case: Case, budget: float, memory_bytes: float) -> Times:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 
@@ -69,6 +70,47 @@ def test_rows_do_not_depend_on_their_company_or_the_threads(
             assert np.array_equal(rows, whole[:count]), (count, num_threads)
     last = np.array(mx.array(a[-7:]) @ mx.array(b))
     assert np.array_equal(last, whole[-7:])
+
+
+@pytest.fixture
+def kernel() -> Iterator[Callable[[str], None]]:
+    """Takes a kernel by name for one test."""
+    library = blas._library
+    assert library is not None
+    before = library.pomona_blas_kernel()
+
+    def choose(name: str) -> None:
+        if not library.pomona_blas_set_kernel(name.encode()):
+            pytest.skip(f"this processor has no {name}")
+        assert library.pomona_blas_kernel() == name.encode()
+
+    yield choose
+    library.pomona_blas_set_kernel(before)
+
+
+@pytest.mark.parametrize("name", ["avx2", "avx512", "neon"])
+@pytest.mark.parametrize(("depth", "columns"), PRODUCTS)
+def test_every_kernel_leaves_the_same_bits(
+    name: str, depth: int, columns: int, kernel: Callable[[str], None]
+) -> None:
+    a, b = random((500, depth), 0), random((depth, columns), 1)
+    best = np.array(mx.array(a) @ mx.array(b))
+    kernel(name)
+    whole = np.array(mx.array(a) @ mx.array(b))
+    assert np.array_equal(whole, best)
+    exact = a.astype(np.float64) @ b
+    assert np.sqrt(np.mean((whole - exact) ** 2) / np.mean(exact**2)) < 2e-6
+    for count in ROWS:
+        for left, right in product((mx.array, transposed), repeat=2):
+            assert np.array_equal(np.array(left(a[:count]) @ right(b)), whole[:count]), count
+
+
+def test_a_kernel_that_is_not_there_is_not_taken() -> None:
+    library = blas._library
+    assert library is not None
+    before = library.pomona_blas_kernel()
+    assert not library.pomona_blas_set_kernel(b"sse9")
+    assert library.pomona_blas_kernel() == before
 
 
 def test_columns_do_not_depend_on_their_company() -> None:

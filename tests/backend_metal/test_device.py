@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -9,20 +10,41 @@ import mlx.core as mx
 import pytest
 
 from backend_metal import device
+from backend_metal.attention_paths import CPU, path_on
 
 
 def test_auto_takes_the_best_device_there_is() -> None:
     previous = mx.default_device()
     chosen = device.select_device("auto")
-    assert mx.default_device() == chosen
-    assert (chosen.type == mx.cpu) == (device.available_devices() == ("cpu",))
+    assert mx.default_device() == chosen.mlx
+    assert chosen.name == device.available_devices()[0]
+    assert (chosen.mlx.type == mx.cpu) == (chosen.name == "cpu")
+    assert chosen.path == path_on(chosen.mlx)
     mx.set_default_device(previous)
 
 
 def test_the_cpu_is_always_there() -> None:
     previous = mx.default_device()
     assert device.available_devices()[-1] == "cpu"
-    assert device.select_device("cpu").type == mx.cpu
+    assert device.select_device("cpu") == device.Device("cpu", mx.Device(mx.cpu), CPU)
+    mx.set_default_device(previous)
+
+
+def test_a_registered_device_is_there_by_its_name_alone() -> None:
+    previous = mx.default_device()
+    mine = device.Device("mine", mx.Device(mx.cpu), dataclasses.replace(CPU, name="mine"))
+    with device.registered(mine):
+        assert device.is_registered("mine")
+        assert device.select_device("mine") is mine
+        assert device.select_device("auto") != mine
+        assert "mine" not in device.available_devices()
+        for taken in (mine, dataclasses.replace(mine, name="cpu")):
+            with pytest.raises(ValueError, match="there is a device"), device.registered(taken):
+                pass
+        assert device.is_registered("mine")
+    assert not device.is_registered("mine")
+    with pytest.raises(ValueError, match=r"engine\.device is 'mine'"):
+        device.select_device("mine")
     mx.set_default_device(previous)
 
 

@@ -20,6 +20,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from deployments.backend import (
+    AttentionStatus,
     BackendError,
     BackendStats,
     ChatPrompt,
@@ -96,6 +97,8 @@ class FakeBackend:
         """Sequences that wait at the gate."""
         self.requests: list[GenerationRequest] = []
         self.healthy = True
+        self.attention: AttentionStatus | None = None
+        """What ``start`` says about attention."""
         self._num_waiting = 0
         self._refusing: str | None = None
         self._stopped = False
@@ -116,7 +119,7 @@ class FakeBackend:
         self._num_blocks = config.num_kv_blocks or 1024
         self._slots = asyncio.Semaphore(config.max_num_seqs)
         name = config.served_model_name or config.model.rsplit("/", 1)[-1]
-        return ModelInfo(name, self._max_model_len)
+        return ModelInfo(name, self._max_model_len, self.attention)
 
     def hold(self, *, after_tokens: int = 0) -> None:
         """From now on every sequence waits at the gate before it says token ``after_tokens``."""

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from deployments.backend import EngineConfig
+from deployments.backend import AttentionStatus, EngineConfig
 from deployments.replica_http import build_replica_app
 from tests.deployments.fake_backend import FakeBackend
 
@@ -30,9 +30,11 @@ async def build(
     *,
     keep_alive_interval_s: float = 60.0,
     options: dict[str, Any] | None = None,
+    attention_status: AttentionStatus | None = None,
     **engine: Any,
 ) -> tuple[Starlette, FakeBackend]:
     backend = FakeBackend()
+    backend.attention = attention_status
     config = {"backend": "fake", "model": MODEL, "max_model_len": MAX_MODEL_LEN, **engine}
     model = await backend.start(EngineConfig(options=options or {}, **config))
     registry = CollectorRegistry()

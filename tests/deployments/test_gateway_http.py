@@ -16,6 +16,7 @@ from test_gateway_relay import closed_port, error_of
 from deployments import request_body
 from deployments.admission import AdmissionMiddleware
 from deployments.api_keys import KeyRing
+from deployments.backend import AttentionStatus
 from deployments.errors import ApiError
 from deployments.protocol import parse_request
 
@@ -38,12 +39,20 @@ async def test_models_are_those_of_the_replicas() -> None:
 async def test_ready_asks_a_replica_and_health_does_not() -> None:
     backend = FakeBackend()
     async with fake_replica(backend) as one, gateway([replica_at(closed_port()), one]) as running:
-        assert (await running.client.get("/ready")).status_code == 200
+        assert (await running.client.get("/ready")).json() == {"status": "ready"}
         backend.healthy = False
         response = await running.client.get("/ready")
         assert response.status_code == 503
         assert error_of(response)["code"] == "not_ready"
         assert (await running.client.get("/health")).json() == {"status": "ok"}
+
+
+async def test_ready_tells_which_attention_serves_but_not_why() -> None:
+    backend = FakeBackend()
+    backend.attention = AttentionStatus("reference", "the metal kernels failed: a secret")
+    async with fake_replica(backend) as one, gateway([one]) as running:
+        ready = (await running.client.get("/ready")).json()
+    assert ready == {"status": "ready", "attention": {"path": "reference"}}
 
 
 async def test_targets_are_every_gateway_and_replica() -> None:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from deployments.backend import Backend, ModelInfo
+from deployments.backend import AttentionStatus, Backend, ModelInfo
 from deployments.replica_http import build_replica_app
 from tests.deployments.bad_input_cases import BadInput, bad_inputs
 from tests.deployments.fake_backend import FakeBackend
@@ -228,6 +228,13 @@ async def test_generation_needs_the_secret(given: str | None) -> None:
         assert (await client.get("/health")).status_code == 200
         assert (await client.get("/metrics")).status_code == 200
     assert backend.requests == []
+
+
+async def test_readiness_tells_which_attention_serves_and_why() -> None:
+    app, _ = await build(attention_status=AttentionStatus("reference", "asked for"))
+    async with in_memory(app) as client:
+        ready = (await client.get("/ready")).json()
+    assert ready["attention"] == {"path": "reference", "reason": "asked for"}
 
 
 async def test_health_and_readiness() -> None:

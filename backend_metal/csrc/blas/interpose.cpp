@@ -101,6 +101,11 @@ const char* pomona_blas_kernel() {
   return forward_sgemm || sgemm_kernel() == nullptr ? "openblas" : sgemm_kernel();
 }
 
+// 0 if this processor has no kernel of that name.
+int pomona_blas_set_kernel(const char* name) {
+  return set_sgemm_kernel(name);
+}
+
 int pomona_blas_num_threads() {
   return num_threads();
 }

@@ -1,6 +1,8 @@
 #include "sgemm.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -264,35 +266,57 @@ struct Kernel {
   multiply_any<Vector8, 4>(block);
 }
 
-Kernel find_kernel() {
+constexpr Kernel kKernels[] = {{"avx512", 16, run_avx512}, {"avx2", 8, run_avx2}};
+
+bool runs_here(const Kernel& kernel) {
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f")) {
-    return {"avx512", 16, run_avx512};
+  if (kernel.width == 16) {
+    return __builtin_cpu_supports("avx512f");
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    return {"avx2", 8, run_avx2};
-  }
-  return {nullptr, 0, nullptr};
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 #elif defined(__aarch64__)
-Kernel find_kernel() {
-  return {"neon", 4, multiply_any<Vector4, 8>};
+constexpr Kernel kKernels[] = {{"neon", 4, multiply_any<Vector4, 8>}};
+
+bool runs_here(const Kernel&) {
+  return true;
 }
 #else
-Kernel find_kernel() {
-  return {nullptr, 0, nullptr};
+constexpr std::array<Kernel, 0> kKernels;
+
+bool runs_here(const Kernel&) {
+  return false;
 }
 #endif
 
-const Kernel& kernel() {
-  static const Kernel found = find_kernel();
-  return found;
+// The one of this name, or the best without a name; null if this processor has none.
+const Kernel* find_kernel(const char* name) {
+  for (const Kernel& kernel : kKernels) {
+    if (runs_here(kernel) && (name == nullptr || std::strcmp(name, kernel.name) == 0)) {
+      return &kernel;
+    }
+  }
+  return nullptr;
+}
+
+std::atomic<const Kernel*>& current_kernel() {
+  static std::atomic<const Kernel*> kernel = find_kernel(nullptr);
+  return kernel;
 }
 
 } // namespace
 
 const char* sgemm_kernel() {
-  return kernel().name;
+  const Kernel* kernel = current_kernel();
+  return kernel == nullptr ? nullptr : kernel->name;
+}
+
+bool set_sgemm_kernel(const char* name) {
+  const Kernel* kernel = find_kernel(name);
+  if (kernel != nullptr) {
+    current_kernel() = kernel;
+  }
+  return kernel != nullptr;
 }
 
 void sgemm(
@@ -305,7 +329,8 @@ void sgemm(
     float beta,
     float* c,
     Index ldc) {
-  const Index width = kernel().width;
+  const Kernel& kernel = *current_kernel().load(std::memory_order_relaxed);
+  const Index width = kernel.width;
   const Index columns = m > 3 * width
       ? kColumns
       : std::clamp(n / (4 * num_threads()) / kStrip * kStrip, kColumns, kMostColumns);
@@ -348,7 +373,7 @@ void sgemm(
     for_each(column_blocks * row_blocks, [&](Index index) {
       const Index panel = index % row_blocks * panels_per_block;
       const Index column = index / row_blocks * columns;
-      kernel().run(Block{
+      kernel.run(Block{
           packed,
           panel,
           std::min(panel + panels_per_block, packed.panels()),

@@ -34,4 +34,8 @@ void sgemm(
 // "avx512", "avx2", "neon", or nullptr: this processor has no kernel here.
 const char* sgemm_kernel();
 
+// Takes another one from the next product on: all leave the same bits. False if this processor does
+// not have it.
+bool set_sgemm_kernel(const char* name);
+
 } // namespace pomona::blas

@@ -25,13 +25,13 @@ std::atomic<const KernelTable*>& current_kernels() {
 float* thread_scratch(int64_t num_floats) {
   struct Free {
     void operator()(float* memory) const {
-      ::operator delete[](memory, kCacheLine);
+      ::operator delete(memory, kCacheLine);
     }
   };
   thread_local std::unique_ptr<float[], Free> memory;
   thread_local int64_t capacity = 0;
   if (capacity < num_floats) {
-    memory.reset(static_cast<float*>(::operator new[](num_floats * sizeof(float), kCacheLine)));
+    memory.reset(static_cast<float*>(::operator new(num_floats * sizeof(float), kCacheLine)));
     capacity = num_floats;
   }
   return memory.get();

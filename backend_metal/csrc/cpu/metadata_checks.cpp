@@ -1,6 +1,7 @@
 #include "cpu/metadata_checks.h"
 
 #include <algorithm>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 
@@ -22,9 +23,10 @@ struct Range {
 
 void check_below(const char* name, Range range, int64_t limit) {
   if (range.low < 0 || range.high >= limit) {
-    throw std::invalid_argument(
-        std::string(name) + " must lie between 0 and " + std::to_string(limit - 1) + ", not " +
-        std::to_string(range.low) + " to " + std::to_string(range.high));
+    std::ostringstream text;
+    text << name << " must lie between 0 and " << limit - 1 << ", not " << range.low << " to "
+         << range.high;
+    throw std::invalid_argument(text.str());
   }
 }
 

@@ -1,0 +1,47 @@
+// Kernels, compiled when they are first used: a library for each instantiation of a template, and a
+// pipeline for each set of options.
+#pragma once
+
+#include <mlx/backend/metal/device.h>
+
+#include <string>
+#include <vector>
+
+namespace pomona::metal {
+
+namespace mx = mlx::core;
+
+// prefill<half, 128, 128> of prefill.metal. Its host name is prefill_half_128_128.
+struct Kernel {
+  std::string file;
+  std::string function;
+  std::vector<std::string> arguments; // of the template
+
+  std::string name() const;
+};
+
+// Function constants; see shaders/bindings.h. Each kernel takes those that it knows.
+struct Options {
+  int block_size = 0;
+  bool has_window = false;
+  bool has_softcap = false;
+  bool has_sinks = false;
+  bool has_new_tokens = false;
+  bool has_partials = false;
+  bool aligned = false;
+  bool two_caches = false;
+  bool values_in_keys = false;
+
+  std::string key() const; // a name for this set
+};
+
+MTL::ComputePipelineState* pipeline(
+    mx::metal::Device& device, const Kernel& kernel, const Options& options);
+
+// What Metal calls the dtype: float, half or bfloat.
+std::string metal_type(mx::Dtype dtype);
+
+// An unsigned integer of the dtype's size, for kernels that only copy.
+std::string metal_bits(mx::Dtype dtype);
+
+} // namespace pomona::metal

@@ -1,0 +1,37 @@
+// Buffer slots and function constants. C++ and Metal read it. Macros, because Metal's attributes
+// take literals.
+#pragma once
+
+// Attention: decode, prefill, reduce. Scatter has the same slots for what they share.
+#define POMONA_BUFFER_PARAMETERS 0
+#define POMONA_BUFFER_Q 1
+#define POMONA_BUFFER_K 2 // if HAS_NEW_TOKENS
+#define POMONA_BUFFER_V 3 // if HAS_NEW_TOKENS
+#define POMONA_BUFFER_K_CACHE 4
+#define POMONA_BUFFER_V_CACHE 5 // scatter: if TWO_CACHES
+#define POMONA_BUFFER_SLOT_MAPPING 6 // if HAS_NEW_TOKENS
+#define POMONA_BUFFER_BLOCK_TABLES 7
+#define POMONA_BUFFER_SEQ_LENS 8
+#define POMONA_BUFFER_CU_SEQLENS_Q 9
+#define POMONA_BUFFER_SINKS 10 // if HAS_SINKS
+#define POMONA_BUFFER_OUT 11
+#define POMONA_BUFFER_PARTIALS 12 // if HAS_PARTIALS
+
+// stage_blocks, place_blocks.
+#define POMONA_BUFFER_CACHE 1
+#define POMONA_BUFFER_BLOCKS 2
+#define POMONA_BUFFER_STAGED 3
+
+// pack.
+#define POMONA_BUFFER_FROM 1
+#define POMONA_BUFFER_TO 2
+
+#define POMONA_CONSTANT_BLOCK_SIZE 0 // int: 8, 16 or 32
+#define POMONA_CONSTANT_HAS_WINDOW 1
+#define POMONA_CONSTANT_HAS_SOFTCAP 2
+#define POMONA_CONSTANT_HAS_SINKS 3
+#define POMONA_CONSTANT_HAS_NEW_TOKENS 4 // k, v and slot_mapping are given
+#define POMONA_CONSTANT_HAS_PARTIALS 5 // some row may have more than one split
+#define POMONA_CONSTANT_ALIGNED 6 // rows of K, V and caches start at multiples of 16 bytes
+#define POMONA_CONSTANT_TWO_CACHES 7 // not views of one buffer: v_cache is bound, too
+#define POMONA_CONSTANT_VALUES_IN_KEYS 8 // prefill: each value is the head of its key, as in MLA

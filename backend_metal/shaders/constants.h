@@ -1,0 +1,43 @@
+// Sizes that every device's kernels, the launch plan and the tests share. C++ and Metal read it.
+#pragma once
+
+#ifdef __METAL_VERSION__
+#define POMONA_CONSTANT constant constexpr
+#else
+#define POMONA_CONSTANT inline constexpr
+#endif
+
+namespace pomona {
+
+// Keys of one split. A row's softmax is folded split by split, in order, with boundaries at
+// multiples of this: so its result never depends on how the work was divided.
+POMONA_CONSTANT int kKeysPerSplit = 512;
+
+// Keys that one pass of a kernel scores at once; divides kKeysPerSplit.
+POMONA_CONSTANT int kKeyTile = 64;
+
+// Query rows (tokens times query heads of a group) from which one token's rows fill a tile.
+POMONA_CONSTANT int kTiledGroup = 16;
+
+// Most query rows of one tile.
+POMONA_CONSTANT int kMaxTileRows = 128;
+
+// Threads of a simdgroup, on every Apple GPU.
+POMONA_CONSTANT int kSimdWidth = 32;
+
+// Rows and columns of a simdgroup matrix. Block sizes are multiples: 8 aligned keys share a block.
+POMONA_CONSTANT int kMatrixDim = 8;
+
+// Keys that a simdgroup of the decode kernel folds into its softmax at once.
+POMONA_CONSTANT int kDecodeKeys = 32;
+
+// Most row tiles, of kMatrixDim query heads each, that a decode threadgroup serves.
+POMONA_CONSTANT int kMaxDecodeRowTiles = 2;
+
+// Most dimensions of the output that one simdgroup of the decode kernel accumulates: 64 registers.
+POMONA_CONSTANT int kMaxDecodeDims = 256;
+
+// Rows that a threadgroup of the reduction folds, one a simdgroup.
+POMONA_CONSTANT int kReduceRows = 4;
+
+} // namespace pomona

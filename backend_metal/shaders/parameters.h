@@ -1,0 +1,71 @@
+// What kernels are told besides their buffers. C++ and Metal read it: fields are 4 or 8 bytes wide,
+// wide ones first, so that both lay them out alike. Strides are in elements and 64-bit: a cache is
+// larger than 2^31 elements.
+#pragma once
+
+#ifndef __METAL_VERSION__
+#include <cstdint>
+#endif
+
+namespace pomona {
+
+// [tokens, heads, dim]; the last stride is 1.
+struct RowStrides {
+  int64_t token;
+  int64_t head;
+};
+
+// [blocks, slots, heads, dim]; the last stride is 1.
+struct CacheStrides {
+  int64_t block;
+  int64_t slot;
+  int64_t head;
+};
+
+struct AttentionParameters {
+  RowStrides q, k, v;
+  CacheStrides k_cache, v_cache;
+  int64_t block_table_row; // from one sequence's table to the next
+  int64_t block_table_entry;
+  int64_t slot_mapping_stride;
+  int64_t seq_lens_stride;
+  int64_t cu_seqlens_stride;
+  int64_t sinks_stride;
+  int num_seqs;
+  int num_q_heads;
+  int num_kv_heads;
+  int group; // num_q_heads / num_kv_heads
+  int window; // if has_window
+  int keys_per_split; // see splits.h
+  int max_splits;
+  int num_splits; // that were launched: the stride of the partials
+  int max_split_rows; // of a sequence whose keys prefill splits
+  float scale;
+  float softcap; // if has_softcap
+};
+
+struct ScatterParameters {
+  RowStrides k, v;
+  CacheStrides k_cache, v_cache;
+  int64_t v_cache_offset; // from k_cache's first element to v_cache's, unless two_caches
+  int64_t slot_mapping_stride;
+  int num_kv_heads;
+  int head_dim;
+  int head_dim_v;
+};
+
+struct CopyBlocksParameters {
+  CacheStrides cache;
+  int64_t blocks_stride;
+  int num_heads;
+  int head_dim;
+};
+
+// [tokens, heads, dim] of any strides, to be packed.
+struct PackParameters {
+  int64_t strides[3];
+  int num_heads;
+  int dim;
+};
+
+} // namespace pomona

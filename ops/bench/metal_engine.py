@@ -1,0 +1,116 @@
+"""The engine against mlx-lm's BatchGenerator and, where it is installed, vllm-metal.
+
+Everybody gets the same weights, prompts and greedy sampling. Pomona and mlx-lm take turns in one
+process; vllm-metal runs in a process, and usually an environment, of its own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import mlx.core as mx
+from tqdm import tqdm
+
+from ops.bench import random_model, vllm_metal
+from ops.bench.engine import Prompts, batch_generator, pomona, tokens_per_second
+from ops.bench.timing import markdown_table
+from ops.bench.workload import Workload
+
+QWEN3_0_6B: Mapping[str, object] = {
+    **random_model.CONFIG,
+    "hidden_size": 1024,
+    "num_hidden_layers": 28,
+    "intermediate_size": 3072,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 2048,
+}
+"""Its shape, with a smaller vocabulary: ``random_model`` gives it weights."""
+
+VLLM_METAL = Path("~/.venv-vllm-metal/bin/python")
+"""Where its installer puts it."""
+
+
+def save_random(directory: Path, config: Mapping[str, object] = QWEN3_0_6B) -> None:
+    """A checkpoint with random bfloat16 weights."""
+    random_model.save(directory, config)
+    path = str(directory / "model.safetensors")
+    loaded = mx.load(path)
+    assert isinstance(loaded, dict)
+    weights = {name: array.astype(mx.bfloat16) for name, array in loaded.items()}
+    mx.eval(weights)
+    mx.save_safetensors(path, weights, {"format": "mlx"})
+
+
+def prompts_of(model: str, workload: Workload) -> Prompts:
+    """Random token ids that the model has."""
+    config = json.loads((Path(model) / "config.json").read_text())
+    vocab_size = config.get("vocab_size") or config["text_config"]["vocab_size"]
+    return workload.prompts(vocab_size)
+
+
+def find_vllm() -> str | None:
+    """The Python that can import vllm-metal, if any can be found."""
+    if importlib.util.find_spec("vllm_metal") and importlib.util.find_spec("vllm"):
+        return sys.executable
+    installed = VLLM_METAL.expanduser()
+    return str(installed) if installed.exists() else None
+
+
+def vllm_rates(
+    python: str, model: str, prompts: Prompts, workload: Workload, rounds: int
+) -> list[float]:
+    """Output tokens a second of each round. Raises ``CalledProcessError`` when vLLM does."""
+    job = {
+        "prompts": prompts,
+        "output_tokens": workload.output_tokens,
+        "at_once": workload.at_once,
+        "rounds": rounds,
+    }
+    finished = subprocess.run(
+        [python, vllm_metal.__file__, model],
+        input=json.dumps(job),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    rates: list[float] = json.loads(finished.stdout.splitlines()[-1])
+    return rates
+
+
+def report(model: str, workload: Workload, rounds: int, vllm: str | None) -> str:
+    """Medians over the rounds, and Pomona's lead. Shows progress."""
+    prompts = prompts_of(model, workload)
+    contenders = {
+        "pomona": pomona(model, workload, "auto"),
+        "mlx-lm BatchGenerator": batch_generator(model, workload),
+    }
+    rates: dict[str, list[float]] = {name: [] for name in contenders}
+    with tqdm(total=rounds * len(contenders) + bool(vllm), desc="engine", unit="run") as progress:
+        for run in contenders.values():
+            run(prompts[:2])
+        for _ in range(rounds):
+            for name, run in contenders.items():
+                rates[name].append(tokens_per_second(run, prompts))
+                progress.update()
+        if vllm:
+            rates["vllm-metal"] = vllm_rates(vllm, model, prompts, workload, rounds)
+            progress.update()
+    ours = statistics.median(rates["pomona"])
+    rows = [
+        (name, f"{statistics.median(measured):.1f}", f"{ours / statistics.median(measured):.2f}")
+        for name, measured in rates.items()
+    ]
+    table = markdown_table(("engine", "output tokens/s", "pomona is faster by"), rows)
+    missing = "" if vllm else "\n\nvllm-metal is not installed, so it is not in the table."
+    return (
+        f"{workload.num_prompts} prompts of {workload.shortest} to {workload.longest} tokens, "
+        f"{workload.output_tokens} output tokens each, {workload.at_once} at once, greedy; median "
+        f"of {rounds} rounds.\n\n{table}{missing}"
+    )

@@ -1,0 +1,28 @@
+"""A test whose tools are missing is skipped, saying what to install; in CI it fails."""
+
+import os
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pytest
+
+# Before any test module imports mlx.core, so that MLX finds the BLAS.
+import backend_metal  # noqa: F401
+from tests.metal_on_cpu import host
+from tests.metal_on_cpu.emulator import ToolMissingError
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    try:
+        return (yield)
+    except ToolMissingError as missing:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def exact_allocations() -> Iterator[None]:
+    with host.exact_allocations():
+        yield

@@ -1,0 +1,25 @@
+// The shipped primitives, evaluated on the CPU device by the very code that encodes for Metal.
+#include "evaluation.h"
+#include "primitives.h"
+
+namespace pomona {
+
+using Arrays = std::vector<mx::array>;
+
+void ReshapeAndCache::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  metal_on_cpu::evaluate(*this, inputs, outputs);
+}
+
+void PagedAttention::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  metal_on_cpu::evaluate(*this, inputs, outputs);
+}
+
+void ScatterPagedAttention::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  metal_on_cpu::evaluate(*this, inputs, outputs);
+}
+
+void CopyBlocks::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  metal_on_cpu::evaluate(*this, inputs, outputs);
+}
+
+} // namespace pomona

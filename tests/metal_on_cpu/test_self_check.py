@@ -1,0 +1,124 @@
+"""The check at start, over the shipped Metal kernels and dispatch code on the emulator."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+import tiny_models
+
+from backend_metal import LLM, SamplingParams
+from backend_metal.attention_checks import BLOCK_SIZES, DTYPES, HEAD_DIMS
+from backend_metal.kv_cache import LayerAttention, LayerCacheSpec
+from backend_metal.self_check import STEPS, check_path
+from tests.metal_on_cpu import host
+from tests.metal_on_cpu.engine_device import metal_on_cpu, path
+from tests.metal_on_cpu.shader_faults import FAULTS, Fault, broken_shaders
+
+GROUPS = (1, 2, 4, 6, 8, 12, 20)
+OPTIONS: tuple[dict[str, object], ...] = (
+    {},
+    {"window": 128},
+    {"softcap": 50.0},
+    {"has_sinks": True},
+    {"window": 4096, "softcap": 30.0, "has_sinks": True},
+)
+
+
+def layer(dim: int = 64, group: int = 2, **options: object) -> LayerAttention:
+    return LayerAttention(LayerCacheSpec(1, dim, dim), group, dim**-0.5, **options)
+
+
+@pytest.mark.parametrize("options", OPTIONS[::4])
+def test_the_kernels_pass(options: dict[str, object]) -> None:
+    check_path(path(), [layer(**options)], 16, mx.float16)
+
+
+@pytest.mark.ladder
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dim", HEAD_DIMS)
+def test_the_kernels_pass_for_any_head_dim(dim: int, dtype: mx.Dtype) -> None:
+    group = GROUPS[HEAD_DIMS.index(dim) % len(GROUPS)]
+    options = OPTIONS[HEAD_DIMS.index(dim) % len(OPTIONS)]
+    block_size = BLOCK_SIZES[DTYPES.index(dtype)]
+    check_path(path(), [layer(dim, group, **options)], block_size, dtype)
+
+
+@pytest.mark.ladder
+@pytest.mark.parametrize("core_count", [8, 20, 76])
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_kernels_pass_on_any_gpu(group: int, core_count: int) -> None:
+    with host.gpu(core_count=core_count):
+        check_path(path(), [layer(64, group)], 16, mx.float32)
+
+
+def test_it_takes_few_launches() -> None:
+    """Each one is a round trip to the GPU, and the engine waits for all of them."""
+    host.take_launches()
+    check_path(path(), [layer()] * 40, 16, mx.float16)
+    assert len(host.take_launches()) == len(STEPS) + 2
+
+
+# With these the check meets every option: gpt_oss has windows and sinks, gemma2 a softcap.
+GREEDY = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)
+PROMPTS = [list(range(40, 80)), [5, 6, 7]]
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = {}
+    for family in ("gpt_oss", "gemma2"):
+        made[family] = tmp_path_factory.mktemp(family)
+        tiny_models.save(family, made[family])
+    return made
+
+
+def tokens(llm: LLM) -> list[list[int]]:
+    return [item.token_ids for item in llm.generate(PROMPTS, GREEDY, show_progress=False)]
+
+
+def check_that_it_serves(
+    fault: Fault, checkpoint: Path, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = tokens(LLM(str(checkpoint), num_kv_blocks=16, device="cpu"))
+    with broken_shaders(fault, folder), metal_on_cpu() as device:
+        llm = LLM(str(checkpoint), num_kv_blocks=16, device=device.name)
+    status = llm.engine.attention
+    assert status is not None
+    assert status.path == "reference", fault.name
+    assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 1
+    assert tokens(llm) == expected
+
+
+QUICK = ("window of a key more", "scatter: next slot")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, marks=[] if fault.name in QUICK else pytest.mark.ladder, id=fault.name)
+        for fault in FAULTS
+    ],
+)
+def test_a_broken_kernel_is_found_and_the_engine_is_right(
+    fault: Fault,
+    checkpoints: dict[str, Path],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    family = "gemma2" if "softcap" in fault.name else "gpt_oss"
+    check_that_it_serves(fault, checkpoints[family], tmp_path, caplog)
+    assert "error:" not in caplog.text, "the fault does not compile, and shows nothing"
+
+
+def test_kernels_that_do_not_compile_are_found(
+    checkpoints: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fault = Fault(
+        "address space", "reduce.metal", "const device float* states", "const thread float* states"
+    )
+    check_that_it_serves(fault, checkpoints["gpt_oss"], tmp_path, caplog)
+    assert re.search(r"reduce.metal.*error:", caplog.text)
