@@ -6,7 +6,7 @@ MLX's headers, its dylib, and the list of symbols that it takes from Apple's lib
 and lld, and `native.py` runs the project's own `CMakeLists.txt` with it. `macho.py` then reads what
 the result imports and from whom.
 
-`machines.py` builds the parts of `csrc` that need neither MLX nor Python (the CPU kernels and the
-SGEMM) as a program, `kernels/main.cpp`: for arm64 Linux, where qemu runs it, so that their NEON code
+`machines.py` builds the parts of `csrc` that need neither MLX nor Python (CPU kernels and SGEMM)
+as a program, `kernels/main.cpp`: for arm64 Linux, where qemu runs it, so that their NEON code
 is executed before a Mac sees it, and for this machine under sanitizers.
 """
