@@ -55,7 +55,7 @@ def _parameters(text: str, nodes: dict[str, str]) -> list[Parameter]:
 def _parameter(node: str, nodes: dict[str, str]) -> Parameter:
     words = re.findall(r'!"([^"]*)"', node)
     if "air.buffer" not in words:
-        kinds = parameter_kinds._KINDS
+        kinds = parameter_kinds.KINDS
         return Parameter(next(kinds[word[4:]] for word in words if word[4:] in kinds), 0)
     index = _number_after(node, "air.location_index")
     if _number_after(node, "air.address_space") == THREADGROUP_SPACE:

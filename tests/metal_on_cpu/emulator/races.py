@@ -26,6 +26,7 @@ _ACCESS = re.compile(
     re.M | re.I,
 )
 _PLACE = re.compile(r"#\d+ .*? (?:[^ \n]*/)?([^/ \n]+\.(?:metal|h):\d+)")
+_PLACE_IN_KERNEL = re.compile(r" at [^/ ]+\.(?:metal|h):\d+$")
 _SHIM_PLACE = re.compile(r"/shim/msl/")
 # The exit status of a sanitized process whose reports were printed is its own.
 _OPTIONS = "halt_on_error=0:exitcode=0:report_signal_unsafe=0:history_size=4"
@@ -76,7 +77,12 @@ def run_sanitized(module: str, *arguments: str, timeout: float = 170) -> list[Ra
     # Its shadow memory has fixed addresses: the process must not be placed at random.
     done = subprocess.run(
         ["setarch", "-R", sys.executable, "-m", module, *arguments],
-        env={**os.environ, "LD_PRELOAD": str(sanitizer_runtime()), "TSAN_OPTIONS": options},
+        env={
+            **os.environ,
+            "LD_PRELOAD": str(sanitizer_runtime()),
+            "TSAN_OPTIONS": options,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        },
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -89,7 +95,7 @@ def run_sanitized(module: str, *arguments: str, timeout: float = 170) -> list[Ra
 
 
 def parse_reports(text: str) -> list[Race]:
-    """The distinct races in what the sanitizer printed."""
+    """The distinct races of kernels in what the sanitizer printed."""
     races = {}
     for report in _REPORT.finditer(text):
         accesses = []
@@ -98,8 +104,9 @@ def parse_reports(text: str) -> list[Race]:
             place = _PLACE.search("\n".join(frames) or access[3])
             where = place[1] if place else access[3].strip().splitlines()[0]
             accesses.append(f"{access[1].lower()} of {access[2]} bytes at {where}")
-        race = Race(report[1], tuple(accesses))
-        races[race] = None
+        # Libraries that are not compiled for the sanitizer look as if they raced.
+        if any(_PLACE_IN_KERNEL.search(access) for access in accesses):
+            races[Race(report[1], tuple(accesses))] = None
     return list(races)
 
 

@@ -52,7 +52,6 @@ TRACED_KERNEL = [
     *KERNEL,
     *("-fno-vectorize", "-fno-slp-vectorize", "-mprefer-vector-width=128"),
     "-fsanitize-coverage=func,trace-loads,trace-stores",
-    "-DMETAL_EMULATOR_TRACED",
 ]
 THREAD_SANITIZED_KERNEL = [*KERNEL, "-fsanitize=thread", "-fno-omit-frame-pointer"]
 

@@ -10,7 +10,7 @@ MAX_BUFFERS = 31
 # The order is that of metal_emulator_parameter_kind.
 BUFFER = 0
 THREADGROUP_MEMORY = 1
-_KINDS = {
+KINDS = {
     "buffer": BUFFER,
     "threadgroup": THREADGROUP_MEMORY,
     "threadgroup_position_in_grid": 2,
@@ -140,8 +140,8 @@ def _parse_parameter(text: str) -> Parameter:
                 continue
             if match[1] == "function_constant":
                 condition = match[2].strip()
-            elif match[1] in _KINDS:
-                kind = _KINDS[match[1]]
+            elif match[1] in KINDS:
+                kind = KINDS[match[1]]
                 index = int(match[2] or 0)
     declaration = _ATTRIBUTE.sub("", text)
     return Parameter(

@@ -7,13 +7,16 @@ namespace metal {
 constexpr MSL_CONSTANT int msl_simd_width = 32;
 constexpr MSL_CONSTANT ulong msl_slot_bytes = 64;
 
+// As bytes: constructors of T would be checked.
 template <class T>
 MSL_UNCHECKED void msl_put(ulong slots, uint lane, T value) {
-  *(T*)(slots + lane * msl_slot_bytes) = value;
+  __builtin_memcpy((void*)(slots + lane * msl_slot_bytes), &value, sizeof(T));
 }
 template <class T>
 MSL_UNCHECKED T msl_get(ulong slots, uint lane) {
-  return *(const T*)(slots + lane * msl_slot_bytes);
+  T value;
+  __builtin_memcpy(&value, (const void*)(slots + lane * msl_slot_bytes), sizeof(T));
+  return value;
 }
 
 template <class T>

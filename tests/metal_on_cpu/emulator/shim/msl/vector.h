@@ -87,8 +87,8 @@ struct vec : msl_storage<T, N> {
   using msl_storage<T, N>::s;
 
   vec() = default;
-#ifdef METAL_EMULATOR_TRACED
-  // By element: a copy as a whole is an intrinsic, which is not traced.
+  // By element: neither the sanitizer's check of alignment nor the trace of loads sees what is copied
+  // as bytes.
   constexpr vec(const vec& other) : msl_storage<T, N>{} {
     *this = other;
   }
@@ -98,10 +98,6 @@ struct vec : msl_storage<T, N> {
     }
     return *this;
   }
-#else
-  vec(const vec&) = default;
-  vec& operator=(const vec&) = default;
-#endif
   // The constant address space is no part of the generic one.
   template <class V, class = enable_if_t<is_same<V, vec>::value>>
   constexpr vec(const MSL_CONSTANT V& other) : msl_storage<T, N>{} {
@@ -109,7 +105,6 @@ struct vec : msl_storage<T, N> {
       s[i] = other.s[i];
     }
   }
-  // A template, so that it is no copy assignment and the type stays trivially copyable.
   template <class V, class = enable_if_t<is_same<V, vec>::value>>
   vec& operator=(const MSL_CONSTANT V& other) {
     return *this = vec(other);
@@ -322,7 +317,7 @@ constexpr MSL_FUNC To as_type(From from) {
   if constexpr (__is_trivially_copyable(To) && __is_trivially_copyable(From)) {
     return __builtin_bit_cast(To, from);
   } else {
-    // A traced vector is copied by element.
+    // Vectors have constructors of their own.
     To to;
     __builtin_memcpy(&to, &from, sizeof(To));
     return to;
