@@ -112,7 +112,8 @@ native: $(BUILD_TOOLS)
 	@[ pyproject.toml -nt $(STAMP) ] || touch $(STAMP)
 
 # The native tests on an extension built beside the installed one, under a sanitizer.
-NATIVE_TESTS := $(wildcard tests/backend_metal/test_native_*.py) tests/backend_metal/test_kv_cache.py
+NATIVE_TESTS := $(wildcard tests/backend_metal/test_native_*.py) \
+	$(addprefix tests/backend_metal/test_,kv_cache.py activations.py float_rows.py)
 
 test-asan: SANITIZER := address
 test-asan: RUNTIME := libasan.so
