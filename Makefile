@@ -79,10 +79,10 @@ endif
 # The ladder: Metal's kernels and their dispatch, proved without a Mac. `make test` has of it what is
 # quick; a rung is everything about one way to prove them, and test-metal-ladder all that is slow.
 RUNGS := types emulator operators races host oracle self-check
-RUNG_types := *types*
-RUNG_emulator := emulator* injected*
+RUNG_types := instantiations*
+RUNG_emulator := emulator_errors* emulator_library* injected*
 RUNG_operators := operators* *_kernel* amplification* host* engine*
-RUNG_races := barriers* races*
+RUNG_races := barriers* emulator_races*
 RUNG_host := cross_build*
 RUNG_oracle := air_oracle*
 RUNG_self-check := self_check*

@@ -46,7 +46,7 @@ STEPS = (
     _Step("prefill", (("short", 20), ("new", 9)), SHORT_WINDOW),
     _Step(
         "mixed step",
-        (("long", 1), ("endless", 21), ("prompt", 1), ("bulk", 150)),
+        (("long", 1), ("endless", 21), ("prompt", 1), ("bulk", 160)),
         LONG_WINDOW,
     ),
 )

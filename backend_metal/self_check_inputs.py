@@ -21,13 +21,13 @@ MOST_TOKENS = {
     "long": LONG_CONTEXT + 1,
     "endless": 22,
     "prompt": 23,
-    "bulk": 150,
+    "bulk": 160,
     "new": 10,
 }
 """Of each sequence, all steps included; ``endless`` has its prefix besides."""
 PREFIX_SPLITS = 5
 """``endless`` begins with ``long``'s first split of tokens this often, in the very same blocks."""
-UNUSED_BLOCKS = 4
+UNUSED_BLOCKS = 6
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
@@ -110,13 +110,17 @@ class CheckInputs:
         return mx.array(values).astype(self._dtype)
 
     def _make_sequences(self, widths: dict[str, int]) -> dict[str, _Sequence]:
-        order = self._rng.permutation(self._num_blocks).astype(np.int32)
+        last = self._num_blocks - 1
+        order = 1 + self._rng.permutation(last - 1).astype(np.int32)
         tables = np.split(order, np.cumsum(list(widths.values())))
         lengths = {"short": SHORT_CONTEXT, "long": LONG_CONTEXT}
         sequences = {
             name: _Sequence(table, lengths.get(name, 0))
             for name, table in zip(widths, tables, strict=False)
         }
+        # The first and the last slot of the cache are written, too.
+        sequences["prompt"].table[0] = 0
+        sequences["bulk"].table[-1] = last
         split = sequences["long"].table[: native.KEYS_PER_SPLIT // self._block_size]
         prefix = np.tile(split, PREFIX_SPLITS)
         table = np.concatenate([prefix, sequences["endless"].table])

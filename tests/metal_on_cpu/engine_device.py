@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import mlx.core as mx
 
@@ -15,6 +16,7 @@ from tests.metal_on_cpu import host
 NAME = "metal-on-cpu"
 
 
+@cache
 def path() -> AttentionPath:
     """The shipped Metal kernels and dispatch code, on the emulator."""
     operators = host.extension()

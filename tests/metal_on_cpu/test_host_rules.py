@@ -354,6 +354,11 @@ def test_a_function_constant_of_another_type() -> None:
         scatter(pipeline=pipeline(constants={0: 1}))
 
 
+def test_a_function_constant_without_a_value() -> None:
+    with refused(r"function_constant\(0\), adds, is given no value"):
+        scatter(pipeline=pipeline(constants={}))
+
+
 def test_temporaries() -> None:
     with refused("add_temporary"):
         run([("temporary", 1), *scatter_commands().values()])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 
 import mlx.core as mx
 import numpy as np
@@ -19,30 +19,22 @@ from tests.metal_on_cpu.instantiations import (
     run_kernels,
 )
 
-SIZES = [(head_dims, dtype) for head_dims in ALL_HEAD_DIMS for dtype in METAL_TYPES]
-
 
 @pytest.fixture(scope="module")
-def runs() -> Iterator[dict[tuple[tuple[int, int], str], Future[set[str]]]]:
-    """All of them, under way in other processes: most of the time goes to the compiler."""
+def pool() -> Iterator[Executor]:
+    """Processes, because most of the time goes to the compiler."""
     host.build()
     context = multiprocessing.get_context("spawn")
-    pool: Executor
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
-        try:
-            yield {size: pool.submit(run_kernels, *size) for size in SIZES}
-        finally:
-            pool.shutdown(cancel_futures=True)
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=context) as executor:
+        yield executor
 
 
 @pytest.mark.ladder
-@pytest.mark.parametrize(("head_dims", "dtype"), SIZES)
-def test_attention_kernels(
-    head_dims: tuple[int, int],
-    dtype: str,
-    runs: dict[tuple[tuple[int, int], str], Future[set[str]]],
-) -> None:
-    assert runs[head_dims, dtype].result() == expected_kernels(head_dims, dtype)
+@pytest.mark.parametrize("head_dims", ALL_HEAD_DIMS)
+def test_attention_kernels(head_dims: tuple[int, int], pool: Executor) -> None:
+    runs = {dtype: pool.submit(run_kernels, head_dims, dtype) for dtype in METAL_TYPES}
+    for dtype, run in runs.items():
+        assert run.result() == expected_kernels(head_dims, dtype)
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [(np.float16, "ushort"), (np.float32, "uint")])

@@ -124,6 +124,13 @@ std::map<int, uint64_t> constants_of(const MTL::Library& library, const MTLFCLis
       refuse(library.name + ": function_constant(" + std::to_string(index) + ") is given twice");
     }
   }
+  // Metal asks only for those that the function uses; which a change of it would change.
+  for (const auto& [index, declared] : library.code->constants()) {
+    if (!constants.count(index)) {
+      refuse(library.name + ": function_constant(" + std::to_string(index) + "), " +
+             declared->name + ", is given no value");
+    }
+  }
   return constants;
 }
 

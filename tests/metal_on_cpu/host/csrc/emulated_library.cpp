@@ -42,6 +42,8 @@ EmulatedLibrary::EmulatedLibrary(const std::string& path) {
     throw std::runtime_error(dlerror());
   }
   run_ = symbol<decltype(metal_emulator_run)>(handle, "metal_emulator_run");
+  allocate_ = symbol<decltype(metal_emulator_allocate)>(handle, "metal_emulator_allocate");
+  free_ = symbol<decltype(metal_emulator_free)>(handle, "metal_emulator_free");
   auto* get_kernel =
       symbol<decltype(metal_emulator_get_kernel)>(handle, "metal_emulator_get_kernel");
   int num_kernels =

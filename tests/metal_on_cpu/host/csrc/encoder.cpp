@@ -123,7 +123,8 @@ void check_sizes(const MTL::ComputePipelineState& pipeline, MTL::Size grid, MTL:
     bytes += length;
   }
   if (bytes > gpu_model().threadgroup_memory) {
-    refuse(pipeline.kernel + ": " + std::to_string(bytes) + " bytes of threadgroup memory are more than " +
+    refuse(pipeline.kernel + ": " + std::to_string(bytes) +
+           " bytes of threadgroup memory are more than " +
            std::to_string(gpu_model().threadgroup_memory));
   }
 }

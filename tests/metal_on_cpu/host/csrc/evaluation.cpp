@@ -1,14 +1,12 @@
 #include "evaluation.h"
 
-#include <algorithm>
 #include <deque>
 #include <mutex>
-#include <tuple>
 
-#include "emulated_library.h"
 #include "mlx/backend/cpu/encoder.h"
 #include "mlx/backend/metal/device.h"
 #include "refuse.h"
+#include "run.h"
 #include "settings.h"
 
 namespace pomona::metal_on_cpu {
@@ -71,72 +69,6 @@ DispatchRecord record_of(const Dispatch& dispatch, const Arrays& inputs) {
     }
   }
   return record;
-}
-
-// Of the slots that share an allocation the lowest, whose range holds the others: so that a byte
-// that is read through two of them counts once.
-bool is_first_of_its_memory(const std::map<int, Binding>& bindings, int slot) {
-  const Binding& binding = bindings.at(slot);
-  return std::all_of(bindings.begin(), bindings.end(), [&](const auto& entry) {
-    const auto& [other_slot, other] = entry;
-    bool shares = other_slot != slot && other.memory.id == binding.memory.id;
-    return !shares || std::tie(binding.offset, slot) < std::tie(other.offset, other_slot);
-  });
-}
-
-metal_emulator_buffer buffer_of(
-    const std::map<int, Binding>& bindings, int slot, const Settings& settings) {
-  const Binding& binding = bindings.at(slot);
-  metal_emulator_buffer buffer{};
-  if (binding.is_bytes()) {
-    buffer.data = const_cast<char*>(binding.bytes.data());
-    buffer.size = binding.bytes.size();
-    buffer.copy = 1;
-    return buffer;
-  }
-  buffer.data = binding.memory.data + binding.offset;
-  buffer.size = binding.memory.size - binding.offset;
-  // Loads are counted by address, so memory that is shared stays shared.
-  buffer.copy = !settings.track_loads && buffer.size <= settings.max_guarded_bytes;
-  buffer.track = settings.track_loads && is_first_of_its_memory(bindings, slot);
-  return buffer;
-}
-
-void run(const Dispatch& dispatch, const Settings& settings, DispatchRecord& record) {
-  metal_emulator_dispatch request{};
-  request.kernel = dispatch.pipeline->kernel.c_str();
-  for (int i = 0; i < 3; i++) {
-    request.grid[i] = dispatch.grid[i];
-    request.threadgroup[i] = dispatch.group[i];
-  }
-  request.grid_is_threads = dispatch.grid_is_threads;
-  for (const auto& [slot, binding] : dispatch.bindings) {
-    request.buffers[slot] = buffer_of(dispatch.bindings, slot, settings);
-  }
-  for (const auto& [index, length] : dispatch.threadgroup_memory) {
-    request.threadgroup_memory[index] = length;
-  }
-  const auto& library = *dispatch.pipeline->library->code;
-  std::vector<metal_emulator_constant_value> constants;
-  for (const auto& [index, bits] : dispatch.pipeline->function_constants) {
-    // A pipeline may be given constants that its library does not use.
-    if (library.find_constant(index)) {
-      constants.push_back({index, bits});
-    }
-  }
-  request.constants = constants.data();
-  request.num_constants = static_cast<int>(constants.size());
-  request.seed = settings.seed;
-  request.workers = settings.workers;
-  request.guard_at_start = settings.guard_at_start;
-  metal_emulator_result result{};
-  library.run(request, result);
-  record.threadgroup_bytes_used = result.threadgroup_bytes;
-  record.barriers = result.threadgroup_barriers;
-  for (const auto& [slot, inputs] : record.inputs_of_slot) {
-    record.loaded_bytes[slot] = result.loaded[slot];
-  }
-  record.has_run = true;
 }
 
 // In the order in which they run: the latest that a GPU may choose, or the earliest.

@@ -1,4 +1,4 @@
-// The few metal-cpp types that MLX's headers and our dispatch code show, for machines without Metal.
+// The few types of metal-cpp that MLX's headers and our dispatch code show, without Metal.
 #pragma once
 
 #include <cstddef>
