@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import lief
+from tests.metal_on_cpu.cross_build.tools import python_package
 
 # Symbols that the loader looks for everywhere: Python's in an extension, and C++'s weak ones.
 ANYWHERE = ""
@@ -29,6 +29,9 @@ class Library:
 @cache
 def read(path: Path) -> Library:
     """Raises ``ValueError`` for what is not a Mach-O file of one architecture."""
+    python_package("lief")
+    import lief  # after the check that it is there
+
     universal = lief.MachO.parse(str(path))
     if universal is None or universal.size != 1:
         raise ValueError(f"{path} is not a Mach-O file of one architecture")
