@@ -81,6 +81,27 @@ def _traffic(*, spans: list[tuple[int, int]], window: int | None, most: float) -
     assert operators.last_launch().kv_read_amplification <= most
 
 
+def _one_buffer() -> None:
+    case = make_case(4, heads=(2, 2), has_sinks=False, dtype=mx.float16, spans=[(1, 40), (5, 20)])
+    check(case, layout="one buffer")
+
+
+def _packed_keys() -> None:
+    """Rows of other strides, which are packed one after another into one array first."""
+    case = make_case(6, heads=(2, 2), has_sinks=False, dtype=mx.float16, spans=[(1, 40), (5, 20)])
+    arrays = case.mlx()
+    scattered = {
+        name: mx.contiguous(arrays[name].swapaxes(0, -1)).swapaxes(0, -1) for name in ("q", "k")
+    }
+    check(case, **scattered)
+
+
+def _with_and_without_softcap() -> None:
+    """Two pipelines of one library, that differ in a function constant alone."""
+    _step(spans=[(1, 40)])()
+    _step(spans=[(1, 40)], softcap=2.0, magnitude=8.0)()
+
+
 def _unaligned() -> None:
     """Keys and values that start 2 bytes past a multiple of 16."""
     case = make_case(5, heads=(1, 2), has_sinks=False, dtype=mx.float16, spans=[(1, 40), (5, 20)])
@@ -146,6 +167,9 @@ STEPS: dict[str, Callable[[], None]] = {
     "rows without keys or sinks": _step(spans=[(4, -2), (1, -1), (1, 5)]),
     "every slot": _every_slot,
     "far blocks": _far_blocks,
+    "one buffer": _one_buffer,
+    "packed keys": _packed_keys,
+    "with and without softcap": _with_and_without_softcap,
     "unaligned": _unaligned,
     "decode traffic": _decode_traffic,
     "prefill traffic": _prefill_traffic,

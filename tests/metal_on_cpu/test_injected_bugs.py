@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.metal_on_cpu.injected_bugs import SHADER_BUGS
+from tests.metal_on_cpu.injected_host import HOST_BUGS, HostBug, what_catches
 from tests.metal_on_cpu.injection import STEPS, Bug, first_catch, injected
 
 # One of each kind, and one for each kernel, for every run; the rest takes minutes.
@@ -29,6 +30,12 @@ def marked(bug: Bug) -> object:
 def test_a_mistake_is_caught(bug: Bug, tmp_path: Path) -> None:
     with injected(bug.file, bug.old, bug.new, tmp_path):
         assert first_catch(bug.step) == bug.caught_by
+
+
+@pytest.mark.ladder
+@pytest.mark.parametrize("bug", HOST_BUGS, ids=str)
+def test_a_mistake_in_the_dispatch_code_is_caught(bug: HostBug) -> None:
+    assert bug.message in what_catches(bug)
 
 
 @pytest.mark.ladder

@@ -134,7 +134,14 @@ def test_huge_scores(spans: list[tuple[int, int]]) -> None:
     check(case.rounded())
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        mx.float16,
+        pytest.param(mx.float32, marks=pytest.mark.ladder),
+        pytest.param(mx.bfloat16, marks=pytest.mark.ladder),
+    ],
+)
 def test_values_may_be_a_prefix_of_the_keys(dtype: mx.Dtype) -> None:
     """Latent attention: one row of 576 dims, whose first 512 are the values."""
     case = oracle.make_case(
