@@ -59,7 +59,10 @@ def build_app(args: dict[str, Any]) -> Application:
         logging_config=LOGGING,
     )(Gateway)
     return gateway.bind(
-        settings.gateway, api_keys, engines.bind(settings, secrets.token_urlsafe(32))
+        settings.gateway,
+        settings.routing,
+        api_keys,
+        engines.bind(settings, secrets.token_urlsafe(32)),
     )
 
 

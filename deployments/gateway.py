@@ -23,9 +23,9 @@ from deployments.gateway_http import GatewayParts, build_gateway_app, metrics_en
 from deployments.logs import join_serve_log
 from deployments.metrics import GatewayMetrics
 from deployments.request_id import REQUEST_ID_HEADER
-from deployments.routing import ROUTERS
+from deployments.routing import build_router
 from deployments.server import KEEP_ALIVE_S, HttpServer
-from deployments.settings import GatewaySettings
+from deployments.settings import GatewaySettings, RoutingSettings
 from deployments.targets import GatewayAddress
 
 logger = logging.getLogger(__name__)
@@ -38,11 +38,16 @@ class Gateway:
     """Relays requests to the replicas behind ``engines``, which carries no request itself."""
 
     def __init__(
-        self, settings: GatewaySettings, api_keys: Sequence[str], engines: DeploymentHandle[Any]
+        self,
+        settings: GatewaySettings,
+        routing: RoutingSettings,
+        api_keys: Sequence[str],
+        engines: DeploymentHandle[Any],
     ) -> None:
         join_serve_log(__package__)
         context = serve.get_replica_context()
         self._settings = settings
+        self._routing = routing
         self._keys = KeyRing(api_keys)
         self._replica_id = context.replica_id.unique_id
         self._node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
@@ -66,10 +71,11 @@ class Gateway:
                 settings=self._settings,
                 keys=self._keys,
                 directory=process_directory(),
-                router=ROUTERS[self._settings.routing](),
+                router=build_router(self._routing),
                 metrics=metrics,
                 session=self._session,
                 gateways=self._all_gateways,
+                session_header=self._routing.session_header,
             )
         )
         return _without_request_id(app)

@@ -23,13 +23,19 @@ from deployments.directory import ReplicaDirectory
 from deployments.disconnect import run_until_disconnect
 from deployments.errors import ApiError, exception_handlers, model_not_found, shown
 from deployments.metrics import GatewayMetrics
-from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH
+from deployments.protocol import (
+    CHAT_COMPLETIONS_PATH,
+    COMPLETIONS_PATH,
+    ChatCompletionRequest,
+    CompletionRequest,
+)
 from deployments.relay import Limits, Outgoing, Relay, no_replica
 from deployments.request_body import parse_body, read_body
 from deployments.request_id import REQUEST_ID_HEADER, SCOPE_KEY, RequestIdMiddleware
 from deployments.request_path import route_path
-from deployments.routing import Router, Work
+from deployments.routing import Router, Work, affinity_of
 from deployments.settings import GatewaySettings
+from deployments.stream_speed import StreamSpeed
 from deployments.targets import GatewayAddress, http_sd
 
 logger = logging.getLogger(__name__)
@@ -49,6 +55,8 @@ class GatewayParts:
     session: aiohttp.ClientSession
     gateways: Callable[[], Awaitable[Sequence[GatewayAddress]]]
     """Every gateway of the application."""
+    session_header: str | None = None
+    """Requests that have the same value in it belong on one replica."""
 
 
 def build_gateway_app(parts: GatewayParts) -> Starlette:
@@ -136,13 +144,24 @@ async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
         # While there is no replica at all, nobody knows which models there will be.
         starting = not parts.directory.replicas
         raise no_replica(parsed.model) if starting else model_not_found(parsed.model)
-    tokens = parsed.prompt_size_estimate() + parsed.max_new_tokens_estimate()
     return Outgoing(
         path=path,
         body=body,
         stream=parsed.stream,
         request_id=request.scope[SCOPE_KEY],
-        work=Work(model=parsed.model, tokens=tokens),
+        work=_work(parsed, request, parts.session_header),
+    )
+
+
+def _work(
+    parsed: ChatCompletionRequest | CompletionRequest, request: Request, session_header: str | None
+) -> Work:
+    session = request.headers.get(session_header) if session_header else None
+    return Work(
+        model=parsed.model,
+        tokens=parsed.prompt_size_estimate() + parsed.max_new_tokens_estimate(),
+        affinity=affinity_of(parsed, session=session),
+        num_sequences=parsed.num_sequences,
     )
 
 
@@ -187,10 +206,12 @@ class _RelayResponse(Response):
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client = ClientResponse(send)
+        speed = StreamSpeed(send)
+        client = ClientResponse(speed.send)
         completed = await run_until_disconnect(receive, self._relay.run(client))
         elapsed = time.perf_counter() - self._arrived
-        model = self._outgoing.work.model
+        work, model = self._outgoing.work, self._outgoing.work.model
+        self._parts.router.streamed(work, self._relay.replica_id, speed.num_events, speed.seconds)
         if client.error is not None:
             self._parts.metrics.failed(model, client.error.type)
         elif completed and client.status == 200 and not client.has_error:

@@ -13,7 +13,7 @@ from deployments.backend import EngineConfig
 
 
 class GatewaySettings(BaseModel):
-    """The ingress: who may ask, how much, and how replicas are chosen."""
+    """The ingress: who may ask, how much, and how long it may take."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,9 +55,6 @@ class GatewaySettings(BaseModel):
         False,
         description="Let requests set `priority`, with which any client can pass all others.",
     )
-    routing: Literal["least_outstanding_tokens"] = Field(
-        "least_outstanding_tokens", description="How a replica is chosen for a request."
-    )
     metrics_host: str | None = Field(
         None,
         min_length=1,
@@ -75,6 +72,58 @@ class GatewaySettings(BaseModel):
                 f"({self.keep_alive_interval_s:g}), not {self.stall_timeout_s:g}"
             )
         return self
+
+
+class RoutingSettings(BaseModel):
+    """How a gateway chooses a replica for a request."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    policy: Literal["prefix_affinity", "least_outstanding_tokens"] = Field(
+        "prefix_affinity",
+        description="`prefix_affinity`: the replica that has the longest prefix of the prompt "
+        "cached, unless it has too much to do. `least_outstanding_tokens`: the one with the least "
+        "to do.",
+    )
+    load_bound: float = Field(
+        1.4,
+        ge=1.0,
+        description="Times its fair share of the load that a replica gets because of what it has "
+        "cached; past that a prefix spreads to another one. Lower: evener load; higher: more hits.",
+    )
+    free_tokens: int = Field(
+        4096, ge=0, description="A replica with fewer tokens to do has room, whatever its share."
+    )
+    load_half_life_s: float = Field(
+        10.0,
+        gt=0.0,
+        description="A finished request counts as half its load after this long, a quarter after "
+        "twice as long.",
+    )
+    min_match: float = Field(
+        0.5,
+        ge=0.0,
+        le=1.0,
+        description="Part of a prompt that a replica must have cached to be preferred; what "
+        "matches less, such as a common system prompt, is worth a copy on every replica.",
+    )
+    max_prefixes: int = Field(
+        65536,
+        ge=1,
+        description="Prefixes that a gateway remembers, some dozens for a long prompt, at about "
+        "250 bytes each.",
+    )
+    weigh_capacity: bool = Field(
+        True,
+        description="Give replicas shares in proportion to the speed of their streams, for fleets "
+        "of unlike machines.",
+    )
+    session_header: str | None = Field(
+        "X-Session-Id",
+        min_length=1,
+        description="Requests with the same value of this header go to the same replica, whatever "
+        "their prompts.",
+    )
 
 
 class ReplicaSettings(BaseModel):
@@ -107,6 +156,7 @@ class AppSettings(BaseModel):
 
     engine: EngineConfig = Field(default_factory=lambda: EngineConfig.model_validate({}))
     gateway: GatewaySettings = Field(default_factory=lambda: GatewaySettings.model_validate({}))
+    routing: RoutingSettings = Field(default_factory=lambda: RoutingSettings.model_validate({}))
     replica: ReplicaSettings = Field(default_factory=lambda: ReplicaSettings.model_validate({}))
 
 

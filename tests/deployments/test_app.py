@@ -10,7 +10,7 @@ from deployments.settings import SettingsError
 def test_an_application_is_a_gateway_in_front_of_engines() -> None:
     app = build_app({"replica": {"num_replicas": 3, "drain_timeout_s": 7}})
     gateway = app._bound_deployment
-    settings, keys, engines = gateway.init_args
+    settings, _, keys, engines = gateway.init_args
     engine = engines._bound_deployment
     assert (gateway.name, engine.name) == ("Gateway", "EngineReplica")
     assert keys == ()
@@ -25,7 +25,7 @@ def test_an_application_is_a_gateway_in_front_of_engines() -> None:
 
 
 def test_every_application_has_a_secret_of_its_own() -> None:
-    engines = [build_app({})._bound_deployment.init_args[2] for _ in range(3)]
+    engines = [build_app({})._bound_deployment.init_args[3] for _ in range(3)]
     secrets = {engine._bound_deployment.init_args[1] for engine in engines}
     assert len(secrets) == 3
     assert all(len(secret) >= 32 for secret in secrets)

@@ -23,7 +23,7 @@ def test_every_default_holds_without_any_args() -> None:
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        ({"enginee": {}}, "enginee: unknown key; allowed here: engine, gateway, replica"),
+        ({"enginee": {}}, "enginee: unknown key; allowed here: engine, gateway, replica, routing"),
         (
             {"gateway": {"host": "x"}},
             "gateway.host: unknown key; allowed here: allow_priority, api_keys",
@@ -31,7 +31,7 @@ def test_every_default_holds_without_any_args() -> None:
         ({"engine": {"block_size": 7}}, "engine.block_size: Input should be 8, 16 or 32, not 7"),
         ({"engine": {"max_num_seqs": 0}}, "engine.max_num_seqs: "),
         ({"replica": {"port": 70000}}, "replica.port: "),
-        ({"gateway": {"routing": "random"}}, "'least_outstanding_tokens', not 'random'"),
+        ({"routing": {"policy": "random"}}, "'least_outstanding_tokens', not 'random'"),
         ({"gateway": []}, "gateway: "),
         (
             {"gateway": {"stall_timeout_s": 6}},
