@@ -19,7 +19,7 @@ from deployments.gateway import open_session
 from deployments.gateway_http import GatewayParts, build_gateway_app
 from deployments.metrics import EngineMetrics, GatewayMetrics, Identity
 from deployments.replica_http import build_replica_app
-from deployments.routing import LeastOutstandingTokens
+from deployments.routing import LeastOutstandingTokens, Router
 from deployments.server import HttpServer
 from deployments.settings import GatewaySettings
 from deployments.targets import GatewayAddress
@@ -34,7 +34,7 @@ class Running:
 
     client: httpx.AsyncClient
     directory: ReplicaDirectory
-    router: LeastOutstandingTokens
+    router: Router
     metrics: GatewayMetrics
     url: str
 
@@ -45,10 +45,12 @@ async def gateway(
     *,
     keys: Sequence[str] = (),
     route_prefix: str = "",
+    router: Router | None = None,
+    session_header: str | None = None,
     **settings: Any,
 ) -> AsyncIterator[Running]:
     directory = ReplicaDirectory(replicas)
-    router = LeastOutstandingTokens()
+    router = router or LeastOutstandingTokens()
     metrics = GatewayMetrics(replica="gateway-1", node="10.0.0.1")
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
@@ -65,6 +67,7 @@ async def gateway(
                 metrics=metrics,
                 session=session,
                 gateways=gateways,
+                session_header=session_header,
             )
         )
         url = await stack.enter_async_context(serving(_under(route_prefix, app)))
