@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from deployments.admission import AdmissionMiddleware
 from deployments.api_keys import KeyRing
+from deployments.circuit_breaker import CircuitBreakers
 from deployments.client_response import ClientResponse
 from deployments.directory import ReplicaDirectory
 from deployments.disconnect import run_until_disconnect
@@ -55,6 +56,7 @@ class GatewayParts:
     session: aiohttp.ClientSession
     gateways: Callable[[], Awaitable[Sequence[GatewayAddress]]]
     """Every gateway of the application."""
+    breakers: CircuitBreakers = field(default_factory=CircuitBreakers)
     session_header: str | None = None
     """Requests that have the same value in it belong on one replica."""
 
@@ -65,6 +67,7 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
         connect_timeout_s=parts.settings.connect_timeout_s,
         stall_timeout_s=parts.settings.stall_timeout_s,
         request_timeout_s=parts.settings.request_timeout_s,
+        resume_timeout_s=parts.settings.resume_timeout_s,
     )
 
     def count(error: ApiError) -> None:
@@ -200,6 +203,7 @@ class _RelayResponse(Response):
             outgoing,
             directory=parts.directory,
             router=parts.router,
+            breakers=parts.breakers,
             session=parts.session,
             limits=limits,
             on_first_content=self._first_content,
@@ -217,11 +221,12 @@ class _RelayResponse(Response):
         elif completed and client.status == 200 and not client.has_error:
             self._parts.metrics.completed(model, elapsed)
         logger.info(
-            "POST %s %s model=%s replica=%s seconds=%.3f request_id=%s",
+            "POST %s %s model=%s replica=%s resumed=%d seconds=%.3f request_id=%s",
             self._outgoing.path,
             client.status if completed else "client gone",
             model,
             self._relay.replica_id,
+            self._relay.num_resumed,
             elapsed,
             self._outgoing.request_id,
         )

@@ -19,6 +19,9 @@ from deployments.settings import AppSettings
 
 logger = logging.getLogger(__name__)
 
+HAND_OVER_S = 3.0
+"""Of the time that Serve gives a replica to end, what its gateways need to find another."""
+
 
 class EngineReplica:
     """Starts a backend, serves it, and tells the gateways through Serve where it is.
@@ -45,6 +48,7 @@ class EngineReplica:
             max_body_bytes=settings.gateway.max_body_bytes,
             keep_alive_interval_s=settings.gateway.keep_alive_interval_s,
         )
+        self._drain_timeout_s = max(settings.replica.drain_timeout_s - HAND_OVER_S, 0.0)
         self._server = HttpServer(
             self._app, host=settings.replica.host or node, port=settings.replica.port
         )
@@ -68,6 +72,10 @@ class EngineReplica:
     async def __del__(self) -> None:
         # By now no gateway is told of this replica any more; the requests it has may end.
         self._app.state.draining = True
-        await self._backend.drain()
-        await self._server.stop()
+        try:
+            async with asyncio.timeout(self._drain_timeout_s):
+                await self._backend.drain()
+        except TimeoutError:
+            logger.info("Streams that outlast the drain go on at other replicas.")
         await self._backend.stop()
+        await self._server.stop()

@@ -37,10 +37,16 @@ class GatewaySettings(BaseModel):
         5.0, gt=0.0, description="A silent stream carries an SSE comment this often."
     )
     stall_timeout_s: float = Field(
-        30.0,
+        12.0,
         gt=0.0,
-        description="A stream silent for this long, keep-alives included, counts as broken; at "
-        "least twice `keep_alive_interval_s`.",
+        description="A replica silent for this long, keep-alives included, counts as lost, and "
+        "another one goes on with its requests; at least twice `keep_alive_interval_s`.",
+    )
+    resume_timeout_s: float = Field(
+        30.0,
+        ge=0.0,
+        description="How long a stream that has lost its replica waits for one that goes on with "
+        "it.",
     )
     connect_timeout_s: float = Field(
         3.0, gt=0.0, description="Longest wait for a connection to a replica."

@@ -67,6 +67,7 @@ async def run_load(
     ``stagger_s``: each waits up to this long before each request, so that they don't march in step.
     """
     place = urlsplit(url)
+    host, port = str(place.hostname), int(place.port or 80)
     body = json.dumps(
         {
             "model": model,
@@ -88,7 +89,7 @@ async def run_load(
         for _ in range(rounds):
             await asyncio.sleep(pauses.random() * stagger_s)
             transport, stream = await loop.create_connection(
-                lambda: _Stream(request, load), place.hostname, place.port
+                lambda: _Stream(request, load), host, port
             )
             try:
                 await stream.done

@@ -143,7 +143,10 @@ class ScriptedReplica:
 
     status: int = 200
     headers: list[tuple[bytes, bytes]] = field(
-        default_factory=lambda: [(b"content-type", b"text/event-stream")]
+        default_factory=lambda: [
+            (b"content-type", b"text/event-stream"),
+            (b"x-pomona-checkpoints", b"1"),
+        ]
     )
     chunks: Sequence[bytes] = ()
     then: str = "end"
