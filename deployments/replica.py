@@ -11,6 +11,7 @@ from ray import serve
 
 from deployments.backend import create_backend
 from deployments.directory import Replica
+from deployments.host.collector import HostCollector
 from deployments.logs import join_serve_log
 from deployments.metrics import EngineMetrics, Identity
 from deployments.replica_http import build_replica_app
@@ -39,6 +40,9 @@ class EngineReplica:
         metrics = EngineMetrics(
             self._backend.stats, Identity(model=model.name, replica=replica_id, node=node)
         )
+        self._host = HostCollector(node)
+        self._host.start()
+        metrics.registry.register(self._host)
         self._app = build_replica_app(
             backend=self._backend,
             model=model,
@@ -78,4 +82,5 @@ class EngineReplica:
         except TimeoutError:
             logger.info("Streams that outlast the drain go on at other replicas.")
         await self._backend.stop()
+        await asyncio.to_thread(self._host.stop)
         await self._server.stop()
