@@ -85,7 +85,7 @@ class CheckpointReader:
     def __init__(self) -> None:
         self.log = bytearray()
         self.num_logged = 0
-        """Checkpoints in ``log``, which those without entries are not."""
+        """Entries in ``log``: about as many as tokens."""
         self._held = b""
 
     @property
@@ -114,7 +114,7 @@ class CheckpointReader:
             if entries:
                 self.log += entries
                 self.log += b" "
-                self.num_logged += 1
+                self.num_logged += 1 + entries.count(b" ")
             certain += (events, EVENT_END)
             events = following
         self._held = events

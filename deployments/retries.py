@@ -11,8 +11,8 @@ MAX_LOST = 2
 """A request that takes down whoever works on it must not go through the whole cluster."""
 
 ACQUITTED_AFTER = 64
-"""Checkpoints that the next replica must pass after a loss for the request not to be its cause:
-what a request does to a replica it does again at the same token."""
+"""Tokens that the stream must go on for after a loss, for the request not to be its cause: what a
+request does to one replica it does to the next at the same token."""
 
 MAX_LOST_IN_ALL = 4
 
@@ -74,7 +74,7 @@ class Retries:
         return self._give_up_at is not None and self._now() >= self._give_up_at
 
     def failed(self, replica_id: str, *, lost: bool, progress: int) -> None:
-        """``progress``: checkpoints so far; ``lost``: whether the replica fell at its work."""
+        """``progress``: tokens so far, about; ``lost``: whether the replica fell at its work."""
         if self._give_up_at is None or progress > self._progress:
             self._give_up_at = self._now() + self._resume_timeout_s
             self._num_failures = 0

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 from fake_backend import FakeBackend
+from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployments.api_keys import KeyRing
@@ -110,9 +111,15 @@ async def fake_replica(
 ) -> AsyncIterator[Replica]:
     """The shipped replica server over the fake backend."""
     backend = backend or FakeBackend()
+    async with serving(await replica_app(backend, name=name, **config)) as url:
+        yield replica_at(url, name=name)
+        await backend.stop()
+
+
+async def replica_app(backend: FakeBackend, *, name: str = "replica-1", **config: Any) -> Starlette:
     model = await backend.start(EngineConfig.model_validate({"model": "demo", **config}))
     metrics = EngineMetrics(backend.stats, Identity("demo", name, "10.0.0.2"))
-    app = build_replica_app(
+    return build_replica_app(
         backend=backend,
         model=model,
         secret=SECRET,
@@ -121,9 +128,6 @@ async def fake_replica(
         max_body_bytes=1 << 20,
         keep_alive_interval_s=0.05,
     )
-    async with serving(app) as url:
-        yield replica_at(url, name=name)
-        await backend.stop()
 
 
 def replica_at(url: str, *, name: str = "replica-1", model: str = "demo") -> Replica:
