@@ -1,4 +1,7 @@
-"""Who is let in: by API key, or, while no key is configured, from this machine alone."""
+"""Who is let in: by API key, or, while no key is configured, from this machine alone.
+
+The scope of a request that a key let in has that key, for limits and logs.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Callable
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployments.api_keys import KeyRing, is_loopback
+from deployments.api_keys import SCOPE_KEY, Keys, is_loopback
 from deployments.errors import ApiError, shown, unauthorized
 from deployments.request_path import route_path
 
@@ -22,9 +25,7 @@ class AdmissionMiddleware:
     loopback that calls this machine by a name of loopback.
     """
 
-    def __init__(
-        self, app: ASGIApp, *, keys: KeyRing, on_refused: Callable[[ApiError], None]
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, keys: Keys, on_refused: Callable[[ApiError], None]) -> None:
         self.app = app
         self._keys = keys
         self._on_refused = on_refused
@@ -45,7 +46,11 @@ class AdmissionMiddleware:
         scheme, _, key = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not key:
             return unauthorized("An API key is required: send `Authorization: Bearer <key>`.")
-        return None if self._keys.accepts(key.strip()) else unauthorized("The API key is wrong.")
+        found = self._keys.find(key.strip())
+        if found is None:
+            return unauthorized("The API key is wrong.")
+        scope[SCOPE_KEY] = found
+        return None
 
 
 def _unless_local(scope: Scope, headers: Headers) -> ApiError | None:

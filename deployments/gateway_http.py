@@ -17,12 +17,13 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from deployments.admission import AdmissionMiddleware
-from deployments.api_keys import KeyRing
+from deployments.api_keys import Keys
 from deployments.circuit_breaker import CircuitBreakers
 from deployments.client_response import ClientResponse
 from deployments.directory import ReplicaDirectory
 from deployments.disconnect import run_until_disconnect
 from deployments.errors import ApiError, exception_handlers, model_not_found, shown
+from deployments.limits_middleware import LimitsMiddleware, charge
 from deployments.metrics import GatewayMetrics
 from deployments.protocol import (
     CHAT_COMPLETIONS_PATH,
@@ -30,6 +31,7 @@ from deployments.protocol import (
     ChatCompletionRequest,
     CompletionRequest,
 )
+from deployments.rate_limits import RateLimiter
 from deployments.relay import Limits, Outgoing, Relay, no_replica
 from deployments.request_body import parse_body, read_body
 from deployments.request_id import REQUEST_ID_HEADER, SCOPE_KEY, RequestIdMiddleware
@@ -49,7 +51,7 @@ class GatewayParts:
     """What the routes work with."""
 
     settings: GatewaySettings
-    keys: KeyRing
+    keys: Keys
     directory: ReplicaDirectory
     router: Router
     metrics: GatewayMetrics
@@ -57,6 +59,7 @@ class GatewayParts:
     gateways: Callable[[], Awaitable[Sequence[GatewayAddress]]]
     """Every gateway of the application."""
     breakers: CircuitBreakers = field(default_factory=CircuitBreakers)
+    limiter: RateLimiter = field(default_factory=RateLimiter)
     session_header: str | None = None
     """Requests that have the same value in it belong on one replica."""
 
@@ -113,6 +116,7 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
         middleware=[
             Middleware(RequestIdMiddleware),
             Middleware(AdmissionMiddleware, keys=parts.keys, on_refused=count),
+            Middleware(LimitsMiddleware, limiter=parts.limiter, on_refused=count),
         ],
         exception_handlers=exception_handlers(count),
     )
@@ -147,6 +151,11 @@ async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
         # While there is no replica at all, nobody knows which models there will be.
         starting = not parts.directory.replicas
         raise no_replica(parsed.model) if starting else model_not_found(parsed.model)
+    charge(
+        request.scope,
+        prompt_tokens=parsed.prompt_size_estimate(),
+        max_new_tokens=parsed.max_new_tokens_estimate(),
+    )
     return Outgoing(
         path=path,
         body=body,

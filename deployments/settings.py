@@ -27,8 +27,14 @@ class GatewaySettings(BaseModel):
     )
     api_keys_file: Path | None = Field(
         None,
-        description="File with one key a line; blank lines and lines that start with `#` are "
-        "skipped. Read where the application is built.",
+        description="File with one key a line, where blank lines and lines that start with `#` are "
+        "skipped, or `*.yaml` with names and limits. Read where the application is built, then by "
+        "each gateway on its own host, again whenever it changes.",
+    )
+    limits_scope: Literal["cluster", "gateway"] = Field(
+        "cluster",
+        description="What a key's limits are for: all gateways together, each of which enforces "
+        "an equal part, or each gateway.",
     )
     max_body_bytes: int = Field(
         8 * 1024 * 1024, ge=1024, description="Largest request body; a larger one gets a 413."
@@ -164,6 +170,10 @@ class AppSettings(BaseModel):
     gateway: GatewaySettings = Field(default_factory=lambda: GatewaySettings.model_validate({}))
     routing: RoutingSettings = Field(default_factory=lambda: RoutingSettings.model_validate({}))
     replica: ReplicaSettings = Field(default_factory=lambda: ReplicaSettings.model_validate({}))
+
+    def without_secrets(self) -> AppSettings:
+        gateway = self.gateway.model_copy(update={"api_keys": ()})
+        return self.model_copy(update={"gateway": gateway})
 
 
 class SettingsError(ValueError):

@@ -13,12 +13,13 @@ from fake_backend import FakeBackend
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployments.api_keys import KeyRing
+from deployments.api_keys import ApiKey, KeyRing, Keys
 from deployments.backend import EngineConfig
 from deployments.directory import Replica, ReplicaDirectory
 from deployments.gateway import open_session
 from deployments.gateway_http import GatewayParts, build_gateway_app
 from deployments.metrics import EngineMetrics, GatewayMetrics, Identity
+from deployments.rate_limits import RateLimiter
 from deployments.replica_http import build_replica_app
 from deployments.routing import LeastOutstandingTokens, Router
 from deployments.server import HttpServer
@@ -44,7 +45,8 @@ class Running:
 async def gateway(
     replicas: Sequence[Replica],
     *,
-    keys: Sequence[str] = (),
+    keys: Sequence[str] | Keys = (),
+    limiter: RateLimiter | None = None,
     route_prefix: str = "",
     router: Router | None = None,
     session_header: str | None = None,
@@ -62,7 +64,8 @@ async def gateway(
         app = build_gateway_app(
             GatewayParts(
                 settings=GatewaySettings.model_validate(settings),
-                keys=KeyRing(keys),
+                keys=_key_ring(keys) if isinstance(keys, Sequence) else keys,
+                limiter=limiter or RateLimiter(),
                 directory=directory,
                 router=router,
                 metrics=metrics,
@@ -74,6 +77,10 @@ async def gateway(
         url = await stack.enter_async_context(serving(_under(route_prefix, app)))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30))
         yield Running(client, directory, router, metrics, url)
+
+
+def _key_ring(keys: Sequence[str]) -> KeyRing:
+    return KeyRing(ApiKey.of(f"key-{number}", key) for number, key in enumerate(keys))
 
 
 def _under(prefix: str, app: ASGIApp) -> ASGIApp:
