@@ -28,9 +28,19 @@ class ApiKey:
     name: str
     digests: tuple[bytes, ...] = field(repr=False)
     limits: RateLimits = NO_LIMITS
+    priority: int = 0
+    """Added to that of its requests; lower runs first."""
+    is_named: bool = True
+    """False: the name says where the key stands, and may be another one's tomorrow."""
+
+    @property
+    def tenant(self) -> str:
+        """What stays the same for as long as the holder does."""
+        return self.name if self.is_named else self.digests[0].hex()
 
     @classmethod
     def of(cls, name: str, *keys: str, limits: RateLimits = NO_LIMITS) -> ApiKey:
+        """From keys as clients present them."""
         return cls(name, tuple(map(key_digest, keys)), limits)
 
 

@@ -39,6 +39,10 @@ class Outgoing:
     stream: bool
     request_id: str
     work: Work
+    tenant: str = ""
+    """Whose cached prefixes it may use."""
+    priority: int = 0
+    """That of its API key, added to its own."""
 
 
 @dataclass(frozen=True)

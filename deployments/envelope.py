@@ -31,17 +31,24 @@ class Envelope:
     """In seconds, as Unix counts them."""
     seed: int
     """For a client that gave none."""
+    tenant: str = ""
+    """Whose cached prefixes the answer may use; empty: those of nobody in particular."""
+    priority: int = 0
+    """Added to the request's own."""
     log_bytes: int = 0
     """Length of the log of checkpoints that stands behind the client's body."""
 
     @classmethod
     def seal(
         cls,
+        *,
+        tenant: str = "",
+        priority: int = 0,
         now: Callable[[], float] = time.time,
         random_bits: Callable[[int], int] = random.getrandbits,
     ) -> Self:
         """For a new answer."""
-        return cls(uuid.uuid4().hex, int(now()), random_bits(63))
+        return cls(uuid.uuid4().hex, int(now()), random_bits(63), tenant, priority)
 
     def with_log(self, log: bytes) -> Self:
         return replace(self, log_bytes=len(log))

@@ -17,9 +17,11 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from deployments.admission import AdmissionMiddleware
-from deployments.api_keys import Keys
+from deployments.api_keys import SCOPE_KEY as API_KEY
+from deployments.api_keys import ApiKey, Keys
 from deployments.circuit_breaker import CircuitBreakers
 from deployments.client_response import ClientResponse
+from deployments.cross_origin import cross_origin
 from deployments.directory import ReplicaDirectory
 from deployments.disconnect import run_until_disconnect
 from deployments.errors import ApiError, exception_handlers, model_not_found, shown
@@ -115,7 +117,13 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
         ],
         middleware=[
             Middleware(RequestIdMiddleware),
-            Middleware(AdmissionMiddleware, keys=parts.keys, on_refused=count),
+            *cross_origin(parts.settings.allowed_origins),
+            Middleware(
+                AdmissionMiddleware,
+                keys=parts.keys,
+                allowed_origins=parts.settings.allowed_origins,
+                on_refused=count,
+            ),
             Middleware(LimitsMiddleware, limiter=parts.limiter, on_refused=count),
         ],
         exception_handlers=exception_handlers(count),
@@ -140,6 +148,10 @@ async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
     except ClientDisconnect as error:
         raise ApiError(400, "The connection closed before the end of the body.") from error
     parsed = await parse_body(path, body)
+    if parts.settings.log_prompts:
+        # JSON escapes the line breaks of texts; others would forge lines.
+        text = body.decode().replace("\n", " ").replace("\r", " ")
+        logger.info("request_id=%s body=%s", request.scope[SCOPE_KEY], text)
     if parsed.priority and not parts.settings.allow_priority:
         raise ApiError(
             400,
@@ -156,23 +168,30 @@ async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
         prompt_tokens=parsed.prompt_size_estimate(),
         max_new_tokens=parsed.max_new_tokens_estimate(),
     )
+    key: ApiKey | None = request.scope.get(API_KEY)
+    tenant = key.tenant if key and parts.settings.isolate_tenants else ""
     return Outgoing(
         path=path,
         body=body,
         stream=parsed.stream,
         request_id=request.scope[SCOPE_KEY],
-        work=_work(parsed, request, parts.session_header),
+        work=_work(parsed, request, parts.session_header, tenant),
+        tenant=tenant,
+        priority=key.priority if key else 0,
     )
 
 
 def _work(
-    parsed: ChatCompletionRequest | CompletionRequest, request: Request, session_header: str | None
+    parsed: ChatCompletionRequest | CompletionRequest,
+    request: Request,
+    session_header: str | None,
+    tenant: str,
 ) -> Work:
     session = request.headers.get(session_header) if session_header else None
     return Work(
         model=parsed.model,
         tokens=parsed.prompt_size_estimate() + parsed.max_new_tokens_estimate(),
-        affinity=affinity_of(parsed, session=session),
+        affinity=affinity_of(parsed, session=session, tenant=tenant),
         num_sequences=parsed.num_sequences,
     )
 
@@ -225,15 +244,17 @@ class _RelayResponse(Response):
         elapsed = time.perf_counter() - self._arrived
         work, model = self._outgoing.work, self._outgoing.work.model
         self._parts.router.streamed(work, self._relay.replica_id, speed.num_events, speed.seconds)
+        key: ApiKey | None = scope.get(API_KEY)
         if client.error is not None:
             self._parts.metrics.failed(model, client.error.type)
         elif completed and client.status == 200 and not client.has_error:
             self._parts.metrics.completed(model, elapsed)
         logger.info(
-            "POST %s %s model=%s replica=%s resumed=%d seconds=%.3f request_id=%s",
+            "POST %s %s model=%s key=%s replica=%s resumed=%d seconds=%.3f request_id=%s",
             self._outgoing.path,
             client.status if completed else "client gone",
             model,
+            key.name if key else "-",
             self._relay.replica_id,
             self._relay.num_resumed,
             elapsed,

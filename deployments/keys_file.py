@@ -10,6 +10,7 @@ replaced::
         requests_per_minute: 600
         tokens_per_minute: 200000
         max_concurrent_requests: 16
+        priority: -1
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def _lines(text: str) -> tuple[ApiKey, ...]:
 def _unnamed(name: str, key: str, what: str) -> ApiKey:
     if not _is_sendable(key):
         raise SettingsError(f"gateway.api_keys: {what} must be printable ASCII without spaces")
-    return ApiKey.of(name, key)
+    return ApiKey(name, (key_digest(key),), is_named=False)
 
 
 def _is_sendable(key: str) -> bool:
@@ -120,6 +121,7 @@ class _Entry(BaseModel):
     requests_per_minute: float | None = Field(None, gt=0, allow_inf_nan=False)
     tokens_per_minute: float | None = Field(None, gt=0, allow_inf_nan=False)
     max_concurrent_requests: int | None = Field(None, ge=1)
+    priority: int = Field(0, ge=-(2**31), lt=2**31)
 
     @model_validator(mode="after")
     def _has_usable_keys(self) -> _Entry:
@@ -139,6 +141,7 @@ class _Entry(BaseModel):
             RateLimits(
                 self.requests_per_minute, self.tokens_per_minute, self.max_concurrent_requests
             ),
+            self.priority,
         )
 
 

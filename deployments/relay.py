@@ -80,7 +80,7 @@ class Relay:
         """Relay until the client has a whole response, a replica's or an error."""
         attempts = Attempts(
             self._outgoing,
-            Envelope.seal(),
+            Envelope.seal(tenant=self._outgoing.tenant, priority=self._outgoing.priority),
             self._reader,
             client,
             self._session,

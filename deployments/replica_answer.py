@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -25,17 +26,24 @@ class Answer:
     progress: Progress = field(default_factory=Progress)
 
     def continued(self, requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
-        """``requests``, one a prompt, with the seed and the tokens that the answer has already."""
-        if not self.for_gateway:
-            return list(requests)
+        """``requests``, one a prompt, with what the envelope says of them, and with the tokens
+        that the answer has already."""
         continued = []
         for prompt, request in enumerate(requests):
-            sampling = request.sampling
-            if sampling.seed is None:
-                sampling = replace(sampling, seed=_seed_of_prompt(self.envelope.seed, prompt))
-            resume = self.progress.of_prompt(prompt, request.n)
-            continued.append(replace(request, sampling=sampling, resume=resume))
+            request = replace(
+                request,
+                priority=request.priority + self.envelope.priority,
+                cache_salt=_salt(self.envelope.tenant, request.cache_salt),
+            )
+            continued.append(self._resumed(prompt, request) if self.for_gateway else request)
         return continued
+
+    def _resumed(self, prompt: int, request: GenerationRequest) -> GenerationRequest:
+        sampling = request.sampling
+        if sampling.seed is None:
+            sampling = replace(sampling, seed=_seed_of_prompt(self.envelope.seed, prompt))
+        resume = self.progress.of_prompt(prompt, request.n)
+        return replace(request, sampling=sampling, resume=resume)
 
     def start(self) -> dict[str, object]:
         """The message that begins a response with status 200."""
@@ -57,6 +65,11 @@ class Answer:
         """The end of a response that has begun as a success and can't go on."""
         told = api_error_from(error) if isinstance(error, BackendError) else internal_error()
         return sse.error_event(told) if self.request.stream else told.json()
+
+
+def _salt(tenant: str, cache_salt: str) -> str:
+    """No tenant can name another's salt: what a client sends stays in a place of its own."""
+    return json.dumps([tenant, cache_salt]) if tenant or cache_salt else ""
 
 
 def _seed_of_prompt(seed: int, prompt: int) -> int:

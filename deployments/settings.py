@@ -36,6 +36,19 @@ class GatewaySettings(BaseModel):
         description="What a key's limits are for: all gateways together, each of which enforces "
         "an equal part, or each gateway.",
     )
+    isolate_tenants: bool = Field(
+        False,
+        description="Keep the prefix caches of different keys apart; what they have in common is "
+        "then computed and kept for each of them.",
+    )
+    allowed_origins: tuple[str, ...] = Field(
+        (),
+        description="Origins whose pages may call this server from a browser (CORS), such as "
+        "`https://chat.example.com`, or `*` for any; none by default.",
+    )
+    log_prompts: bool = Field(
+        False, description="Write the body of each generation request, prompt included, to the log."
+    )
     max_body_bytes: int = Field(
         8 * 1024 * 1024, ge=1024, description="Largest request body; a larger one gets a 413."
     )

@@ -25,6 +25,7 @@ keys:
     requests_per_minute: 60
     tokens_per_minute: 1000.5
     max_concurrent_requests: 2
+    priority: -3
   - name: chat
     sha256: ["{DIGEST}", "{DIGEST[::-1].upper()}"]
 """
@@ -63,6 +64,14 @@ def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch)
         assert {len(value) for pair in compared for value in pair} == {32}
 
 
+def test_a_tenant_stays_itself_when_its_line_moves(tmp_path: Path) -> None:
+    before = read_keys_file(written(tmp_path / "keys", "alpha\nbeta\n"))
+    after = read_keys_file(written(tmp_path / "keys", "beta\n"))
+    assert (before[0].name, after[0].name) == ("line-1", "line-1")
+    assert before[1].tenant == after[0].tenant != before[0].tenant
+    assert ApiKey.of("search", "old").tenant == ApiKey.of("search", "new", "old").tenant == "search"
+
+
 def test_names_and_keys_come_once() -> None:
     with pytest.raises(ValueError, match="name one comes twice"):
         KeyRing([ApiKey.of("one", "alpha"), ApiKey.of("one", "beta")])
@@ -85,7 +94,8 @@ def test_a_file_of_lines(tmp_path: Path) -> None:
 
 def test_a_file_of_names_and_limits(tmp_path: Path) -> None:
     search, chat = read_keys_file(written(tmp_path / "keys.yaml", NAMED))
-    assert search == ApiKey.of("search", "alpha-key", limits=RateLimits(60, 1000.5, 2))
+    digest = hashlib.sha256(b"alpha-key").digest()
+    assert search == ApiKey("search", (digest,), RateLimits(60, 1000.5, 2), priority=-3)
     ring = KeyRing([search, chat])
     assert ring.find("beta-key") == chat
     assert (chat.name, len(chat.digests), chat.limits) == ("chat", 2, NO_LIMITS)
