@@ -19,6 +19,7 @@ from deployments.backend import (
     BackendStats,
     Delta,
     EngineConfig,
+    EngineStoppedError,
     GenerationRequest,
     InvalidRequestError,
     ModelInfo,
@@ -122,7 +123,7 @@ class MetalBackend:
         loop.check_health()
         if request.request_id in self._streams:
             raise InvalidRequestError(f"request id {request.request_id!r} is already in use")
-        if len(self._streams) >= engine.max_requests:
+        if len(self._streams) >= engine.max_requests and not request.resume:
             raise QueueFullError(
                 f"{len(self._streams)} requests run or wait, as many as max_num_seqs and "
                 "max_queued_requests allow",
@@ -153,14 +154,14 @@ class MetalBackend:
     def _end_streams(self) -> None:
         """Whatever the engine's thread left open, commands that it never ran included."""
         for stream in self._streams.values():
-            stream.put_nowait(UnavailableError("the engine stopped"))
+            stream.put_nowait(EngineStoppedError("the engine stopped"))
 
 
 def _add(
     request: GenerationRequest, prompt_token_ids: list[int], arrival_time: float, engine: Engine
 ) -> list[Output]:
     try:
-        engine.add_request(request, prompt_token_ids, arrival_time)
+        return engine.add_request(request, prompt_token_ids, arrival_time)
     except BackendError as error:
         return [Output(request.request_id, error)]
     except Exception as error:
@@ -168,7 +169,6 @@ def _add(
         logger.exception("request %s could not be added", request.request_id)
         engine.abort(request.request_id)
         return [Output(request.request_id, StepError(f"the request failed: {error}"))]
-    return []
 
 
 def _abort(request_id: str, engine: Engine) -> list[Output]:

@@ -1,13 +1,17 @@
-"""Who is let in: by API key, or, while no key is configured, from this machine alone."""
+"""Who is let in: by API key, or, while no key is configured, from this machine alone.
+
+The scope of a request that a key let in has that key, for limits and logs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployments.api_keys import KeyRing, is_loopback
+from deployments.api_keys import SCOPE_KEY, Keys, is_loopback
+from deployments.cross_origin import is_allowed
 from deployments.errors import ApiError, shown, unauthorized
 from deployments.request_path import route_path
 
@@ -23,11 +27,17 @@ class AdmissionMiddleware:
     """
 
     def __init__(
-        self, app: ASGIApp, *, keys: KeyRing, on_refused: Callable[[ApiError], None]
+        self,
+        app: ASGIApp,
+        *,
+        keys: Keys,
+        on_refused: Callable[[ApiError], None],
+        allowed_origins: Sequence[str] = (),
     ) -> None:
         self.app = app
         self._keys = keys
         self._on_refused = on_refused
+        self._allowed_origins = allowed_origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (refusal := self._refusal(scope)) is not None:
@@ -39,13 +49,31 @@ class AdmissionMiddleware:
     def _refusal(self, scope: Scope) -> ApiError | None:
         headers = Headers(scope=scope)
         if not self._keys:
-            return _unless_local(scope, headers)
+            return _unless_local(scope, headers) or self._unless_own_page(headers)
         if route_path(scope) in OPEN_PATHS:
             return None
         scheme, _, key = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not key:
             return unauthorized("An API key is required: send `Authorization: Bearer <key>`.")
-        return None if self._keys.accepts(key.strip()) else unauthorized("The API key is wrong.")
+        found = self._keys.find(key.strip())
+        if found is None:
+            return unauthorized("The API key is wrong.")
+        scope[SCOPE_KEY] = found
+        return None
+
+    def _unless_own_page(self, headers: Headers) -> ApiError | None:
+        """Where no key is asked for, any page could have the browser of a user here send requests,
+        though it could not read the answers."""
+        origin = headers.get("origin")
+        if origin is None or is_allowed(origin, self._allowed_origins):
+            return None
+        if origin.partition("://")[2] == headers.get("host"):
+            return None
+        return _refused(
+            f"Pages from {shown(origin)} may not call this server; "
+            "add the origin to gateway.allowed_origins to let them.",
+            code="origin_not_allowed",
+        )
 
 
 def _unless_local(scope: Scope, headers: Headers) -> ApiError | None:

@@ -1,59 +1,88 @@
-"""Who may ask: API keys, and the rule that holds when none is configured."""
+"""Who may ask: API keys, and the rule that holds when none is configured.
+
+Only digests of keys are kept once they have been read, so that nothing that is logged, pickled or
+shown can give a key away.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import ipaddress
+from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from deployments.settings import GatewaySettings, SettingsError
+from deployments.rate_limits import NO_LIMITS, RateLimits
 
-
-def load_api_keys(settings: GatewaySettings) -> tuple[str, ...]:
-    """Keys of the settings and of the file. Raises ``SettingsError`` naming what is wrong."""
-    keys = [key.get_secret_value() for key in settings.api_keys]
-    if settings.api_keys_file is not None:
-        keys += _read(settings.api_keys_file)
-    for position, key in enumerate(keys, start=1):
-        if not key or not key.isascii() or not key.isprintable() or " " in key:
-            raise SettingsError(
-                f"gateway.api_keys: key number {position} must be printable ASCII without spaces"
-            )
-    return tuple(keys)
+SCOPE_KEY = "pomona.api_key"
+"""Where the ASGI scope has the ``ApiKey`` of an admitted request; absent without keys."""
 
 
-def _read(path: Path) -> list[str]:
-    try:
-        lines = path.expanduser().read_text().splitlines()
-    except OSError as error:
-        raise SettingsError(f"gateway.api_keys_file: {error.strerror}: {path}") from error
-    stripped = (line.strip() for line in lines)
-    keys = [line for line in stripped if line and not line.startswith("#")]
-    if not keys:
-        # An empty file must not turn authentication off.
-        raise SettingsError(f"gateway.api_keys_file: {path} holds no key")
-    return keys
+@dataclass(frozen=True)
+class ApiKey:
+    """One holder of keys: a name for logs, what it may use, and SHA-256 digests of its keys, of
+    which there are two while one is being replaced."""
+
+    name: str
+    digests: tuple[bytes, ...] = field(repr=False)
+    limits: RateLimits = NO_LIMITS
+    priority: int = 0
+    """Added to that of its requests; lower runs first."""
+    is_named: bool = True
+    """False: the name says where the key stands, and may be another one's tomorrow."""
+
+    @property
+    def tenant(self) -> str:
+        """What stays the same for as long as the holder does."""
+        return self.name if self.is_named else self.digests[0].hex()
+
+    @classmethod
+    def of(cls, name: str, *keys: str, limits: RateLimits = NO_LIMITS) -> ApiKey:
+        """From keys as clients present them."""
+        return cls(name, tuple(map(key_digest, keys)), limits)
+
+
+class Keys(Protocol):
+    """The keys that hold at the moment."""
+
+    def __bool__(self) -> bool:
+        """Whether there is any; then a request without one is refused."""
+        ...
+
+    def find(self, presented: str) -> ApiKey | None: ...
 
 
 class KeyRing:
-    """Compares a presented key with every configured one, in time that tells nothing of them."""
+    """Compares a presented key with every configured one, in time that tells nothing of them.
 
-    def __init__(self, keys: Iterable[str]) -> None:
-        self._digests = [_digest(key) for key in keys]
+    Raises ``ValueError`` for a name or a key that comes twice.
+    """
+
+    def __init__(self, keys: Iterable[ApiKey]) -> None:
+        self._keys = tuple(keys)
+        names = Counter(key.name for key in self._keys)
+        if twice := [name for name, count in names.items() if count > 1]:
+            raise ValueError(f"the name {twice[0]} comes twice")
+        self._digests = [(digest, key) for key in self._keys for digest in key.digests]
+        if len({digest for digest, _ in self._digests}) < len(self._digests):
+            raise ValueError("a key comes twice")
 
     def __bool__(self) -> bool:
-        return bool(self._digests)
+        return bool(self._keys)
 
-    def accepts(self, key: str) -> bool:
-        presented = _digest(key)
-        matches = [hmac.compare_digest(presented, digest) for digest in self._digests]
-        return any(matches)
+    def find(self, presented: str) -> ApiKey | None:
+        given = key_digest(presented)
+        found = None
+        for digest, key in self._digests:
+            if hmac.compare_digest(given, digest):
+                found = key
+        return found
 
 
-def _digest(key: str) -> bytes:
-    # Digests have one length, and comparing lengths would leak it.
+def key_digest(key: str) -> bytes:
+    """SHA-256 of a key: all have one length, and comparing lengths would leak it."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 

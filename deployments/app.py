@@ -10,10 +10,10 @@ from ray import serve
 from ray.serve import Application
 from ray.serve.schema import LoggingConfig
 
-from deployments.api_keys import load_api_keys
 from deployments.gateway import Gateway
 from deployments.replica import EngineReplica
 from deployments.settings import parse_settings
+from deployments.watched_keys import KeySource
 
 RESOURCE = "mlx"
 ENGINE_ROUTER = "deployments.directory_router:DirectoryRouter"
@@ -28,7 +28,9 @@ def build_app(args: dict[str, Any]) -> Application:
     Raises ``SettingsError`` with a line for each mistake in ``args``.
     """
     settings = parse_settings(args)
-    api_keys = load_api_keys(settings.gateway)
+    keys = KeySource.of(settings.gateway)
+    # What is bound is pickled into the cluster's store: digests will do.
+    settings = settings.without_secrets()
     hosts, hosts_with_resource = _count_hosts()
     engine_options: dict[str, Any] = {"num_cpus": 1}
     if hosts_with_resource:
@@ -46,9 +48,10 @@ def build_app(args: dict[str, Any]) -> Application:
         graceful_shutdown_wait_loop_s=1,
         logging_config=LOGGING,
     )(EngineReplica)
+    num_gateways = settings.gateway.num_replicas or hosts
     gateway = serve.deployment(
         name="Gateway",
-        num_replicas=settings.gateway.num_replicas or hosts,
+        num_replicas=num_gateways,
         max_replicas_per_node=1,
         ray_actor_options={"num_cpus": 0},
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
@@ -59,7 +62,11 @@ def build_app(args: dict[str, Any]) -> Application:
         logging_config=LOGGING,
     )(Gateway)
     return gateway.bind(
-        settings.gateway, api_keys, engines.bind(settings, secrets.token_urlsafe(32))
+        settings.gateway,
+        settings.routing,
+        keys,
+        num_gateways,
+        engines.bind(settings, secrets.token_urlsafe(32)),
     )
 
 

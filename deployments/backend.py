@@ -144,6 +144,17 @@ class GenerationRequest:
     """Lower runs first; equal priorities run in order of arrival."""
     cache_salt: str = ""
     """Requests with different salts never share cached blocks."""
+    resume: tuple[tuple[int, ...], ...] = ()
+    """Token ids that each of the ``n`` sequences has already, from a backend that was lost, and
+    which is to be continued exactly; ``sampling.seed`` is set. The iterator gives them again
+    first, one delta a token with ``replayed`` set. Empty: an ordinary request."""
+
+    def __post_init__(self) -> None:
+        if self.resume and (len(self.resume) != self.n or self.sampling.seed is None):
+            raise ValueError(
+                f"resume must have tokens for each of {self.n} sequences, not {len(self.resume)}, "
+                f"and a seed, not {self.sampling.seed}"
+            )
 
 
 @dataclass(frozen=True)
@@ -169,6 +180,8 @@ class Delta:
     logprobs: tuple[TokenLogprob, ...] = ()
     finish_reason: FinishReason | None = None
     """Set on the last delta of the sequence; the iterator ends after the last of ``n``."""
+    replayed: bool = False
+    """Its token came with ``GenerationRequest.resume``; its logprobs are all 0.0."""
 
 
 @dataclass(frozen=True)
@@ -208,6 +221,10 @@ class BackendStats:
     e2e_request_latency: Histogram
     queue_time: Histogram
     step_duration: Histogram
+    step_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Tokens that went through the model, by phase: prefill, decode."""
+    step_sequences: Mapping[str, int] = field(default_factory=dict)
+    """Sequences summed over all steps, by phase: over ``steps``, the mean batch."""
 
     @property
     def kv_cache_usage_ratio(self) -> float:
@@ -265,6 +282,18 @@ class UnavailableError(BackendError):
 
     error_type = "service_unavailable"
     code = "unavailable"
+
+
+class EngineStoppedError(UnavailableError):
+    """The engine stopped while it had the request, which may be why."""
+
+    code = "engine_stopped"
+
+
+class ResumeError(BackendError):
+    """The backend can't go on from ``GenerationRequest.resume``, here or at all."""
+
+    code = "resume_failed"
 
 
 class StepError(BackendError):

@@ -9,13 +9,15 @@ import aiohttp
 from starlette.types import Send
 
 from deployments import sse
+from deployments.envelope import CHECKPOINTS_HEADER
 from deployments.errors import ApiError
 
 # What a proxy must not pass on (RFC 9110, 7.6.1), and what the gateway's own server writes.
-DROPPED_HEADERS = frozenset(
+_OF_A_CONNECTION = (
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer "
-    b"transfer-encoding upgrade content-length date server x-request-id".split()
+    b"transfer-encoding upgrade content-length date server x-request-id"
 )
+DROPPED_HEADERS = {*_OF_A_CONNECTION.split(), CHECKPOINTS_HEADER.lower().encode()}
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,10 @@ class ClientResponse:
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
         self.has_content = self.has_content or _more_than_comments(events)
         self.has_error = self.has_error or sse.ERROR_START in events
+
+    async def comment(self, comment: bytes) -> None:
+        """Into a stream that has begun."""
+        await self._send({"type": "http.response.body", "body": comment, "more_body": True})
 
     async def end(self, head: Head, rest: bytes) -> None:
         """Pass on the end of a stream."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Sequence
 from typing import Any
 
 import aiohttp
@@ -17,16 +16,17 @@ from starlette.datastructures import MutableHeaders
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployments.api_keys import KeyRing
 from deployments.directory import process_directory
 from deployments.gateway_http import GatewayParts, build_gateway_app, metrics_endpoint
 from deployments.logs import join_serve_log
 from deployments.metrics import GatewayMetrics
+from deployments.rate_limits import RateLimiter
 from deployments.request_id import REQUEST_ID_HEADER
-from deployments.routing import ROUTERS
+from deployments.routing import build_router
 from deployments.server import KEEP_ALIVE_S, HttpServer
-from deployments.settings import GatewaySettings
+from deployments.settings import GatewaySettings, RoutingSettings
 from deployments.targets import GatewayAddress
+from deployments.watched_keys import KeySource
 
 logger = logging.getLogger(__name__)
 
@@ -38,12 +38,21 @@ class Gateway:
     """Relays requests to the replicas behind ``engines``, which carries no request itself."""
 
     def __init__(
-        self, settings: GatewaySettings, api_keys: Sequence[str], engines: DeploymentHandle[Any]
+        self,
+        settings: GatewaySettings,
+        routing: RoutingSettings,
+        keys: KeySource,
+        num_gateways: int,
+        engines: DeploymentHandle[Any],
     ) -> None:
         join_serve_log(__package__)
         context = serve.get_replica_context()
         self._settings = settings
-        self._keys = KeyRing(api_keys)
+        self._routing = routing
+        self._keys = keys.keys()
+        self._limiter = RateLimiter(
+            num_gateways=num_gateways if settings.limits_scope == "cluster" else 1
+        )
         self._replica_id = context.replica_id.unique_id
         self._node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         # A handle learns of replicas from its first use on; ``DirectoryRouter`` listens in it.
@@ -65,11 +74,13 @@ class Gateway:
             GatewayParts(
                 settings=self._settings,
                 keys=self._keys,
+                limiter=self._limiter,
                 directory=process_directory(),
-                router=ROUTERS[self._settings.routing](),
+                router=build_router(self._routing),
                 metrics=metrics,
                 session=self._session,
                 gateways=self._all_gateways,
+                session_header=self._routing.session_header,
             )
         )
         return _without_request_id(app)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
@@ -18,19 +18,30 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from deployments.admission import AdmissionMiddleware
-from deployments.api_keys import KeyRing
+from deployments.api_keys import SCOPE_KEY as API_KEY
+from deployments.api_keys import ApiKey, Keys
+from deployments.circuit_breaker import CircuitBreakers
 from deployments.client_response import ClientResponse
+from deployments.cross_origin import cross_origin
 from deployments.directory import ReplicaDirectory
 from deployments.disconnect import run_until_disconnect
 from deployments.errors import ApiError, exception_handlers, model_not_found, shown
+from deployments.limits_middleware import LimitsMiddleware, charge
 from deployments.metrics import GatewayMetrics
-from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH
+from deployments.protocol import (
+    CHAT_COMPLETIONS_PATH,
+    COMPLETIONS_PATH,
+    ChatCompletionRequest,
+    CompletionRequest,
+)
+from deployments.rate_limits import RateLimiter
 from deployments.relay import Limits, Outgoing, Relay, no_replica
 from deployments.request_body import parse_body, read_body
 from deployments.request_id import REQUEST_ID_HEADER, SCOPE_KEY, RequestIdMiddleware
 from deployments.request_path import route_path
-from deployments.routing import Router, Work
+from deployments.routing import Router, Work, affinity_of
 from deployments.settings import GatewaySettings
+from deployments.stream_speed import StreamSpeed
 from deployments.targets import GatewayAddress, http_sd
 
 logger = logging.getLogger(__name__)
@@ -43,13 +54,17 @@ class GatewayParts:
     """What the routes work with."""
 
     settings: GatewaySettings
-    keys: KeyRing
+    keys: Keys
     directory: ReplicaDirectory
     router: Router
     metrics: GatewayMetrics
     session: aiohttp.ClientSession
     gateways: Callable[[], Awaitable[Sequence[GatewayAddress]]]
     """Every gateway of the application."""
+    breakers: CircuitBreakers = field(default_factory=CircuitBreakers)
+    limiter: RateLimiter = field(default_factory=RateLimiter)
+    session_header: str | None = None
+    """Requests that have the same value in it belong on one replica."""
 
 
 def build_gateway_app(parts: GatewayParts) -> Starlette:
@@ -58,6 +73,7 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
         connect_timeout_s=parts.settings.connect_timeout_s,
         stall_timeout_s=parts.settings.stall_timeout_s,
         request_timeout_s=parts.settings.request_timeout_s,
+        resume_timeout_s=parts.settings.resume_timeout_s,
     )
 
     def count(error: ApiError) -> None:
@@ -107,7 +123,14 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
         ],
         middleware=[
             Middleware(RequestIdMiddleware),
-            Middleware(AdmissionMiddleware, keys=parts.keys, on_refused=count),
+            *cross_origin(parts.settings.allowed_origins),
+            Middleware(
+                AdmissionMiddleware,
+                keys=parts.keys,
+                allowed_origins=parts.settings.allowed_origins,
+                on_refused=count,
+            ),
+            Middleware(LimitsMiddleware, limiter=parts.limiter, on_refused=count),
         ],
         exception_handlers=exception_handlers(count),
     )
@@ -131,6 +154,10 @@ async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
     except ClientDisconnect as error:
         raise ApiError(400, "The connection closed before the end of the body.") from error
     parsed = await parse_body(path, body)
+    if parts.settings.log_prompts:
+        # JSON escapes the line breaks of texts; others would forge lines.
+        text = body.decode().replace("\n", " ").replace("\r", " ")
+        logger.info("request_id=%s body=%s", request.scope[SCOPE_KEY], text)
     if parsed.priority and not parts.settings.allow_priority:
         raise ApiError(
             400,
@@ -142,13 +169,36 @@ async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
         # While there is no replica at all, nobody knows which models there will be.
         starting = not parts.directory.replicas
         raise no_replica(parsed.model) if starting else model_not_found(parsed.model)
-    tokens = parsed.prompt_size_estimate() + parsed.max_new_tokens_estimate()
+    charge(
+        request.scope,
+        prompt_tokens=parsed.prompt_size_estimate(),
+        max_new_tokens=parsed.max_new_tokens_estimate(),
+    )
+    key: ApiKey | None = request.scope.get(API_KEY)
+    tenant = key.tenant if key and parts.settings.isolate_tenants else ""
     return Outgoing(
         path=path,
         body=body,
         stream=parsed.stream,
         request_id=request.scope[SCOPE_KEY],
-        work=Work(model=parsed.model, tokens=tokens),
+        work=_work(parsed, request, parts.session_header, tenant),
+        tenant=tenant,
+        priority=key.priority if key else 0,
+    )
+
+
+def _work(
+    parsed: ChatCompletionRequest | CompletionRequest,
+    request: Request,
+    session_header: str | None,
+    tenant: str,
+) -> Work:
+    session = request.headers.get(session_header) if session_header else None
+    return Work(
+        model=parsed.model,
+        tokens=parsed.prompt_size_estimate() + parsed.max_new_tokens_estimate(),
+        affinity=affinity_of(parsed, session=session, tenant=tenant),
+        num_sequences=parsed.num_sequences,
     )
 
 
@@ -187,26 +237,32 @@ class _RelayResponse(Response):
             outgoing,
             directory=parts.directory,
             router=parts.router,
+            breakers=parts.breakers,
             session=parts.session,
             limits=limits,
             on_first_content=self._first_content,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client = ClientResponse(send)
+        speed = StreamSpeed(send)
+        client = ClientResponse(speed.send)
         completed = await run_until_disconnect(receive, self._relay.run(client))
         elapsed = time.perf_counter() - self._arrived
-        model = self._outgoing.work.model
+        work, model = self._outgoing.work, self._outgoing.work.model
+        self._parts.router.streamed(work, self._relay.replica_id, speed.num_events, speed.seconds)
+        key: ApiKey | None = scope.get(API_KEY)
         if client.error is not None:
             self._parts.metrics.failed(model, client.error.type)
         elif completed and client.status == 200 and not client.has_error:
             self._parts.metrics.completed(model, elapsed)
         logger.info(
-            "POST %s %s model=%s replica=%s seconds=%.3f request_id=%s",
+            "POST %s %s model=%s key=%s replica=%s resumed=%d seconds=%.3f request_id=%s",
             self._outgoing.path,
             client.status if completed else "client gone",
             model,
+            key.name if key else "-",
             self._relay.replica_id,
+            self._relay.num_resumed,
             elapsed,
             self._outgoing.request_id,
         )

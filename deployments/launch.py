@@ -23,9 +23,10 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from deployments.api_keys import is_loopback, load_api_keys
+from deployments.api_keys import is_loopback
 from deployments.environment import variables
 from deployments.settings import AppSettings, SettingsError, parse_settings
+from deployments.watched_keys import KeySource
 
 logger = logging.getLogger("pomona")
 
@@ -81,7 +82,7 @@ def check(config: Any) -> list[AppSettings]:
     host = _host(config)
     for settings in checked:
         local = host == "localhost" or is_loopback(host)
-        if not load_api_keys(settings.gateway) and not local:
+        if not KeySource.of(settings.gateway) and not local:
             logger.warning(
                 "http_options.host is %s, but without an API key only clients on the same machine "
                 "are served: set gateway.api_keys_file, or http_options.host: 127.0.0.1.",

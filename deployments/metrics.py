@@ -35,6 +35,7 @@ ERROR_TYPES = (
     "server_error",
 )
 GATEWAY_ERROR_TYPES = (*ERROR_TYPES, "permission_error")
+PHASES = ("prefill", "decode")
 ATTENTION_PATHS = ("metal", "cuda", "cpu", "reference")
 
 # Doubling buckets: from a cached prompt on an idle engine to a long answer on a busy one.
@@ -95,6 +96,20 @@ class EngineCollector(Collector):
                 "path",
                 ATTENTION_PATHS,
                 stats.attention_launches,
+            ),
+            (
+                "pomona_step_tokens",
+                "Tokens that went through the model, by phase.",
+                "phase",
+                PHASES,
+                stats.step_tokens,
+            ),
+            (
+                "pomona_step_sequences",
+                "Sequences in the batch, summed over all steps, by phase.",
+                "phase",
+                PHASES,
+                stats.step_sequences,
             ),
         ):
             family = CounterMetricFamily(name, help_text, labels=[*IDENTITY, label])

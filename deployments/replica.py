@@ -11,6 +11,7 @@ from ray import serve
 
 from deployments.backend import create_backend
 from deployments.directory import Replica
+from deployments.host.collector import HostCollector
 from deployments.logs import join_serve_log
 from deployments.metrics import EngineMetrics, Identity
 from deployments.replica_http import build_replica_app
@@ -18,6 +19,9 @@ from deployments.server import HttpServer
 from deployments.settings import AppSettings
 
 logger = logging.getLogger(__name__)
+
+HAND_OVER_S = 3.0
+"""Of the time that Serve gives a replica to end, what its gateways need to find another."""
 
 
 class EngineReplica:
@@ -36,6 +40,9 @@ class EngineReplica:
         metrics = EngineMetrics(
             self._backend.stats, Identity(model=model.name, replica=replica_id, node=node)
         )
+        self._host = HostCollector(node)
+        self._host.start()
+        metrics.registry.register(self._host)
         self._app = build_replica_app(
             backend=self._backend,
             model=model,
@@ -45,6 +52,7 @@ class EngineReplica:
             max_body_bytes=settings.gateway.max_body_bytes,
             keep_alive_interval_s=settings.gateway.keep_alive_interval_s,
         )
+        self._drain_timeout_s = max(settings.replica.drain_timeout_s - HAND_OVER_S, 0.0)
         self._server = HttpServer(
             self._app, host=settings.replica.host or node, port=settings.replica.port
         )
@@ -68,6 +76,11 @@ class EngineReplica:
     async def __del__(self) -> None:
         # By now no gateway is told of this replica any more; the requests it has may end.
         self._app.state.draining = True
-        await self._backend.drain()
-        await self._server.stop()
+        try:
+            async with asyncio.timeout(self._drain_timeout_s):
+                await self._backend.drain()
+        except TimeoutError:
+            logger.info("Streams that outlast the drain go on at other replicas.")
         await self._backend.stop()
+        await asyncio.to_thread(self._host.stop)
+        await self._server.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,8 +26,12 @@ class Choice:
 class Usage:
     """Tokens of a whole request; a prompt counts once, however many choices share it."""
 
-    def __init__(self, choices_per_prompt: int) -> None:
+    def __init__(
+        self, choices_per_prompt: int, cached_tokens: Mapping[int, int] | None = None
+    ) -> None:
+        """``cached_tokens``: by prompt, of those that have begun on another replica."""
         self._choices_per_prompt = choices_per_prompt
+        self._cached_tokens = cached_tokens or {}
         self._prompts_seen: set[int] = set()
         self.prompt_tokens = 0
         self.cached_tokens = 0
@@ -38,7 +43,7 @@ class Usage:
         if prompt not in self._prompts_seen:
             self._prompts_seen.add(prompt)
             self.prompt_tokens += delta.num_prompt_tokens
-            self.cached_tokens += delta.num_cached_tokens
+            self.cached_tokens += self._cached_tokens.get(prompt, delta.num_cached_tokens)
 
     def as_json(self) -> dict[str, Any]:
         return {

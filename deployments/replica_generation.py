@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from deployments.backend import Backend, Delta, GenerationRequest, StepError, UnavailableError
+from deployments.backend import (
+    Backend,
+    Delta,
+    EngineStoppedError,
+    GenerationRequest,
+    ResumeError,
+    StepError,
+    UnavailableError,
+)
 
 ChoiceDelta = tuple[int, Delta]
 """Index of the choice over all prompts, and what was added to it."""
@@ -16,8 +24,15 @@ ChoiceDelta = tuple[int, Delta]
 class Generation:
     """Runs while the ``async with`` block does; leaving it cancels whatever is unfinished."""
 
-    def __init__(self, backend: Backend, requests: Sequence[GenerationRequest]) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        requests: Sequence[GenerationRequest],
+        is_leaving: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``is_leaving``: whether the backend is stopped on purpose, at the end of a drain."""
         self._backend = backend
+        self._is_leaving = is_leaving
         self._requests = requests
         self._tasks: list[asyncio.Task[None]] = []
         self._merged: asyncio.Queue[ChoiceDelta | asyncio.Task[None]] = asyncio.Queue()
@@ -71,14 +86,27 @@ class Generation:
 
     async def _run(self, request: GenerationRequest, first_choice: int) -> None:
         num_unfinished = request.n
+        unreplayed = [len(token_ids) for token_ids in request.resume] or [0] * request.n
         deltas = self._backend.generate(request)
+        taken_in = False
         try:
             async for delta in deltas:
+                taken_in = True
                 if delta.finish_reason == "abort":
                     # A cut answer must not look like a whole one.
-                    raise UnavailableError("The engine stopped before the request had finished.")
+                    raise EngineStoppedError("The engine stopped before the request had finished.")
+                if delta.replayed:
+                    unreplayed[delta.index] -= len(delta.token_ids)
+                elif unreplayed[delta.index]:
+                    raise ResumeError("The engine began again instead of going on.")
                 num_unfinished -= delta.finish_reason is not None
                 self._merged.put_nowait((first_choice + delta.index, delta))
+        except UnavailableError as error:
+            # What is nobody's fault is told apart from what this request may have done.
+            kind = EngineStoppedError if taken_in else type(error)
+            if self._is_leaving():
+                kind = UnavailableError
+            raise kind(str(error)) from error
         finally:
             # The protocol asks for an iterator only; one that can be closed is closed now.
             if close := getattr(deltas, "aclose", None):

@@ -20,8 +20,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.backend import Backend, ModelInfo, UnavailableError
+from deployments.checkpoint import Progress
+from deployments.envelope import ENVELOPE_HEADER, Envelope
 from deployments.errors import ApiError, exception_handlers, model_not_found, unauthorized
 from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH
+from deployments.replica_answer import Answer
 from deployments.replica_response import GenerationResponse
 from deployments.request_body import parse_body, read_body
 from deployments.request_id import SCOPE_KEY, RequestIdMiddleware
@@ -51,10 +54,9 @@ def build_replica_app(
         if not hmac.compare_digest(given, expected):
             raise unauthorized("This replica answers its gateways only.")
         try:
-            body = await read_body(request, max_body_bytes)
-            asked = await parse_body(route_path(request.scope), body)
-            if asked.model != model.name:
-                raise model_not_found(asked.model)
+            answer = await _answer(request, max_body_bytes)
+            if answer.request.model != model.name:
+                raise model_not_found(answer.request.model)
         except ApiError as error:
             on_failure(error.type)
             raise
@@ -62,10 +64,11 @@ def build_replica_app(
         request_id = f"{request.scope[SCOPE_KEY]}-{uuid.uuid4().hex[:12]}"
         return GenerationResponse(
             backend,
-            asked,
+            answer,
             request_id=request_id,
             keep_alive_interval_s=keep_alive_interval_s,
             on_failure=on_failure,
+            is_leaving=lambda: bool(request.app.state.draining),
         )
 
     async def health(request: Request) -> Response:
@@ -103,3 +106,17 @@ def build_replica_app(
     app.router.redirect_slashes = False
     app.state.draining = False
     return app
+
+
+async def _answer(request: Request, max_body_bytes: int) -> Answer:
+    """Raises ``ApiError``."""
+    given = request.headers.get(ENVELOPE_HEADER)
+    envelope = Envelope.parse(given) if given is not None else Envelope.seal()
+    sent = await read_body(request, max_body_bytes + envelope.log_bytes)
+    body_bytes = len(sent) - envelope.log_bytes
+    return Answer(
+        await parse_body(route_path(request.scope), sent[:body_bytes]),
+        envelope,
+        for_gateway=given is not None,
+        progress=Progress.parse(sent[body_bytes:]),
+    )

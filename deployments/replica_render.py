@@ -7,13 +7,12 @@ text of a delta goes through a JSON encoder.
 from __future__ import annotations
 
 import json
-import time
-import uuid
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from deployments.backend import Delta
+from deployments.envelope import Envelope
 from deployments.protocol import ChatCompletionRequest, CompletionRequest
 from deployments.replica_fold import Choice, Usage
 from deployments.replica_logprobs import CompletionLogprobs, chat_logprobs
@@ -37,19 +36,23 @@ class Renderer(Protocol):
         ...
 
 
-def renderer_for(request: ChatCompletionRequest | CompletionRequest) -> Renderer:
+def renderer_for(
+    request: ChatCompletionRequest | CompletionRequest, envelope: Envelope
+) -> Renderer:
     if isinstance(request, ChatCompletionRequest):
-        return ChatRenderer(request)
-    return CompletionRenderer(request)
+        return ChatRenderer(request, envelope)
+    return CompletionRenderer(request, envelope)
 
 
-class _Envelope:
+class _Frame:
     """The members that every object of one answer shares."""
 
-    def __init__(self, prefix: str, model: str, *, chunks_have_usage: bool) -> None:
+    def __init__(
+        self, prefix: str, envelope: Envelope, model: str, *, chunks_have_usage: bool
+    ) -> None:
         self._members = {
-            "id": f"{prefix}-{uuid.uuid4().hex}",
-            "created": int(time.time()),
+            "id": f"{prefix}-{envelope.answer_id}",
+            "created": envelope.created,
             "model": model,
         }
         self._chunks_have_usage = chunks_have_usage
@@ -77,11 +80,11 @@ class _Envelope:
 class ChatRenderer:
     """``chat.completion`` and its chunks: role first, then content, then the finish reason."""
 
-    def __init__(self, request: ChatCompletionRequest) -> None:
-        self._envelope = _Envelope(
-            "chatcmpl", request.model, chunks_have_usage=request.include_usage
+    def __init__(self, request: ChatCompletionRequest, envelope: Envelope) -> None:
+        self._frame = _Frame(
+            "chatcmpl", envelope, request.model, chunks_have_usage=request.include_usage
         )
-        self._head, self._tail = self._envelope.chunk_frame("chat.completion.chunk")
+        self._head, self._tail = self._frame.chunk_frame("chat.completion.chunk")
         self._has_logprobs = request.num_logprobs is not None
         self._begun: set[int] = set()
 
@@ -98,7 +101,7 @@ class ChatRenderer:
         return events.encode()
 
     def usage_chunk(self, usage: Usage) -> bytes:
-        return self._envelope.usage_chunk("chat.completion.chunk", usage)
+        return self._frame.usage_chunk("chat.completion.chunk", usage)
 
     def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
         members = [
@@ -110,7 +113,7 @@ class ChatRenderer:
             }
             for index, choice in enumerate(choices)
         ]
-        return self._envelope.whole("chat.completion", members, usage)
+        return self._frame.whole("chat.completion", members, usage)
 
     def _chunk(
         self, choice: int, delta: str, logprobs: str = "null", finish_reason: str = "null"
@@ -124,9 +127,11 @@ class ChatRenderer:
 class CompletionRenderer:
     """``text_completion``, whose chunks have the same shape as the whole."""
 
-    def __init__(self, request: CompletionRequest) -> None:
-        self._envelope = _Envelope("cmpl", request.model, chunks_have_usage=request.include_usage)
-        self._head, self._tail = self._envelope.chunk_frame("text_completion")
+    def __init__(self, request: CompletionRequest, envelope: Envelope) -> None:
+        self._frame = _Frame(
+            "cmpl", envelope, request.model, chunks_have_usage=request.include_usage
+        )
+        self._head, self._tail = self._frame.chunk_frame("text_completion")
         self._has_logprobs = request.num_logprobs is not None
         self._logprobs: defaultdict[int, CompletionLogprobs] = defaultdict(CompletionLogprobs)
 
@@ -143,7 +148,7 @@ class CompletionRenderer:
         ).encode()
 
     def usage_chunk(self, usage: Usage) -> bytes:
-        return self._envelope.usage_chunk("text_completion", usage)
+        return self._frame.usage_chunk("text_completion", usage)
 
     def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
         members = [
@@ -157,4 +162,4 @@ class CompletionRenderer:
             }
             for index, choice in enumerate(choices)
         ]
-        return self._envelope.whole("text_completion", members, usage)
+        return self._frame.whole("text_completion", members, usage)

@@ -7,18 +7,16 @@ import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from deployments import sse
 from deployments.backend import Backend, BackendError
+from deployments.checkpoint import CheckpointWriter
 from deployments.disconnect import run_until_disconnect
-from deployments.errors import api_error_from, internal_error
-from deployments.protocol import (
-    ChatCompletionRequest,
-    CompletionRequest,
-    to_generation_requests,
-)
+from deployments.envelope import BEAT
+from deployments.errors import internal_error
+from deployments.protocol import to_generation_requests
+from deployments.replica_answer import Answer
 from deployments.replica_fold import Choice, Usage
 from deployments.replica_generation import Generation
 from deployments.replica_render import renderer_for
@@ -32,24 +30,28 @@ class GenerationResponse:
     def __init__(
         self,
         backend: Backend,
-        request: ChatCompletionRequest | CompletionRequest,
+        answer: Answer,
         *,
         request_id: str,
         keep_alive_interval_s: float,
         on_failure: Callable[[str], None],
+        is_leaving: Callable[[], bool],
     ) -> None:
         self._on_failure = on_failure
-        self._request = request
+        self._answer = answer
+        self._request = request = answer.request
         self._request_id = request_id
         self._keep_alive_interval_s = keep_alive_interval_s
-        self._generation = Generation(backend, to_generation_requests(request, request_id))
-        self._renderer = renderer_for(request)
-        self._usage = Usage(request.n)
+        requests = answer.continued(to_generation_requests(request, request_id))
+        self._generation = Generation(backend, requests, is_leaving)
+        self._renderer = renderer_for(request, answer.envelope)
+        self._usage = Usage(request.n, answer.progress.cached_tokens)
+        self._checkpoints = CheckpointWriter(request.n, answer.progress)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        work = self._stream(send) if self._request.stream else self._whole(scope, receive, send)
+        parts = self._events if self._request.stream else self._body
         try:
-            if not await run_until_disconnect(receive, work):
+            if not await run_until_disconnect(receive, self._send(send, parts)):
                 logger.debug("The client of request %s went away", self._request_id)
         except BackendError:
             # The engine has counted it.
@@ -58,32 +60,38 @@ class GenerationResponse:
             self._on_failure(internal_error().type)
             raise
 
-    async def _whole(self, scope: Scope, receive: Receive, send: Send) -> None:
-        choices: dict[int, Choice] = {}
-        async with self._generation as generation:
-            while not generation.finished:
-                for index, delta in await generation.next():
-                    self._usage.add(index, delta)
-                    choices.setdefault(index, Choice()).add(delta)
-        in_order = [choices[index] for index in sorted(choices)]
-        body = self._renderer.whole(in_order, self._usage)
-        await Response(body, media_type="application/json")(scope, receive, send)
-
-    async def _stream(self, send: Send) -> None:
-        async with self._generation as generation, aclosing(self._events(generation)) as events:
-            # What fails before the first event, as admission does, still has a status of its own.
-            body = await anext(events)
-            await send(_stream_start())
+    async def _send(
+        self, send: Send, parts: Callable[[Generation], AsyncGenerator[bytes, None]]
+    ) -> None:
+        async with self._generation as generation, aclosing(parts(generation)) as bodies:
+            # What fails before the first part, as admission does, still has a status of its own.
+            body = await anext(bodies)
+            await send(self._answer.start())
             try:
                 await send(_part(body))
-                async for body in events:
+                async for body in bodies:
                     await send(_part(body))
                 await send(_part(b"", last=True))
             except BackendError as error:
-                await send(_part(sse.error_event(api_error_from(error)), last=True))
-            except Exception:
-                await send(_part(sse.error_event(internal_error()), last=True))
+                await send(_part(self._answer.failure(error), last=True))
+            except Exception as error:
+                await send(_part(self._answer.failure(error), last=True))
                 raise
+
+    async def _body(self, generation: Generation) -> AsyncGenerator[bytes, None]:
+        """A gateway hears a beat whenever an interval has passed; anybody else just the answer."""
+        choices: dict[int, Choice] = {}
+        now = asyncio.get_running_loop().time
+        deadline = now() + self._keep_alive_interval_s
+        while not generation.finished:
+            for index, delta in await generation.next(deadline - now()):
+                self._usage.add(index, delta)
+                choices.setdefault(index, Choice()).add(delta)
+            if now() >= deadline:
+                deadline = now() + self._keep_alive_interval_s
+                if self._answer.for_gateway:
+                    yield BEAT
+        yield self._renderer.whole([choices[index] for index in sorted(choices)], self._usage)
 
     async def _events(self, generation: Generation) -> AsyncGenerator[bytes, None]:
         """What to send, with a keep-alive whenever there was nothing for an interval."""
@@ -93,25 +101,20 @@ class GenerationResponse:
             events = b""
             for index, delta in await generation.next(deadline - now()):
                 self._usage.add(index, delta)
-                events += self._renderer.chunks(index, delta)
+                # What is replayed brings the renderer to where the last one was; it was sent.
+                rendered = self._renderer.chunks(index, delta)
+                if not delta.replayed:
+                    events += rendered
+                    self._checkpoints.add(index, delta)
             if events or now() >= deadline:
-                yield events or sse.KEEP_ALIVE
+                yield self._checked(events or sse.KEEP_ALIVE)
                 deadline = now() + self._keep_alive_interval_s
-        if self._request.include_usage:
-            yield self._renderer.usage_chunk(self._usage)
-        yield sse.DONE
+        usage = self._renderer.usage_chunk(self._usage) if self._request.include_usage else b""
+        # In one piece, so that a stream can't break in between.
+        yield self._checked(usage + sse.DONE)
 
-
-def _stream_start() -> dict[str, object]:
-    headers = {"Content-Type": sse.CONTENT_TYPE, **sse.HEADERS}
-    return {
-        "type": "http.response.start",
-        "status": 200,
-        "headers": [
-            (name.lower().encode("latin-1"), value.encode("latin-1"))
-            for name, value in headers.items()
-        ],
-    }
+    def _checked(self, events: bytes) -> bytes:
+        return events + self._checkpoints.take() if self._answer.for_gateway else events
 
 
 def _part(body: bytes, *, last: bool = False) -> dict[str, object]:

@@ -13,7 +13,7 @@ from deployments.backend import EngineConfig
 
 
 class GatewaySettings(BaseModel):
-    """The ingress: who may ask, how much, and how replicas are chosen."""
+    """The ingress: who may ask, how much, and how long it may take."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -27,8 +27,27 @@ class GatewaySettings(BaseModel):
     )
     api_keys_file: Path | None = Field(
         None,
-        description="File with one key a line; blank lines and lines that start with `#` are "
-        "skipped. Read where the application is built.",
+        description="File with one key a line, where blank lines and lines that start with `#` are "
+        "skipped, or `*.yaml` with names and limits. Read where the application is built, then by "
+        "each gateway on its own host, again whenever it changes.",
+    )
+    limits_scope: Literal["cluster", "gateway"] = Field(
+        "cluster",
+        description="What a key's limits are for: all gateways together, each of which enforces "
+        "an equal part, or each gateway.",
+    )
+    isolate_tenants: bool = Field(
+        False,
+        description="Keep the prefix caches of different keys apart; what they have in common is "
+        "then computed and kept for each of them.",
+    )
+    allowed_origins: tuple[str, ...] = Field(
+        (),
+        description="Origins whose pages may call this server from a browser (CORS), such as "
+        "`https://chat.example.com`, or `*` for any; none by default.",
+    )
+    log_prompts: bool = Field(
+        False, description="Write the body of each generation request, prompt included, to the log."
     )
     max_body_bytes: int = Field(
         8 * 1024 * 1024, ge=1024, description="Largest request body; a larger one gets a 413."
@@ -37,10 +56,16 @@ class GatewaySettings(BaseModel):
         5.0, gt=0.0, description="A silent stream carries an SSE comment this often."
     )
     stall_timeout_s: float = Field(
-        30.0,
+        12.0,
         gt=0.0,
-        description="A stream silent for this long, keep-alives included, counts as broken; at "
-        "least twice `keep_alive_interval_s`.",
+        description="A replica silent for this long, keep-alives included, counts as lost, and "
+        "another one goes on with its requests; at least twice `keep_alive_interval_s`.",
+    )
+    resume_timeout_s: float = Field(
+        30.0,
+        ge=0.0,
+        description="How long a stream that has lost its replica waits for one that goes on with "
+        "it.",
     )
     connect_timeout_s: float = Field(
         3.0, gt=0.0, description="Longest wait for a connection to a replica."
@@ -54,9 +79,6 @@ class GatewaySettings(BaseModel):
     allow_priority: bool = Field(
         False,
         description="Let requests set `priority`, with which any client can pass all others.",
-    )
-    routing: Literal["least_outstanding_tokens"] = Field(
-        "least_outstanding_tokens", description="How a replica is chosen for a request."
     )
     metrics_host: str | None = Field(
         None,
@@ -75,6 +97,58 @@ class GatewaySettings(BaseModel):
                 f"({self.keep_alive_interval_s:g}), not {self.stall_timeout_s:g}"
             )
         return self
+
+
+class RoutingSettings(BaseModel):
+    """How a gateway chooses a replica for a request."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    policy: Literal["prefix_affinity", "least_outstanding_tokens"] = Field(
+        "prefix_affinity",
+        description="`prefix_affinity`: the replica that has the longest prefix of the prompt "
+        "cached, unless it has too much to do. `least_outstanding_tokens`: the one with the least "
+        "to do.",
+    )
+    load_bound: float = Field(
+        1.4,
+        ge=1.0,
+        description="Times its fair share of the load that a replica gets because of what it has "
+        "cached; past that a prefix spreads to another one. Lower: evener load; higher: more hits.",
+    )
+    free_tokens: int = Field(
+        4096, ge=0, description="A replica with fewer tokens to do has room, whatever its share."
+    )
+    load_half_life_s: float = Field(
+        10.0,
+        gt=0.0,
+        description="A finished request counts as half its load after this long, a quarter after "
+        "twice as long.",
+    )
+    min_match: float = Field(
+        0.5,
+        ge=0.0,
+        le=1.0,
+        description="Part of a prompt that a replica must have cached to be preferred; what "
+        "matches less, such as a common system prompt, is worth a copy on every replica.",
+    )
+    max_prefixes: int = Field(
+        65536,
+        ge=1,
+        description="Prefixes that a gateway remembers, some dozens for a long prompt, at about "
+        "250 bytes each.",
+    )
+    weigh_capacity: bool = Field(
+        True,
+        description="Give replicas shares in proportion to the speed of their streams, for fleets "
+        "of unlike machines.",
+    )
+    session_header: str | None = Field(
+        "X-Session-Id",
+        min_length=1,
+        description="Requests with the same value of this header go to the same replica, whatever "
+        "their prompts.",
+    )
 
 
 class ReplicaSettings(BaseModel):
@@ -107,7 +181,12 @@ class AppSettings(BaseModel):
 
     engine: EngineConfig = Field(default_factory=lambda: EngineConfig.model_validate({}))
     gateway: GatewaySettings = Field(default_factory=lambda: GatewaySettings.model_validate({}))
+    routing: RoutingSettings = Field(default_factory=lambda: RoutingSettings.model_validate({}))
     replica: ReplicaSettings = Field(default_factory=lambda: ReplicaSettings.model_validate({}))
+
+    def without_secrets(self) -> AppSettings:
+        gateway = self.gateway.model_copy(update={"api_keys": ()})
+        return self.model_copy(update={"gateway": gateway})
 
 
 class SettingsError(ValueError):

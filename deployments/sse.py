@@ -8,6 +8,7 @@ CONTENT_TYPE = "text/event-stream; charset=utf-8"
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """A proxy that buffers or caches would turn a stream into one late answer."""
 
+EVENT_END = b"\n\n"
 DONE = b"data: [DONE]\n\n"
 ERROR_START = b'data: {"error":'
 """How an error event begins. No text can contain it: JSON escapes its quotation marks."""

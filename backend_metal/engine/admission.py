@@ -10,6 +10,7 @@ from deployments.backend import (
     InvalidRequestError,
     Prompt,
     QueueFullError,
+    ResumeError,
 )
 
 LONGEST_RETRY_SECONDS = 60
@@ -54,6 +55,16 @@ def check_tokens(
             raise InvalidRequestError(
                 f"{param} has token id {unknown[0]}; the vocabulary ends at {vocab_size - 1}",
                 param=param,
+            )
+
+
+def check_resume(request: GenerationRequest, *, vocab_size: int) -> None:
+    """Raises ``ResumeError`` for output that can't be this model's."""
+    for token_ids in request.resume:
+        if token_ids and not 0 <= min(token_ids) <= max(token_ids) < vocab_size:
+            raise ResumeError(
+                f"the output to resume has token ids {min(token_ids)} to {max(token_ids)}; the "
+                f"model's are 0 to {vocab_size - 1}"
             )
 
 

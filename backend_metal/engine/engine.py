@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from backend_metal.attention import attention_launches
-from backend_metal.engine.admission import check_queue, check_tokens
+from backend_metal.engine.admission import check_queue, check_resume, check_tokens
 from backend_metal.engine.block_pool import BlockPool
 from backend_metal.engine.output import SequenceOutput
-from backend_metal.engine.request_state import RequestState, make_sequences
+from backend_metal.engine.request_state import RequestState, make_sequences, share_prompt
 from backend_metal.engine.scheduler import Scheduler
 from backend_metal.engine.sequence import Status
 from backend_metal.engine.stats import StatsRecorder
@@ -34,6 +34,9 @@ from deployments.backend import (
 )
 
 logger = logging.getLogger(__name__)
+
+RESUMED_BEFORE = 2**62
+"""A resumed request was admitted before, elsewhere: it ranks as older than any that is new here."""
 
 MAX_CONSECUTIVE_FAILURES = 3
 """Failed steps in a row after which the engine calls itself unhealthy."""
@@ -98,32 +101,27 @@ class Engine:
         request: GenerationRequest,
         prompt_token_ids: list[int],
         arrival_time: float | None = None,
-    ) -> None:
-        """Queue a request. Raises a ``BackendError`` that says why it can't be taken.
+    ) -> list[Output]:
+        """Queue a request; returns the deltas of what it resumes, which may be all there is.
 
         ``arrival_time``, by ``time.perf_counter``, is when its latencies begin; now by default.
+        Raises a ``BackendError`` that says why it can't be taken.
         """
         arrival_time = time.perf_counter() if arrival_time is None else arrival_time
         try:
             self._check_admission(request, prompt_token_ids)
+            outputs = self._make_outputs(request, prompt_token_ids)
+            replayed = [delta for output in outputs for delta in output.replay()]
         except BackendError as error:
             self._stats.request_failure[error.error_type] += 1
             raise
-        sequences = make_sequences(
-            request,
-            prompt_token_ids,
-            max_model_len=self.max_model_len,
-            arrival=next(self._arrivals),
-        )
-        outputs = {
-            sequence.index: SequenceOutput(
-                sequence, self.tokenizer, self._token_text, self._eos_token_ids
-            )
-            for sequence in sequences
-        }
-        self._requests[request.request_id] = RequestState(request, arrival_time, outputs)
-        for sequence in sequences:
+        finished = {delta.index for delta in replayed if delta.finish_reason}
+        unfinished = {o.sequence.index: o for o in outputs if o.sequence.index not in finished}
+        if unfinished:
+            self._requests[request.request_id] = RequestState(request, arrival_time, unfinished)
+        for sequence in share_prompt([output.sequence for output in unfinished.values()]):
             self.scheduler.add(sequence)
+        return [Output(request.request_id, delta) for delta in replayed]
 
     def count_refusal(self, error: BackendError) -> None:
         """A request that was refused before it came here."""
@@ -150,6 +148,7 @@ class Engine:
         step = self.scheduler.schedule()
         for item in step.scheduled:
             self._stats.record_first_run(self._requests[item.sequence.request_id], start)
+        self._stats.record_batch(step)
         try:
             draws = self._runner.run(step)
         except Exception as error:
@@ -190,6 +189,8 @@ class Engine:
             preemptions=self.scheduler.num_preemptions,
             steps=stats.steps,
             attention_launches=attention_launches(),
+            step_tokens=dict(stats.step_tokens),
+            step_sequences=dict(stats.step_sequences),
             time_to_first_token=stats.time_to_first_token.snapshot(),
             time_per_output_token=stats.time_per_output_token.snapshot(),
             inter_token_latency=stats.inter_token_latency.snapshot(),
@@ -209,6 +210,10 @@ class Engine:
             max_model_len=self.max_model_len,
             vocab_size=self.vocab_size,
         )
+        if request.resume:
+            # It was admitted once, and whoever streams it waits in the middle of a sentence.
+            check_resume(request, vocab_size=self.vocab_size)
+            return
         running = {sequence.request_id for sequence in self.scheduler.running}
         check_queue(
             num_waiting=len(self._requests) - len(running),
@@ -217,6 +222,21 @@ class Engine:
             max_queued_requests=self._max_queued_requests,
             seconds_per_request=self._stats.e2e_request_latency.mean(default=1.0),
         )
+
+    def _make_outputs(
+        self, request: GenerationRequest, prompt_token_ids: list[int]
+    ) -> list[SequenceOutput]:
+        arrival = next(self._arrivals)
+        sequences = make_sequences(
+            request,
+            prompt_token_ids,
+            max_model_len=self.max_model_len,
+            arrival=arrival - RESUMED_BEFORE if request.resume else arrival,
+        )
+        return [
+            SequenceOutput(sequence, self.tokenizer, self._token_text, self._eos_token_ids)
+            for sequence in sequences
+        ]
 
     def _complete(self, step: Step, draws: list[TokenDraw]) -> Iterator[Output]:
         now = time.perf_counter()

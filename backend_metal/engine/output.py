@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import replace
 
 from backend_metal.engine.detokenizer import IncrementalDetokenizer
 from backend_metal.engine.sequence import Sequence
 from backend_metal.engine.step import TokenDraw
 from backend_metal.engine.token_text import TokenText
 from backend_metal.engine.tokenizer import Tokenizer
-from deployments.backend import Delta, FinishReason, TokenLogprob
+from deployments.backend import Delta, FinishReason, ResumeError, TokenLogprob
 
 
 class SequenceOutput:
@@ -28,12 +29,28 @@ class SequenceOutput:
         self._stop_token_ids = frozenset(sampling.stop_token_ids)
         if not sampling.ignore_eos:
             self._stop_token_ids |= eos_token_ids
-        self._detokenizer = IncrementalDetokenizer(
-            tokenizer, sequence.tokens.view().tolist(), sampling.stop
-        )
+        prompt = sequence.token_range(0, sequence.num_prompt_tokens)
+        self._detokenizer = IncrementalDetokenizer(tokenizer, prompt.tolist(), sampling.stop)
+        self._num_tokens = 0
+
+    def replay(self) -> list[Delta]:
+        """The deltas of the output that the sequence began with. Raises ``ResumeError`` when it
+        goes on past its end."""
+        start = self.sequence.num_prompt_tokens
+        output = self.sequence.token_range(start, start + self.sequence.num_resumed_tokens)
+        logprob = None if self.sequence.sampling.logprobs is None else 0.0
+        deltas: list[Delta] = []
+        for token_id in output.tolist():
+            if deltas and deltas[-1].finish_reason:
+                raise ResumeError(
+                    f"the output to resume has {len(output)} tokens, but ends at {len(deltas)}"
+                )
+            deltas.append(replace(self.push(TokenDraw(token_id, logprob)), replayed=True))
+        return deltas
 
     def push(self, draw: TokenDraw) -> Delta:
-        """The delta of a token that was just appended to the sequence."""
+        """The delta of the sequence's next token."""
+        self._num_tokens += 1
         finish_reason: FinishReason | None = None
         text = ""
         if draw.token_id in self._stop_token_ids:
@@ -42,7 +59,7 @@ class SequenceOutput:
             text = self._detokenizer.append([draw.token_id])
             if self._detokenizer.stop_hit is not None:
                 finish_reason = "stop"
-            elif self.sequence.num_output_tokens >= self.sequence.max_tokens:
+            elif self._num_tokens >= self.sequence.max_tokens:
                 finish_reason = "length"
         if finish_reason and self._detokenizer.stop_hit is None:
             text += self._detokenizer.finish()

@@ -27,14 +27,13 @@ class RequestState:
 def make_sequences(
     request: GenerationRequest, prompt_token_ids: list[int], *, max_model_len: int, arrival: int
 ) -> list[Sequence]:
-    """The request's ``n`` sequences; all but the first share the first's prompt blocks."""
+    """The request's ``n`` sequences, with the output that they resume."""
     room = max_model_len - len(prompt_token_ids)
     seed = request.sampling.seed
     if seed is None:
         seed = random.getrandbits(63)
-    sequences: list[Sequence] = []
-    for index in range(request.n):
-        sequence = Sequence(
+    return [
+        Sequence(
             request.request_id,
             index,
             prompt_token_ids,
@@ -44,9 +43,16 @@ def make_sequences(
             arrival=arrival,
             priority=request.priority,
             cache_salt=request.cache_salt,
-            parent=sequences[0] if sequences else None,
+            output_token_ids=request.resume[index] if request.resume else (),
         )
-        sequences.append(sequence)
+        for index in range(request.n)
+    ]
+
+
+def share_prompt(sequences: list[Sequence]) -> list[Sequence]:
+    """``sequences``, all but the first of which share the first's prompt blocks."""
+    for sequence in sequences[1:]:
+        sequence.parent = sequences[0]
     return sequences
 
 

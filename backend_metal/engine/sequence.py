@@ -36,7 +36,10 @@ class Sequence:
         priority: int = 0,
         cache_salt: str = "",
         parent: Sequence | None = None,
+        output_token_ids: Iterable[int] = (),
     ) -> None:
+        """``output_token_ids``: what another engine has generated; it is recomputed, as after a
+        preemption."""
         self.request_id = request_id
         self.index = index
         self.sampling = sampling
@@ -48,12 +51,15 @@ class Sequence:
         """A sequence with the same prompt, whose prompt blocks this one shares."""
         self.tokens = IntBuffer(prompt_token_ids)
         self.num_prompt_tokens = len(self.tokens)
+        for token_id in output_token_ids:
+            self.tokens.append(token_id)
+        self.num_resumed_tokens = len(self.tokens) - self.num_prompt_tokens
         self.num_computed_tokens = 0
         self.num_cached_tokens = 0
         """Prompt tokens found in the prefix cache when the sequence first ran."""
         self.block_table = IntBuffer()
         self.status = Status.WAITING
-        self.has_run = False
+        self.has_run = self.num_resumed_tokens > 0
         self._block_hashes = [root_hash(cache_salt)]
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from backend_metal.engine.request_state import RequestState
 from backend_metal.engine.sequence import Sequence
+from backend_metal.engine.step import Step
 from deployments.backend import Histogram
 
 REQUEST_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -47,12 +48,22 @@ class StatsRecorder:
     prompt_tokens: int = 0
     generation_tokens: int = 0
     steps: int = 0
+    step_tokens: Counter[str] = field(default_factory=Counter)
+    step_sequences: Counter[str] = field(default_factory=Counter)
     time_to_first_token: HistogramRecorder = field(default_factory=_request_seconds)
     time_per_output_token: HistogramRecorder = field(default_factory=_token_seconds)
     inter_token_latency: HistogramRecorder = field(default_factory=_token_seconds)
     e2e_request_latency: HistogramRecorder = field(default_factory=_request_seconds)
     queue_time: HistogramRecorder = field(default_factory=_request_seconds)
     step_duration: HistogramRecorder = field(default_factory=_token_seconds)
+
+    def record_batch(self, step: Step) -> None:
+        """What a step is about to run, by phase: its sequences and their tokens."""
+        for item in step.scheduled:
+            decodes = item.num_tokens == 1 and item.sequence.is_prompt_computed
+            phase = "decode" if decodes else "prefill"
+            self.step_sequences[phase] += 1
+            self.step_tokens[phase] += item.num_tokens
 
     def record_first_run(self, state: RequestState, now: float) -> None:
         if state.first_run_time is None:
@@ -71,8 +82,9 @@ class StatsRecorder:
 
     def record_sequence_end(self, state: RequestState, sequence: Sequence) -> None:
         first, latest = state.token_times[sequence.index]
-        if sequence.num_output_tokens > 1:
-            self.time_per_output_token.observe((latest - first) / (sequence.num_output_tokens - 1))
+        num_tokens = sequence.num_output_tokens - sequence.num_resumed_tokens
+        if num_tokens > 1:
+            self.time_per_output_token.observe((latest - first) / (num_tokens - 1))
 
     def record_request_end(self, state: RequestState, finish_reason: str, now: float) -> None:
         self.request_success[finish_reason] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, FailFast, Field, model_validator
@@ -111,6 +112,17 @@ class ChatCompletionRequest(GenerationFields):
     @property
     def num_logprobs(self) -> int | None:
         return self.top_logprobs if self.logprobs else None
+
+    @property
+    def num_sequences(self) -> int:
+        """Continuations that are generated at the same time."""
+        return self.n
+
+    def prompt_parts(self) -> Iterator[str]:
+        """What the prompt is made of, in the order in which templates write it, for routing."""
+        for message in self.messages:
+            yield f"\n{message.role}\n"
+            yield from (part.text for part in message.content)
 
     def prompt_size_estimate(self) -> int:
         """Tokens of the prompt, roughly, for routing."""

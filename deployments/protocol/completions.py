@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PlainValidator
@@ -68,6 +70,16 @@ class CompletionRequest(GenerationFields):
     @property
     def num_logprobs(self) -> int | None:
         return self.logprobs
+
+    def prompt_parts(self) -> Iterator[str | bytes]:
+        """The first prompt, as text or as 32-bit token ids, for routing."""
+        prompt = self.prompt[0]
+        yield prompt if isinstance(prompt, str) else array("i", prompt).tobytes()
+
+    @property
+    def num_sequences(self) -> int:
+        """Continuations that are generated at the same time."""
+        return len(self.prompt) * self.n
 
     def prompt_size_estimate(self) -> int:
         """Tokens of all prompts, roughly, for routing."""

@@ -253,6 +253,8 @@ def test_stats_add_up(tokenizer: Any) -> None:
     assert sum(stats.inter_token_latency.counts) == 35
     assert sum(stats.time_per_output_token.counts) == 5
     assert sum(stats.step_duration.counts) == stats.steps == 8
+    assert stats.step_tokens == {"prefill": 100, "decode": 35}
+    assert stats.step_sequences == {"prefill": 5, "decode": 35}
 
 
 def test_salts_keep_tenants_apart(tokenizer: Any) -> None:

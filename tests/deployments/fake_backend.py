@@ -12,9 +12,8 @@ import re
 import time
 import zlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
-from itertools import count
+from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -33,6 +32,7 @@ from deployments.backend import (
     ModelInfo,
     Prompt,
     QueueFullError,
+    ResumeError,
     SamplingParams,
     StepError,
     TokenLogprob,
@@ -52,6 +52,8 @@ class FakeOptions(BaseModel):
     faults: dict[str, Fault] = {}
     """A prompt that contains the key fails so, ``fault_after_tokens`` into each sequence."""
     fault_after_tokens: int = 2
+    can_resume: bool = True
+    """Whether ``GenerationRequest.resume`` is known here, or ignored."""
 
 
 class Level:
@@ -198,24 +200,29 @@ class FakeBackend:
         fault = next((f for key, f in self._options.faults.items() if key in text), None)
         room = self._max_model_len - len(words)
         last = arrived
-        for position in count():
-            self._counters["steps"] += 1
-            await self._pause(position)
+        if self._options.can_resume:
             for i, sequence in enumerate(sequences):
-                if sequence.finish_reason:
-                    continue
-                if fault and position == self._options.fault_after_tokens:
+                for delta in sequence.replay(request.resume[i] if request.resume else (), room):
+                    yield replace(
+                        delta, index=i, num_prompt_tokens=len(words), num_cached_tokens=cached
+                    )
+        while unfinished := [one for one in sequences if not one.finish_reason]:
+            self._counters["steps"] += 1
+            await self._pause(min(sequence.said for sequence in unfinished))
+            for sequence in unfinished:
+                if fault and sequence.said == self._options.fault_after_tokens:
                     if fault == "ends_early":
                         return
                     _fail(fault)
+                first = sequence.said == 0
                 token, text, logprobs = sequence.step(room)
-                if self._stopped or (fault == "abort" and position > 0):
+                if self._stopped or (fault == "abort" and not first):
                     sequence.finish_reason = "abort"
                 now = time.monotonic()
-                self._times["first" if position == 0 else "between"].add(now - last)
+                self._times["first" if first else "between"].add(now - last)
                 self._counters["generation"] += 1
                 yield Delta(
-                    index=i,
+                    index=sequences.index(sequence),
                     text=text,
                     token_ids=(token,),
                     num_prompt_tokens=len(words),
@@ -225,9 +232,7 @@ class FakeBackend:
                 )
             self._times["step"].add(time.monotonic() - last)
             last = time.monotonic()
-            if all(sequence.finish_reason for sequence in sequences):
-                self._times["output"].add((last - arrived) / (position + 1))
-                return
+        self._times["output"].add((last - arrived) / max(one.said for one in sequences))
 
     async def _pause(self, position: int) -> None:
         if position == self._hold_at:
@@ -261,6 +266,11 @@ class FakeBackend:
             e2e_request_latency=times["whole"],
             queue_time=times["queue"],
             step_duration=times["step"],
+            step_tokens={
+                "prefill": self._counters["prompt"] - self._counters["hit"],
+                "decode": self._counters["generation"],
+            },
+            step_sequences={"decode": self._counters["generation"]},
         )
 
     async def check_health(self) -> None:
@@ -284,27 +294,34 @@ class _Sequence:
         self._sampling = sampling
         self._words = words
         self._start = start
-        self._said = 0
+        self.said = 0
         self._text = ""
         self._shown = 0
         self.finish_reason: FinishReason | None = None
 
     def step(self, room: int) -> tuple[int, str, tuple[TokenLogprob, ...]]:
-        word = self._words[(self._start + self._said) % len(self._words)]
-        piece = word if self._said == 0 else f" {word}"
-        self._said += 1
+        word = self._words[(self._start + self.said) % len(self._words)]
+        piece = word if self.said == 0 else f" {word}"
+        self.said += 1
         self._text += piece
         found = [at for stop in self._sampling.stop if (at := self._text.find(stop)) >= 0]
         if found:
             self._text, self.finish_reason = self._text[: min(found)], "stop"
-        elif self._said == len(self._words) and not self._sampling.ignore_eos:
+        elif self.said == len(self._words) and not self._sampling.ignore_eos:
             self.finish_reason = "stop"
-        elif self._said == min(self._sampling.max_tokens or room, room):
+        elif self.said == min(self._sampling.max_tokens or room, room):
             self.finish_reason = "length"
         end = len(self._text) if self.finish_reason else len(self._text) - self._withheld()
         text = self._text[self._shown : end]
         self._shown = max(self._shown, end)
         return token_id(piece), text, self._logprobs(piece)
+
+    def replay(self, token_ids: tuple[int, ...], room: int) -> Iterator[Delta]:
+        for token_id in token_ids:
+            token, text, logprobs = self.step(room)
+            if token != token_id:
+                raise ResumeError(f"{token_id} should have been {token}.")
+            yield Delta(0, text, (token,), 0, 0, logprobs, self.finish_reason, replayed=True)
 
     def _withheld(self) -> int:
         """Characters at the end that may be the beginning of a stop string."""

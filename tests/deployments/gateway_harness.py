@@ -10,16 +10,18 @@ from typing import Any
 
 import httpx
 from fake_backend import FakeBackend
+from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployments.api_keys import KeyRing
+from deployments.api_keys import ApiKey, KeyRing, Keys
 from deployments.backend import EngineConfig
 from deployments.directory import Replica, ReplicaDirectory
 from deployments.gateway import open_session
 from deployments.gateway_http import GatewayParts, build_gateway_app
 from deployments.metrics import EngineMetrics, GatewayMetrics, Identity
+from deployments.rate_limits import RateLimiter
 from deployments.replica_http import build_replica_app
-from deployments.routing import LeastOutstandingTokens
+from deployments.routing import LeastOutstandingTokens, Router
 from deployments.server import HttpServer
 from deployments.settings import GatewaySettings
 from deployments.targets import GatewayAddress
@@ -34,7 +36,7 @@ class Running:
 
     client: httpx.AsyncClient
     directory: ReplicaDirectory
-    router: LeastOutstandingTokens
+    router: Router
     metrics: GatewayMetrics
     url: str
 
@@ -43,12 +45,15 @@ class Running:
 async def gateway(
     replicas: Sequence[Replica],
     *,
-    keys: Sequence[str] = (),
+    keys: Sequence[str] | Keys = (),
+    limiter: RateLimiter | None = None,
     route_prefix: str = "",
+    router: Router | None = None,
+    session_header: str | None = None,
     **settings: Any,
 ) -> AsyncIterator[Running]:
     directory = ReplicaDirectory(replicas)
-    router = LeastOutstandingTokens()
+    router = router or LeastOutstandingTokens()
     metrics = GatewayMetrics(replica="gateway-1", node="10.0.0.1")
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
@@ -59,17 +64,23 @@ async def gateway(
         app = build_gateway_app(
             GatewayParts(
                 settings=GatewaySettings.model_validate(settings),
-                keys=KeyRing(keys),
+                keys=_key_ring(keys) if isinstance(keys, Sequence) else keys,
+                limiter=limiter or RateLimiter(),
                 directory=directory,
                 router=router,
                 metrics=metrics,
                 session=session,
                 gateways=gateways,
+                session_header=session_header,
             )
         )
         url = await stack.enter_async_context(serving(_under(route_prefix, app)))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30))
         yield Running(client, directory, router, metrics, url)
+
+
+def _key_ring(keys: Sequence[str]) -> KeyRing:
+    return KeyRing(ApiKey.of(f"key-{number}", key) for number, key in enumerate(keys))
 
 
 def _under(prefix: str, app: ASGIApp) -> ASGIApp:
@@ -107,9 +118,15 @@ async def fake_replica(
 ) -> AsyncIterator[Replica]:
     """The shipped replica server over the fake backend."""
     backend = backend or FakeBackend()
+    async with serving(await replica_app(backend, name=name, **config)) as url:
+        yield replica_at(url, name=name)
+        await backend.stop()
+
+
+async def replica_app(backend: FakeBackend, *, name: str = "replica-1", **config: Any) -> Starlette:
     model = await backend.start(EngineConfig.model_validate({"model": "demo", **config}))
     metrics = EngineMetrics(backend.stats, Identity("demo", name, "10.0.0.2"))
-    app = build_replica_app(
+    return build_replica_app(
         backend=backend,
         model=model,
         secret=SECRET,
@@ -118,9 +135,6 @@ async def fake_replica(
         max_body_bytes=1 << 20,
         keep_alive_interval_s=0.05,
     )
-    async with serving(app) as url:
-        yield replica_at(url, name=name)
-        await backend.stop()
 
 
 def replica_at(url: str, *, name: str = "replica-1", model: str = "demo") -> Replica:
@@ -140,7 +154,10 @@ class ScriptedReplica:
 
     status: int = 200
     headers: list[tuple[bytes, bytes]] = field(
-        default_factory=lambda: [(b"content-type", b"text/event-stream")]
+        default_factory=lambda: [
+            (b"content-type", b"text/event-stream"),
+            (b"x-pomona-checkpoints", b"1"),
+        ]
     )
     chunks: Sequence[bytes] = ()
     then: str = "end"

@@ -47,16 +47,17 @@ async def finished(running: Running) -> float:
     )
 
 
-@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
-    ("body", "kind"),
+    ("body", "kind", "stream"),
     [
-        (saying("boom b c d"), "server_error"),
-        (saying("gone b c d"), "service_unavailable"),
-        (saying("bug b c d"), "server_error"),
-        (saying("x " * 5000), "invalid_request_error"),
+        (saying("boom b c d"), "server_error", False),
+        (saying("gone b c d"), "service_unavailable", False),
+        (saying("bug b c d"), "server_error", False),
+        (saying("bug b c d"), "server_error", True),
+        (saying("x " * 5000), "invalid_request_error", False),
+        (saying("x " * 5000), "invalid_request_error", True),
     ],
-    ids=["failed step", "engine gone", "crash", "too long"],
+    ids=["failed step", "engine gone", "crash", "crash of a stream", "too long", "stream too long"],
 )
 async def test_what_a_replica_fails_is_the_replicas(
     body: dict[str, Any], kind: str, stream: bool
@@ -70,6 +71,18 @@ async def test_what_a_replica_fails_is_the_replicas(
         assert failures(running) == {}
         assert (await running.client.post(PATH, json=CHAT)).status_code == 200
         assert await finished(running) == 1
+
+
+@pytest.mark.parametrize("words", ["boom b c d", "gone b c d"])
+async def test_a_stream_that_two_replicas_fail_at_is_the_gateways_too(words: str) -> None:
+    replicas = [fake_replica(name=name, options={"faults": FAULTS}) for name in "ab"]
+    async with replicas[0] as one, replicas[1] as other, gateway([one, other]) as running:
+        response = await running.client.post(PATH, json={**saying(words), "stream": True})
+        assert '"code":"replica_lost"' in response.text
+        for replica in (one, other):
+            assert sum((await replica_failures(replica)).values()) == 1
+        assert await finished(running) == 0
+        assert failures(running) == {("demo", "server_error"): 1}
 
 
 async def test_a_full_queue_is_the_replicas() -> None:

@@ -33,6 +33,8 @@ EVENTS = [
     b"data: " + b"x" * 70_000 + b"\n\n",
     b"data: [DONE]\n\n",
 ]
+CHECKPOINT = b":~0:17 1:4,5\n\n"
+BEAT = EVENTS[0] + b":~\n\n"
 
 
 def closed_port() -> str:
@@ -58,11 +60,12 @@ async def test_a_stream_arrives_byte_for_byte_however_it_is_cut() -> None:
     async with scripted(replica) as one, gateway([one]) as running:
         for size in (1, 2, 3, 7, 64, 4096, 10**6):
             # Cutting the long event into single bytes would only take time.
-            sent = b"".join(EVENTS if size >= 64 else [EVENTS[0], EVENTS[1], EVENTS[4]])
+            events = EVENTS if size >= 64 else [EVENTS[0], EVENTS[1], EVENTS[4]]
+            sent = b"".join(event + CHECKPOINT for event in events)
             replica.chunks = [sent[at : at + size] for at in range(0, len(sent), size)]
             response, got = await raw_stream(running)
             assert response.status_code == 200
-            assert got == sent
+            assert got == b"".join(events)
 
 
 async def test_an_answer_that_is_no_stream_arrives_byte_for_byte() -> None:
@@ -77,9 +80,10 @@ async def test_an_answer_that_is_no_stream_arrives_byte_for_byte() -> None:
 
 async def test_headers_of_one_connection_stay_on_it() -> None:
     replica = ScriptedReplica(
-        chunks=[EVENTS[-1]],
+        chunks=[EVENTS[-1] + CHECKPOINT],
         headers=[
             (b"Content-Type", b"text/event-stream"),
+            (b"X-Pomona-Checkpoints", b"1"),
             (b"Connection", b"x-private"),
             (b"X-Private", b"1"),
             (b"Keep-Alive", b"timeout=5"),
@@ -94,7 +98,7 @@ async def test_headers_of_one_connection_stay_on_it() -> None:
         )
     assert response.headers["x-accel-buffering"] == "no"
     assert response.headers.get_list("x-request-id") == ["mine"]
-    assert not {"x-private", "keep-alive"} & set(response.headers)
+    assert not {"x-private", "keep-alive", "x-pomona-checkpoints"} & set(response.headers)
     [(headers, body)] = replica.requests
     assert json.loads(body) == STREAM
     assert headers["authorization"] == f"Bearer {SECRET}"
@@ -151,7 +155,7 @@ async def test_a_replica_that_does_not_know_the_secret_is_no_fault_of_the_client
 
 
 async def test_a_replica_lost_before_the_first_content_is_replaced_unnoticed() -> None:
-    lost = ScriptedReplica(chunks=[EVENTS[0], b"data: {half an eve"], then="vanish")
+    lost = ScriptedReplica(chunks=[BEAT, b"data: {half an eve"], then="vanish")
     async with (
         scripted(lost) as first,
         fake_replica(name="replica-2") as second,
@@ -172,9 +176,10 @@ STEP_FAILED = b'data: {"error":{"message":"step","code":"step_failed"}}\n\n'
 @pytest.mark.parametrize(
     "chunks",
     [
-        [EVENTS[0], UNAVAILABLE],
-        [EVENTS[0], EVENTS[0] + QUEUE_FULL],
-        [EVENTS[0], QUEUE_FULL[:20], QUEUE_FULL[20:]],
+        [BEAT, UNAVAILABLE],
+        [BEAT, BEAT + QUEUE_FULL],
+        [BEAT, QUEUE_FULL[:20], QUEUE_FULL[20:]],
+        [BEAT, STEP_FAILED],
         [UNAVAILABLE],
     ],
 )
@@ -213,7 +218,7 @@ async def test_a_replica_that_stops_before_the_first_content(others: int) -> Non
         assert last == b"[DONE]"
         assert b"error" not in got
     else:
-        assert error_code(last) == "unavailable"
+        assert error_code(last) == "engine_stopped"
 
 
 async def test_a_refusal_that_comes_before_anything_else_has_a_status() -> None:
@@ -223,16 +228,17 @@ async def test_a_refusal_that_comes_before_anything_else_has_a_status() -> None:
     assert response.headers["retry-after"] == "1"
 
 
-@pytest.mark.parametrize("chunks", [[EVENTS[0], STEP_FAILED], [EVENTS[0], EVENTS[1], UNAVAILABLE]])
-async def test_an_error_that_is_no_refusal_ends_the_stream(chunks: list[bytes]) -> None:
+@pytest.mark.parametrize("before", [[BEAT], [BEAT, EVENTS[1] + CHECKPOINT]])
+async def test_an_error_of_the_request_itself_ends_the_stream(before: list[bytes]) -> None:
     other = ScriptedReplica()
+    fault = b'data: {"error":{"message":"bug","code":"internal_error"}}\n\n'
     async with (
-        scripted(ScriptedReplica(chunks=chunks)) as first,
+        scripted(ScriptedReplica(chunks=[*before, fault])) as first,
         scripted(other, name="replica-2") as second,
         gateway([first, second]) as running,
     ):
         _, got = await raw_stream(running)
-    assert got == b"".join(chunks)
+    assert got == b"".join(EVENTS[: len(before)]) + fault
     assert other.requests == []
 
 
@@ -280,22 +286,26 @@ async def test_a_replica_that_has_just_refused_is_not_asked_first_again() -> Non
     assert [response.status_code for response in responses] == [200] * 8
 
 
-async def test_a_stream_that_breaks_ends_with_an_error_between_two_events() -> None:
-    lost = ScriptedReplica(chunks=[EVENTS[1], b"data: {half an eve"], then="vanish")
+@pytest.mark.parametrize("half", [b"data: {half an eve", EVENTS[2], EVENTS[2] + CHECKPOINT[:-1]])
+async def test_a_stream_that_nobody_goes_on_with_ends_with_an_error_after_a_checkpoint(
+    half: bytes,
+) -> None:
+    lost = ScriptedReplica(chunks=[EVENTS[1] + CHECKPOINT, half], then="vanish")
+    cannot = ScriptedReplica(status=500, chunks=[b'{"error":{"code":"resume_failed"}}'])
     async with (
         scripted(lost) as one,
-        fake_replica(name="replica-2") as other,
+        scripted(cannot, name="replica-2") as other,
         gateway([one, other]) as running,
     ):
         _, got = await raw_stream(running)
-    events = got.split(b"\n\n")
+    events = [event for event in got.split(b"\n\n") if not event.startswith(b":")]
     assert events[0] == EVENTS[1].rstrip()
     assert json.loads(events[1].removeprefix(b"data: "))["error"]["code"] == "stream_broken"
     assert events[2:] == [b""]
 
 
 async def test_a_refusal_after_keep_alives_is_told_inside_the_stream() -> None:
-    lost = ScriptedReplica(chunks=[EVENTS[0]], then="vanish")
+    lost = ScriptedReplica(chunks=[BEAT], then="vanish")
     body = b'{"error": {"message": "full",\n"code": "queue_full"}}'
     full = ScriptedReplica(status=429, chunks=[body])
     async with (
@@ -305,19 +315,24 @@ async def test_a_refusal_after_keep_alives_is_told_inside_the_stream() -> None:
     ):
         response, got = await raw_stream(running)
     assert response.status_code == 200
-    event = got.removeprefix(EVENTS[0]).removeprefix(b"data: ")
+    event = got.replace(EVENTS[0], b"").removeprefix(b"data: ")
     assert json.loads(event)["error"]["code"] == "queue_full"
 
 
-async def test_a_silent_stream_counts_as_broken() -> None:
-    silent = ScriptedReplica(chunks=[EVENTS[1]], then="hang")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_silent_replica_counts_as_lost(stream: bool) -> None:
+    silent = ScriptedReplica(chunks=[BEAT], then="hang")
+    if not stream:
+        silent.headers, silent.chunks = [(b"content-type", b"application/json")], [b" "]
     async with (
         scripted(silent) as one,
-        gateway([one], keep_alive_interval_s=0.05, stall_timeout_s=0.1) as running,
+        fake_replica(name="replica-2") as other,
+        gateway([one, other], keep_alive_interval_s=0.1, stall_timeout_s=0.2) as running,
     ):
-        _, got = await raw_stream(running)
+        response = await running.client.post(PATH, json={**CHAT, "stream": stream})
         await asyncio.wait_for(silent.closed.wait(), 10)
-    assert b"stream_broken" in got
+    assert "one" in response.text
+    assert "error" not in response.text
 
 
 @pytest.mark.parametrize("stream", [True, False])

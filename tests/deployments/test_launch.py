@@ -19,14 +19,14 @@ APPLICATION = """
 applications:
   - name: pomona
     import_path: deployments.app:build_app
-    args: {engine: {modle: demo}, gateway: {routing: dice}}
+    args: {engine: {modle: demo}, routing: {policy: dice}}
 """
 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (APPLICATION, ["engine.modle: unknown key", "gateway.routing: Input should be"]),
+        (APPLICATION, ["engine.modle: unknown key", "routing.policy: Input should be"]),
         ("applications: {", ["while parsing"]),
         ("engine: {model: demo}", ["needs a list `applications`"]),
         (None, ["No such file"]),

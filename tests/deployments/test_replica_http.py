@@ -171,8 +171,8 @@ async def test_the_backend_gets_unique_ids_that_begin_with_the_clients() -> None
     ("fault", "status", "kind", "code"),
     [
         ("step_error", 500, "server_error", "step_failed"),
-        ("unavailable", 503, "service_unavailable", "unavailable"),
-        ("abort", 503, "service_unavailable", "unavailable"),
+        ("unavailable", 503, "service_unavailable", "engine_stopped"),
+        ("abort", 503, "service_unavailable", "engine_stopped"),
         ("ends_early", 500, "server_error", "step_failed"),
         ("crash", 500, "server_error", "internal_error"),
         ("cancel", 500, "server_error", "step_failed"),

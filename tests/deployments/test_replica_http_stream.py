@@ -200,5 +200,5 @@ async def test_a_stop_of_the_engine_does_not_look_like_an_end() -> None:
             await backend.held.reaches(1)
             await backend.stop()
             text = (await response.aread()).decode()
-    assert events_of(text)[-1]["error"]["code"] == "unavailable"
+    assert events_of(text)[-1]["error"]["code"] == "engine_stopped"
     assert 'finish_reason":"' not in text

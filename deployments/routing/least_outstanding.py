@@ -1,53 +1,14 @@
-"""Which replica a request goes to: decided in the gateway, alone, without asking anybody."""
+"""The least loaded replica, whatever it has cached: what affinity is compared with."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from deployments.cool_down import CoolDown
 from deployments.directory import Replica
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a router may know of a request."""
-
-    model: str
-    tokens: int
-    """Estimated prompt tokens plus the most that may be generated."""
-
-
-class Router(Protocol):
-    def choose(self, work: Work, candidates: Sequence[Replica]) -> Replica:
-        """One of ``candidates``, which is never empty."""
-        ...
-
-    def started(self, work: Work, replica: Replica) -> None: ...
-
-    def finished(self, work: Work, replica: Replica) -> None: ...
-
-    def failed(self, replica: Replica) -> None:
-        """It refused a request, or gave no answer."""
-        ...
-
-    def answered(self, replica: Replica) -> None:
-        """It gave a whole answer."""
-        ...
-
-
-@contextmanager
-def placed(router: Router, work: Work, replica: Replica) -> Iterator[None]:
-    """Count ``work`` on ``replica`` for as long as the block runs."""
-    router.started(work, replica)
-    try:
-        yield
-    finally:
-        router.finished(work, replica)
+from deployments.routing.router import Work
 
 
 class LeastOutstandingTokens:
@@ -97,5 +58,5 @@ class LeastOutstandingTokens:
     def answered(self, replica: Replica) -> None:
         self._cool_down.answered(replica)
 
-
-ROUTERS: dict[str, Callable[[], Router]] = {"least_outstanding_tokens": LeastOutstandingTokens}
+    def streamed(self, work: Work, replica_id: str, num_tokens: int, seconds: float) -> None:
+        """Slow replicas have more outstanding; nothing else is made of it."""

@@ -1,0 +1,160 @@
+"""One try at a request on one replica: what is sent there, and what of the answer goes on.
+
+Nothing is re-encoded. Events are forwarded once a checkpoint has followed them, so that a stream
+which breaks can be continued exactly where the client saw it end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import aiohttp
+
+from deployments import sse
+from deployments.checkpoint import CheckpointReader
+from deployments.client_response import ClientResponse, Head
+from deployments.directory import Replica
+from deployments.envelope import BEAT, CHECKPOINTS_HEADER, ENVELOPE_HEADER, Envelope
+from deployments.relay_errors import (
+    CannotResumeError,
+    ReplicaFailedError,
+    cannot_resume,
+    failure_of,
+    failure_told,
+    timed_out,
+)
+from deployments.routing import Work
+
+ERROR_BODY_START = sse.ERROR_START.removeprefix(b"data: ")
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A validated request as the replicas get it."""
+
+    path: str
+    body: bytes
+    stream: bool
+    request_id: str
+    work: Work
+    tenant: str = ""
+    """Whose cached prefixes it may use."""
+    priority: int = 0
+    """That of its API key, added to its own."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """``max_attempts`` replicas are tried; times are in seconds."""
+
+    max_attempts: int
+    connect_timeout_s: float
+    stall_timeout_s: float
+    request_timeout_s: float
+    resume_timeout_s: float = 30.0
+
+
+@dataclass
+class Attempts:
+    """What all attempts at one request share."""
+
+    outgoing: Outgoing
+    envelope: Envelope
+    reader: CheckpointReader
+    client: ClientResponse
+    session: aiohttp.ClientSession
+    limits: Limits
+    deadline: float
+    """By ``time.monotonic``."""
+    on_first_content: Callable[[], None]
+
+    async def make(self, replica: Replica, on_alive: Callable[[], None]) -> None:
+        """Returns once the client has a whole response. ``on_alive`` hears that the replica took
+        the request. Raises ``ReplicaFailedError``, or ``CannotResumeError``."""
+        log = bytes(self.reader.log)
+        timeout = aiohttp.ClientTimeout(
+            total=max(self.deadline - time.monotonic(), 0.001),
+            sock_connect=self.limits.connect_timeout_s,
+            sock_read=self.limits.stall_timeout_s,
+        )
+        try:
+            async with self.session.post(
+                replica.url + self.outgoing.path,
+                data=self.outgoing.body + log,
+                headers={
+                    "Authorization": f"Bearer {replica.secret}",
+                    "Content-Type": "application/json",
+                    "X-Request-Id": self.outgoing.request_id,
+                    ENVELOPE_HEADER: self.envelope.with_log(log).header(),
+                },
+                timeout=timeout,
+                allow_redirects=False,
+            ) as response:
+                await self._forward(response, on_alive)
+        except TimeoutError as error:
+            if time.monotonic() >= self.deadline:
+                await self.client.fail(timed_out(self.limits.request_timeout_s))
+                return
+            lost = not isinstance(error, aiohttp.ConnectionTimeoutError)
+            reason = f"no answer in time ({type(error).__name__})"
+            raise ReplicaFailedError(reason, lost=lost) from error
+        except aiohttp.ClientError as error:
+            lost = not isinstance(error, aiohttp.ClientConnectorError)
+            raise ReplicaFailedError(f"{type(error).__name__}: {error}", lost=lost) from error
+
+    async def _forward(
+        self, response: aiohttp.ClientResponse, on_alive: Callable[[], None]
+    ) -> None:
+        head = Head.of(response)
+        if head.status == 200 and CHECKPOINTS_HEADER in response.headers:
+            on_alive()
+            await self._forward_events(head, response)
+            return
+        body = await response.read()
+        if failure := failure_of(head, body):
+            raise failure
+        if self.client.has_content:
+            raise CannotResumeError(f"status {head.status} in the middle of a stream")
+        on_alive()
+        body = body.lstrip(BEAT)
+        if head.status == 200 and body.startswith(ERROR_BODY_START):
+            (head, body), failure = failure_told(body)
+            if failure:
+                raise failure
+        await self.client.whole(head, body)
+
+    async def _forward_events(self, head: Head, response: aiohttp.ClientResponse) -> None:
+        client, reader = self.client, self.reader
+        reader.restart()
+        done = False
+        try:
+            async for chunk in response.content.iter_any():
+                if not (events := reader.feed(chunk)):
+                    continue
+                waiting = not client.has_content
+                await client.events(head, events)
+                if waiting and client.has_content:
+                    self.on_first_content()
+                done = events.endswith(sse.DONE)
+        except (aiohttp.ClientError, TimeoutError):
+            if not done:
+                raise
+        if not done:
+            await self._end_early(head, reader.held)
+            return
+        await client.end(head, b"")
+
+    async def _end_early(self, head: Head, event: bytes) -> None:
+        """The replica ended the stream before it was done: with an error, or in silence."""
+        if not (event.startswith(sse.ERROR_START) and event.endswith(sse.EVENT_END)):
+            raise ReplicaFailedError("ended the stream before it was done", lost=True)
+        body = event.removeprefix(b"data: ").rstrip()
+        _, failure = failure_told(body)
+        if failure:
+            raise failure
+        if cannot_resume(body):
+            raise CannotResumeError(body.decode())
+        await self.client.events(head, event)
+        await self.client.end(head, b"")

@@ -1,0 +1,121 @@
+"""Checkpoints: how far a stream had got when its replica was lost.
+
+For a gateway, a replica ends whatever it writes of a stream with an SSE comment that lists the
+token ids behind the events before it. The gateway takes the comments out and passes on nothing
+that no checkpoint has followed yet, so that what the client has seen is always what the log says.
+It never looks into the log: the next replica gets it as it is and continues from there.
+
+A checkpoint is ``:~`` and entries with spaces in between: ``2:17,4`` for tokens of choice 2,
+``1=32`` for the 32 prompt tokens that prompt 1 had found in the prefix cache.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from deployments.backend import Delta
+from deployments.errors import ApiError
+from deployments.sse import EVENT_END
+
+# JSON escapes line feeds, so this can't stand inside of an event.
+_AFTER_EVENTS = EVENT_END + b":~"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a log adds up to."""
+
+    token_ids: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """By choice, over all prompts."""
+    cached_tokens: Mapping[int, int] = field(default_factory=dict)
+    """By prompt; for each prompt that has begun."""
+
+    @classmethod
+    def parse(cls, log: bytes) -> Progress:
+        """Raises ``ApiError`` 400."""
+        token_ids: defaultdict[int, list[int]] = defaultdict(list)
+        cached_tokens: dict[int, int] = {}
+        try:
+            for entry in log.split():
+                prompt, is_cached, count = entry.partition(b"=")
+                if is_cached:
+                    cached_tokens[int(prompt)] = int(count)
+                else:
+                    choice, _, ids = entry.partition(b":")
+                    token_ids[int(choice)] += map(int, ids.split(b","))
+        except ValueError as error:
+            raise ApiError(400, f"The log of checkpoints is malformed: {error}.") from error
+        return cls(token_ids, cached_tokens)
+
+    def of_prompt(self, prompt: int, num_choices: int) -> tuple[tuple[int, ...], ...]:
+        """Tokens of each choice; empty for a prompt that has none yet."""
+        first = prompt * num_choices
+        tokens = [tuple(self.token_ids.get(first + index, ())) for index in range(num_choices)]
+        return tuple(tokens) if any(tokens) else ()
+
+
+class CheckpointWriter:
+    """The replica's side."""
+
+    def __init__(self, choices_per_prompt: int, progress: Progress) -> None:
+        self._choices_per_prompt = choices_per_prompt
+        self._prompts_begun = set(progress.cached_tokens)
+        self._entries: list[str] = []
+
+    def add(self, choice: int, delta: Delta) -> None:
+        """``delta`` will be behind the events before the next checkpoint."""
+        prompt = choice // self._choices_per_prompt
+        if prompt not in self._prompts_begun:
+            self._prompts_begun.add(prompt)
+            self._entries.append(f"{prompt}={delta.num_cached_tokens}")
+        if delta.token_ids:
+            self._entries.append(f"{choice}:{','.join(map(str, delta.token_ids))}")
+
+    def take(self) -> bytes:
+        entries = " ".join(self._entries)
+        self._entries.clear()
+        return b":~%b\n\n" % entries.encode()
+
+
+class CheckpointReader:
+    """The gateway's side: a stream of bytes, cut anywhere, into events and a log."""
+
+    def __init__(self) -> None:
+        self.log = bytearray()
+        self.num_logged = 0
+        """Entries in ``log``: about as many as tokens."""
+        self._held = b""
+
+    @property
+    def held(self) -> bytes:
+        """What came after the last checkpoint, and so has not been told."""
+        return self._held
+
+    def restart(self) -> None:
+        """Another replica goes on after the last checkpoint."""
+        self._held = b""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """The events that have become certain."""
+        data = self._held + chunk
+        events, *checked = data.split(_AFTER_EVENTS)
+        if not checked:
+            self._held = data
+            return b""
+        certain: list[bytes] = []
+        for piece in checked:
+            entries, end, following = piece.partition(EVENT_END)
+            if not end:
+                # Only the last piece can be cut off.
+                self._held = events + _AFTER_EVENTS + piece
+                return b"".join(certain)
+            if entries:
+                self.log += entries
+                self.log += b" "
+                self.num_logged += 1 + entries.count(b" ")
+            certain += (events, EVENT_END)
+            events = following
+        self._held = events
+        return b"".join(certain)

@@ -1,0 +1,49 @@
+"""Linux: pressure stall information, swap traffic, thermal zones and throttling."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from mmap import PAGESIZE
+from pathlib import Path
+
+from deployments.host.reading import (
+    CPU_STALL,
+    IO_STALL,
+    MEMORY_STALL,
+    SWAP_IN,
+    SWAP_OUT,
+    TEMPERATURE,
+    THERMAL_THROTTLES,
+    Reading,
+)
+
+STALLS = {"memory": MEMORY_STALL, "cpu": CPU_STALL, "io": IO_STALL}
+_STALL = re.compile(r"^(some|full) .*total=(\d+)$", re.MULTILINE)
+_SWAP = re.compile(r"^pswp(in|out) (\d+)$", re.MULTILINE)
+
+
+def readings(root: Path = Path("/"), page_bytes: int = PAGESIZE) -> Iterator[Reading]:
+    for resource, metric in STALLS.items():
+        # Absent where the kernel was built or started without PSI.
+        text = _text(root / "proc/pressure" / resource)
+        for scope, microseconds in _STALL.findall(text):
+            yield Reading(metric, int(microseconds) / 1e6, scope)
+    for direction, pages in _SWAP.findall(_text(root / "proc/vmstat")):
+        metric = SWAP_IN if direction == "in" else SWAP_OUT
+        yield Reading(metric, int(pages) * page_bytes)
+    for zone in sorted((root / "sys/class/thermal").glob("thermal_zone*")):
+        if millidegrees := _text(zone / "temp").strip():
+            name = f"{_text(zone / 'type').strip()}-{zone.name.removeprefix('thermal_zone')}"
+            yield Reading(TEMPERATURE, int(millidegrees) / 1000, name)
+    counters = (root / "sys/devices/system/cpu").glob("cpu*/thermal_throttle/core_throttle_count")
+    if throttles := [int(text) for path in counters if (text := _text(path).strip())]:
+        yield Reading(THERMAL_THROTTLES, sum(throttles))
+
+
+def _text(path: Path) -> str:
+    """Empty if the kernel does not tell: no such file, or no answer to a read."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,173 @@
+"""How much one holder of API keys may use of one gateway: requests, tokens, and both at a time.
+
+A gateway counts for itself. With ``share`` each of ``n`` gateways gets an ``n``-th of the limits,
+so that together they enforce the whole behind a load balancer that spreads requests evenly.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from deployments.errors import ApiError
+from deployments.token_bucket import TokenBucket
+
+SLOT_RETRY_AFTER_S = 1
+"""Nobody knows when a running request ends."""
+
+
+@dataclass(frozen=True)
+class RateLimits:
+    """None: unlimited."""
+
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    """Of prompts and answers together."""
+    max_concurrent_requests: int | None = None
+    """Streams count until they end."""
+
+    def share(self, num_gateways: int) -> RateLimits:
+        """The part that one of ``num_gateways`` enforces; at least one request at a time."""
+        requests, tokens, slots = (
+            self.requests_per_minute,
+            self.tokens_per_minute,
+            self.max_concurrent_requests,
+        )
+        return RateLimits(
+            None if requests is None else requests / num_gateways,
+            None if tokens is None else tokens / num_gateways,
+            None if slots is None else math.ceil(slots / num_gateways),
+        )
+
+
+NO_LIMITS = RateLimits()
+
+
+class Usage:
+    """What one holder of keys has used lately, and what it uses now."""
+
+    def __init__(self, limits: RateLimits, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.limits = NO_LIMITS
+        self.requests: TokenBucket | None = None
+        self.tokens: TokenBucket | None = None
+        self.num_running = 0
+        self.apply(limits)
+
+    def apply(self, limits: RateLimits) -> None:
+        """Limits that have changed hold from now on, for what has been used already too."""
+        self.limits = limits
+        self.requests = self._bucket(self.requests, limits.requests_per_minute)
+        self.tokens = self._bucket(self.tokens, limits.tokens_per_minute)
+
+    def _bucket(self, bucket: TokenBucket | None, per_minute: float | None) -> TokenBucket | None:
+        if per_minute is None:
+            return None
+        if bucket is None:
+            return TokenBucket(per_minute, self._clock)
+        bucket.resize(per_minute)
+        return bucket
+
+    def headers(self) -> dict[str, str]:
+        """OpenAI's ``x-ratelimit-*``."""
+        headers = {}
+        for name, bucket in (("requests", self.requests), ("tokens", self.tokens)):
+            if bucket is not None:
+                headers[f"x-ratelimit-limit-{name}"] = str(math.floor(bucket.capacity))
+                headers[f"x-ratelimit-remaining-{name}"] = str(max(0, math.floor(bucket.level)))
+                headers[f"x-ratelimit-reset-{name}"] = duration(bucket.full_in_s())
+        return headers
+
+
+class Lease:
+    """One request's part of the usage. ``release`` must follow, however the request ends."""
+
+    def __init__(self, usage: Usage) -> None:
+        self._usage = usage
+        self._is_released = False
+        self.prompt_tokens = 0
+        """As estimated."""
+        self.charged = 0
+        usage.num_running += 1
+
+    def headers(self) -> dict[str, str]:
+        return self._usage.headers()
+
+    def charge(self, *, prompt_tokens: int, max_new_tokens: int) -> None:
+        """Reckon with so many tokens. Raises ``ApiError`` 429."""
+        bucket, tokens = self._usage.tokens, prompt_tokens + max_new_tokens
+        if bucket is None:
+            return
+        if wait_s := bucket.wait_s(tokens):
+            limit = f"{self._usage.limits.tokens_per_minute:g} tokens a minute"
+            raise too_many(f"The API key's limit is {limit}", wait_s)
+        bucket.take(tokens)
+        self.prompt_tokens, self.charged = prompt_tokens, tokens
+
+    def release(self, tokens: int) -> None:
+        """The request has ended and used so many. Idempotent."""
+        if self._is_released:
+            return
+        self._is_released = True
+        self._usage.num_running -= 1
+        if self._usage.tokens is not None:
+            self._usage.tokens.give_back(self.charged - tokens)
+
+
+class RateLimiter:
+    """The usage of everybody with limits. ``clock`` is in seconds and never goes back."""
+
+    def __init__(
+        self, *, num_gateways: int = 1, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._num_gateways = num_gateways
+        self._clock = clock
+        self._usages: dict[str, Usage] = {}
+
+    def enter(self, name: str, limits: RateLimits) -> Lease:
+        """Admit a request of ``name``. Raises ``ApiError`` 429."""
+        usage = self._usage(name, limits.share(self._num_gateways))
+        slots = usage.limits.max_concurrent_requests
+        if slots is not None and usage.num_running >= slots:
+            message = f"The API key's limit is {slots} requests at a time"
+            raise too_many(message, SLOT_RETRY_AFTER_S, usage)
+        if usage.requests is not None:
+            if wait_s := usage.requests.wait_s(1):
+                limit = f"{usage.limits.requests_per_minute:g} requests a minute"
+                raise too_many(f"The API key's limit is {limit}", wait_s, usage)
+            usage.requests.take(1)
+        return Lease(usage)
+
+    def _usage(self, name: str, limits: RateLimits) -> Usage:
+        usage = self._usages.get(name)
+        if usage is None:
+            usage = self._usages[name] = Usage(limits, self._clock)
+        elif usage.limits != limits:
+            usage.apply(limits)
+        return usage
+
+
+def too_many(message: str, wait_s: float, usage: Usage | None = None) -> ApiError:
+    """429, with ``Retry-After`` in whole seconds."""
+    retry_after = max(1, math.ceil(wait_s))
+    return ApiError(
+        429,
+        f"{message}. Try again in {retry_after} s.",
+        type="rate_limit_error",
+        code="rate_limit_exceeded",
+        headers={"Retry-After": str(retry_after), **(usage.headers() if usage else {})},
+    )
+
+
+def duration(seconds: float) -> str:
+    """As OpenAI writes it: ``20ms``, ``1.5s``, ``6m0s``, ``1h0m0s``."""
+    if seconds < 1:
+        return f"{math.ceil(seconds * 1000)}ms"
+    minutes, rest = divmod(math.ceil(seconds * 1000) / 1000, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    text = f"{round(rest, 3):g}s"
+    if hours:
+        return f"{hours}h{minutes}m{text}"
+    return f"{minutes}m{text}" if minutes else text

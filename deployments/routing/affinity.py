@@ -1,0 +1,80 @@
+"""Names for the beginnings of a prompt, by which requests that share one are recognised.
+
+A prompt is hashed as text or token ids, as it came: tokenising it here would cost more than the
+decision is worth. The hash is fast, not cryptographic: at worst a collision costs a cache miss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import xxhash
+
+from deployments.protocol import ChatCompletionRequest, CompletionRequest
+
+CHUNK_BYTES = 256
+"""About 64 tokens of English text, exactly 64 token ids."""
+MAX_BYTES = 256 * 1024
+"""No beginning longer than this is told apart."""
+COARSENESS = 8
+"""Beyond the first chunks two neighbouring beginnings differ in length by one part in so many."""
+
+
+@dataclass(frozen=True)
+class Affinity:
+    """What ties a request to earlier ones: ``keys[i]`` names the beginning of its prompt that is
+    the ``shares[i]``-th part of the whole. Ever longer ones; none for a prompt below a chunk."""
+
+    keys: tuple[int, ...] = ()
+    shares: tuple[float, ...] = ()
+
+
+NO_AFFINITY = Affinity()
+
+
+def affinity_of(
+    request: ChatCompletionRequest | CompletionRequest,
+    *,
+    session: str | None = None,
+    tenant: str = "",
+) -> Affinity:
+    """Requests with different tenants, salts or ``prompt_cache_key`` have nothing in common.
+    ``session``, if there is one, is all that counts."""
+    parts = (request.model, tenant, request.cache_salt, request.prompt_cache_key or "")
+    root = "".join(f"{len(part)}:{part}" for part in parts)
+    if session is not None:
+        name = f"{root}session:{session}"
+        return Affinity((xxhash.xxh3_64_intdigest(name.encode()),), (1.0,))
+    return prefix_affinity(request.prompt_parts(), root)
+
+
+def prefix_affinity(parts: Iterable[str | bytes], root: str = "") -> Affinity:
+    """Of a prompt whose content is ``parts``, one after another, below ``root``."""
+    content = bytearray()
+    for part in parts:
+        room = MAX_BYTES - len(content)
+        content += part[:room] if isinstance(part, bytes) else part[:room].encode()
+        if len(content) >= MAX_BYTES:
+            break
+    hasher = xxhash.xxh3_64(root.encode())
+    view = memoryview(content)
+    keys = []
+    start = 0
+    for end in BOUNDARIES:
+        if end > len(content):
+            break
+        hasher.update(view[start:end])
+        keys.append(hasher.intdigest())
+        start = end
+    return Affinity(tuple(keys), tuple(end / len(content) for end in BOUNDARIES[: len(keys)]))
+
+
+def _boundaries() -> Iterator[int]:
+    position = 0
+    while (position := position + max(CHUNK_BYTES, position // COARSENESS)) <= MAX_BYTES:
+        yield position
+
+
+BOUNDARIES = tuple(_boundaries())
+"""Lengths in bytes of the beginnings that get a name: dozens, however long prompts are."""

@@ -1,0 +1,146 @@
+"""A replica without a model and a gateway in front of it, each a process of its own.
+
+Both are the apps that are shipped; only the engine is replaced, by one that has every token ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from deployments.api_keys import KeyRing
+from deployments.backend import (
+    BackendStats,
+    Delta,
+    EngineConfig,
+    GenerationRequest,
+    Histogram,
+    ModelInfo,
+)
+from deployments.directory import Replica, ReplicaDirectory
+from deployments.gateway import open_session
+from deployments.gateway_http import GatewayParts, build_gateway_app
+from deployments.metrics import GatewayMetrics
+from deployments.replica_http import build_replica_app
+from deployments.routing import build_router
+from deployments.server import HttpServer
+from deployments.settings import GatewaySettings, RoutingSettings
+from deployments.targets import GatewayAddress
+
+HOST = "127.0.0.1"
+SECRET = "of-the-benchmark"
+MAX_MODEL_LEN = 1 << 20
+START_TIMEOUT_S = 60.0
+
+Server = Callable[..., Coroutine[Any, Any, list[Replica] | str]]
+
+
+class ReadyBackend:
+    """Says the same word at every step; every ``step_s`` seconds all its sequences make one."""
+
+    def __init__(self, name: str, step_s: float) -> None:
+        self._name = name
+        self._step_s = step_s
+        self._stepped = asyncio.Event()
+        self._stepping: asyncio.Task[None] | None = None
+
+    async def start(self, config: EngineConfig) -> ModelInfo:
+        self._stepping = asyncio.create_task(self._step())
+        return ModelInfo(self._name, MAX_MODEL_LEN)
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta]:
+        assert request.sampling.max_tokens is not None
+        one = Delta(0, " token", (31_337,), num_prompt_tokens=8, num_cached_tokens=0)
+        last = Delta(
+            0, ".", (13,), num_prompt_tokens=8, num_cached_tokens=0, finish_reason="length"
+        )
+        yield one
+        for _ in range(request.sampling.max_tokens - 2):
+            await self._stepped.wait()
+            yield one
+        yield last
+
+    async def _step(self) -> None:
+        while True:
+            await asyncio.sleep(self._step_s)
+            self._stepped.set()
+            self._stepped = asyncio.Event()
+
+    def stats(self) -> BackendStats:
+        none = Histogram((), (0,), 0.0)
+        return BackendStats(
+            *(0, 0, 1, 1, 0), {}, {}, *(0, 0, 0, 0, 0, 0), {}, *(none, none, none, none, none, none)
+        )
+
+    async def check_health(self) -> None: ...
+
+    async def drain(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+async def serve_replicas(step_s_of_model: dict[str, float]) -> list[Replica]:
+    """One replica for each model, all in this process."""
+    replicas = []
+    for name, step_s in step_s_of_model.items():
+        backend = ReadyBackend(name, step_s)
+        app = build_replica_app(
+            backend=backend,
+            model=await backend.start(EngineConfig()),
+            secret=SECRET,
+            registry=CollectorRegistry(),
+            on_failure=lambda error_type: None,
+            max_body_bytes=1 << 20,
+            keep_alive_interval_s=5.0,
+        )
+        url = await HttpServer(app, host=HOST, port=0).start()
+        replicas.append(Replica(name, HOST, url, name, MAX_MODEL_LEN, SECRET))
+    return replicas
+
+
+async def serve_gateway(replicas: list[Replica]) -> str:
+    async def gateways() -> list[GatewayAddress]:
+        return []
+
+    app = build_gateway_app(
+        GatewayParts(
+            settings=GatewaySettings(),
+            keys=KeyRing([]),
+            directory=ReplicaDirectory(replicas),
+            router=build_router(RoutingSettings()),
+            metrics=GatewayMetrics(replica="gateway", node=HOST),
+            session=open_session(),
+            gateways=gateways,
+        )
+    )
+    return await HttpServer(app, host=HOST, port=0).start()
+
+
+@contextmanager
+def process(server: Server, *arguments: Any) -> Iterator[Any]:
+    """``server`` in a process of its own for as long as the block runs; its result."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    running = context.Process(target=_run, args=(theirs, server, *arguments), daemon=True)
+    running.start()
+    try:
+        if not ours.poll(START_TIMEOUT_S):
+            raise RuntimeError(f"{server.__name__} did not start")
+        yield ours.recv()
+    finally:
+        running.kill()
+        running.join()
+
+
+def _run(connection: Connection, server: Server, *arguments: Any) -> None:
+    async def run() -> None:
+        connection.send(await server(*arguments))
+        await asyncio.Event().wait()
+
+    asyncio.run(run())

@@ -1,0 +1,212 @@
+"""*Fleet*: is it healthy, and who is busy?"""
+
+from __future__ import annotations
+
+from ops.grafana.model import Dashboard, Panel, Query, Row, Unit, Variable
+from ops.grafana.queries import rate
+
+ENGINE = 'model=~"$model"'
+NODE = 'node=~"$node"'
+ERRORS = 'error_type=~"server_error|service_unavailable"'
+BY_REPLICA = "{{replica}} {{node}}"
+
+
+CPU = "pomona_host_cpu_seconds_total"
+IDLE = f'{NODE},mode="idle"'
+
+
+def of_replicas(metric: str) -> str:
+    return rate(metric, "replica", "node", labels=ENGINE)
+
+
+def stat(title: str, description: str, expr: str, unit: Unit = "short") -> Panel:
+    return Panel(title, description, (Query(expr),), kind="stat", unit=unit, width=4, height=4)
+
+
+HEALTH = Row(
+    "Is it healthy?",
+    (
+        stat("Replicas", "Replicas that answer Prometheus.", 'count(up{component="engine"} == 1)'),
+        stat("Gateways", "Gateways that answer Prometheus.", 'count(up{component="gateway"} == 1)'),
+        stat(
+            "Alerts",
+            "Alerts that fire.",
+            'count(ALERTS{alertname=~"Pomona.*",alertstate="firing"}) or vector(0)',
+        ),
+        stat(
+            "Requests",
+            "Requests answered a second.",
+            rate("pomona_request_success_total", labels=ENGINE),
+            unit="reqps",
+        ),
+        stat(
+            "Errors",
+            "Part of all requests that failed through our fault.",
+            "max(pomona:errors:ratio_rate5m) or vector(0)",
+            unit="percentunit",
+        ),
+        stat(
+            "Tokens",
+            "Tokens generated a second.",
+            rate("pomona_generation_tokens_total", labels=ENGINE),
+            unit="short",
+        ),
+        Panel(
+            "Answered, by how it ended",
+            "`stop` and `length` are whole answers, `abort` is a client that went away.",
+            (
+                Query(
+                    rate("pomona_request_success_total", "finish_reason", labels=ENGINE),
+                    "{{finish_reason}}",
+                ),
+            ),
+            kind="stacked",
+            unit="reqps",
+        ),
+        Panel(
+            "Failed, by error",
+            "`invalid_request_error` and `permission_error` are the client's doing, "
+            "`rate_limit_error` is a full queue.",
+            (
+                Query(
+                    rate("pomona_request_failure_total", "error_type", labels='model=~"$model|"'),
+                    "{{error_type}}",
+                ),
+            ),
+            kind="stacked",
+            unit="reqps",
+        ),
+        Panel(
+            "Everybody",
+            "1: answers Prometheus, 0: does not.",
+            (Query('sort_desc(max by (component, model, replica, node) (up{job="pomona"}))'),),
+            kind="table",
+        ),
+    ),
+)
+
+BUSY = Row(
+    "Who is busy?",
+    (
+        Panel(
+            "Running",
+            "Requests in the batch of each replica.",
+            (Query(f"pomona_requests_running{{{ENGINE}}}", BY_REPLICA),),
+        ),
+        Panel(
+            "Waiting",
+            "Requests in the queue of each replica.",
+            (Query(f"pomona_requests_waiting{{{ENGINE}}}", BY_REPLICA),),
+        ),
+        Panel(
+            "Generated tokens",
+            "Tokens a second from each replica.",
+            (
+                Query(
+                    rate("pomona_generation_tokens_total", "replica", "node", labels=ENGINE),
+                    BY_REPLICA,
+                ),
+            ),
+            kind="stacked",
+        ),
+        Panel(
+            "KV cache",
+            "Part of its blocks that a new sequence could not take.",
+            (Query(f"pomona_kv_cache_usage_ratio{{{ENGINE}}}", BY_REPLICA),),
+            unit="percentunit",
+        ),
+        Panel(
+            "Prefix cache hits",
+            "Part of the prompts' tokens that was found. Routing decides about it.",
+            (
+                Query(
+                    f"{of_replicas('pomona_prefix_cache_hit_tokens_total')}"
+                    f" / {of_replicas('pomona_prefix_cache_query_tokens_total')}",
+                    BY_REPLICA,
+                ),
+            ),
+            unit="percentunit",
+        ),
+        Panel(
+            "Memory of the engine",
+            "Bytes that the engine's arrays hold; it should never grow.",
+            (Query(f"pomona_memory_active_bytes{{{ENGINE}}}", BY_REPLICA),),
+            unit="bytes",
+        ),
+    ),
+)
+
+HOSTS = Row(
+    "The machines",
+    (
+        Panel(
+            "Memory available",
+            "Memory that programs could still get.",
+            (Query(f"pomona_host_memory_available_bytes{{{NODE}}}", "{{node}}"),),
+            unit="bytes",
+        ),
+        Panel(
+            "Memory pressure",
+            "macOS: 0 normal, 1 warning, 2 critical. Linux: part of the time in which some task "
+            "stood still for want of memory.",
+            (
+                Query(f"pomona_host_memory_pressure_level{{{NODE}}}", "{{node}} level"),
+                Query(
+                    f'rate(pomona_host_memory_stall_seconds_total{{{NODE},scope="some"}}[$__rate_interval])',
+                    "{{node}} stalled",
+                ),
+            ),
+        ),
+        Panel(
+            "Swap",
+            "Bytes a second, in and out.",
+            (
+                Query(
+                    f"rate(pomona_host_swap_in_bytes_total{{{NODE}}}[$__rate_interval])",
+                    "{{node}} in",
+                ),
+                Query(
+                    f"rate(pomona_host_swap_out_bytes_total{{{NODE}}}[$__rate_interval])",
+                    "{{node}} out",
+                ),
+            ),
+            unit="Bps",
+        ),
+        Panel(
+            "Processors",
+            "Part of all processors' time that is not idle.",
+            (
+                Query(
+                    f"1 - {rate(CPU, 'node', labels=IDLE)} / {rate(CPU, 'node', labels=NODE)}",
+                    "{{node}}",
+                ),
+            ),
+            unit="percentunit",
+        ),
+        Panel(
+            "GPU",
+            "Part of the time that the GPU is busy (macOS).",
+            (Query(f"pomona_host_gpu_utilization_ratio{{{NODE}}}", "{{node}}"),),
+            unit="percentunit",
+        ),
+        Panel(
+            "Heat",
+            "macOS: 0 nominal, 1 moderate, 2 heavy, 3 trapping. Linux: degrees over 100.",
+            (
+                Query(f"pomona_host_thermal_pressure_level{{{NODE}}}", "{{node}} level"),
+                Query(f"pomona_host_temperature_celsius{{{NODE}}} / 100", "{{node}} {{sensor}}"),
+            ),
+        ),
+    ),
+)
+
+FLEET = Dashboard(
+    uid="pomona-fleet",
+    title="Pomona: Fleet",
+    description="Is it healthy, and who is busy?",
+    variables=(
+        Variable("model", "pomona_steps_total", "model"),
+        Variable("node", "pomona_host_memory_total_bytes", "node"),
+    ),
+    rows=(HEALTH, BUSY, HOSTS),
+)

@@ -1,0 +1,22 @@
+"""Replicas and work for tests of routers."""
+
+from __future__ import annotations
+
+from deployments.directory import Replica
+from deployments.routing import Work
+from deployments.routing.affinity import prefix_affinity
+
+
+def replica(name: str, *, model: str = "demo", max_model_len: int = 100) -> Replica:
+    return Replica(name, "node", f"http://{name}", model, max_model_len, "hunter2")
+
+
+def work(prompt: str = "", *, tokens: int = 100) -> Work:
+    return Work(model="demo", tokens=tokens, affinity=prefix_affinity([prompt]))
+
+
+class Clock:
+    time = 100.0
+
+    def __call__(self) -> float:
+        return self.time

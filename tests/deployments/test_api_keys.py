@@ -1,0 +1,175 @@
+"""Key rings, and the files that keys are in."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import pickle
+from pathlib import Path
+
+import pytest
+
+from deployments import api_keys
+from deployments.api_keys import ApiKey, KeyRing
+from deployments.keys_file import read_keys_file
+from deployments.rate_limits import NO_LIMITS, RateLimits
+from deployments.settings import SettingsError, parse_settings
+from deployments.watched_keys import KeySource
+
+DIGEST = hashlib.sha256(b"beta-key").hexdigest()
+NAMED = f"""
+keys:
+  - name: search
+    key: alpha-key
+    requests_per_minute: 60
+    tokens_per_minute: 1000.5
+    max_concurrent_requests: 2
+    priority: -3
+  - name: chat
+    sha256: ["{DIGEST}", "{DIGEST[::-1].upper()}"]
+"""
+
+
+def written(path: Path, text: str, mode: int = 0o600) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_a_key_ring_finds_its_keys_alone() -> None:
+    ring = KeyRing([ApiKey.of("one", "alpha", "old-alpha"), ApiKey.of("two", "beta")])
+    found = [ring.find(key) for key in ("alpha", "old-alpha", "beta")]
+    assert [key.name if key else None for key in found] == ["one", "one", "two"]
+    for wrong in ("", "alph", "alphaa", "ALPHA", "b\u00e9ta", "\udcff"):
+        assert ring.find(wrong) is None
+    assert ring
+    assert not KeyRing([])
+
+
+def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return hmac.compare_digest(one, other)
+
+    monkeypatch.setattr(api_keys, "hmac", type("Recorded", (), {"compare_digest": compare}))
+    ring = KeyRing([ApiKey.of("one", "alpha"), ApiKey.of("two", "beta"), ApiKey.of("3", "gamma")])
+    for presented in ("alpha", "gamma", "no-such-key", ""):
+        compared.clear()
+        ring.find(presented)
+        # As many comparisons wherever the key stands, of values of one length.
+        assert len(compared) == 3
+        assert {len(value) for pair in compared for value in pair} == {32}
+
+
+def test_a_tenant_stays_itself_when_its_line_moves(tmp_path: Path) -> None:
+    before = read_keys_file(written(tmp_path / "keys", "alpha\nbeta\n"))
+    after = read_keys_file(written(tmp_path / "keys", "beta\n"))
+    assert (before[0].name, after[0].name) == ("line-1", "line-1")
+    assert before[1].tenant == after[0].tenant != before[0].tenant
+    assert ApiKey.of("search", "old").tenant == ApiKey.of("search", "new", "old").tenant == "search"
+
+
+def test_names_and_keys_come_once() -> None:
+    with pytest.raises(ValueError, match="name one comes twice"):
+        KeyRing([ApiKey.of("one", "alpha"), ApiKey.of("one", "beta")])
+    with pytest.raises(ValueError, match="a key comes twice"):
+        KeyRing([ApiKey.of("one", "alpha"), ApiKey.of("two", "alpha")])
+
+
+def test_a_file_of_lines(tmp_path: Path) -> None:
+    file = written(tmp_path / "keys", "# operators\n\n  alpha-key  \nbeta-key\n")
+    settings = parse_settings({"gateway": {"api_keys": ["gamma"], "api_keys_file": str(file)}})
+    source = KeySource.of(settings.gateway)
+    ring = source.keys()
+    names = [
+        found.name if (found := ring.find(key)) else None
+        for key in ("gamma", "alpha-key", "beta-key", "# operators")
+    ]
+    assert names == ["settings-1", "line-3", "line-4", None]
+    assert (source.from_file[0].limits, bool(source)) == (NO_LIMITS, True)
+
+
+def test_a_file_of_names_and_limits(tmp_path: Path) -> None:
+    search, chat = read_keys_file(written(tmp_path / "keys.yaml", NAMED))
+    digest = hashlib.sha256(b"alpha-key").digest()
+    assert search == ApiKey("search", (digest,), RateLimits(60, 1000.5, 2), priority=-3)
+    ring = KeyRing([search, chat])
+    assert ring.find("beta-key") == chat
+    assert (chat.name, len(chat.digests), chat.limits) == ("chat", 2, NO_LIMITS)
+
+
+@pytest.mark.parametrize("name", ["keys", "keys.yaml"])
+def test_nothing_that_is_kept_holds_a_key(tmp_path: Path, name: str) -> None:
+    text = NAMED if name.endswith("yaml") else "alpha-key\n"
+    file = written(tmp_path / name, text)
+    settings = parse_settings({"gateway": {"api_keys_file": str(file)}})
+    source = KeySource.of(settings.gateway)
+    assert b"alpha-key" not in pickle.dumps(source)
+    digest = source.from_file[0].digests[0]
+    assert "alpha-key" not in repr(source)
+    assert repr(digest) not in repr(source)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("keys", None, "No such file"),
+        ("keys", "# nothing\n", "holds no key"),
+        ("keys", "ok\ntwo secrets\n", "line 2 of the file must be printable ASCII without spaces"),
+        ("keys", "same-secret\nsame-secret\n", "a key comes twice"),
+        ("keys.yaml", "keys: []\n", "holds no key"),
+        ("keys.yaml", "", "should be a valid dictionary"),
+        ("keys.yaml", "keys: [secret: {\n", "not YAML at line 2"),
+        ("keys.yaml", "keys:\n  - {key: secret}\n", "keys.0.name: Field required"),
+        ("keys.yaml", "keys:\n  - {name: a}\n", "keys.0: Value error, needs key or sha256"),
+        ("keys.yaml", "keys:\n  - {name: a, key: two secrets}\n", "without spaces"),
+        ("keys.yaml", "keys:\n  - {name: a, key: 12345}\n", "keys.0.key: "),
+        ("keys.yaml", "keys:\n  - {name: a, sha256: secret}\n", "keys.0.sha256.0: "),
+        ("keys.yaml", "keys:\n  - {name: a b, key: secret}\n", "keys.0.name: "),
+        ("keys.yaml", "keys:\n  - {name: a, key: secret, rpm: 5}\n", "keys.0.rpm: "),
+        (
+            "keys.yaml",
+            "keys:\n  - {name: a, key: secret, requests_per_minute: 0}\n",
+            "keys.0.requests_per_minute: Input should be greater than 0",
+        ),
+        (
+            "keys.yaml",
+            "keys:\n  - {name: a, key: secret, max_concurrent_requests: true}\n",
+            "keys.0.max_concurrent_requests: ",
+        ),
+        (
+            "keys.yaml",
+            "keys:\n  - {name: a, key: secret}\n  - {name: a, key: other-secret}\n",
+            "the name a comes twice",
+        ),
+    ],
+)
+def test_a_bad_file_is_refused_without_repeating_a_key(
+    tmp_path: Path, name: str, content: str | None, message: str
+) -> None:
+    if content is not None:
+        written(tmp_path / name, content)
+    settings = parse_settings({"gateway": {"api_keys_file": str(tmp_path / name)}})
+    with pytest.raises(SettingsError) as error:
+        KeySource.of(settings.gateway)
+    assert message in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+def test_a_file_that_others_may_change_is_refused_and_one_they_may_read_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = written(tmp_path / "keys", "alpha-key\n", 0o602)
+    with pytest.raises(SettingsError, match="everybody may write"):
+        read_keys_file(file)
+    with caplog.at_level(logging.WARNING, logger="deployments"):
+        file.chmod(0o640)
+        read_keys_file(file)
+        assert caplog.messages == []
+        file.chmod(0o644)
+        read_keys_file(file)
+    [message] = caplog.messages
+    assert "everybody on this host may read" in message

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deployments.backend import Delta
+from deployments.checkpoint import CheckpointReader, CheckpointWriter, Progress
+from deployments.errors import ApiError
+
+NUM_CHOICES = 2
+Tokens = Sequence[Sequence[int]]
+"""By choice."""
+
+
+def writes(tokens: Tokens, progress: Progress, order: Sequence[int], each: int) -> list[bytes]:
+    """What a replica writes of an answer after ``progress``: an event a token, ``each`` a write."""
+    writer = CheckpointWriter(NUM_CHOICES, progress)
+    said = [len(progress.token_ids.get(choice, ())) for choice in range(len(tokens))]
+    written, events = [], b""
+    for choice in order:
+        if said[choice] == len(tokens[choice]):
+            continue
+        token = tokens[choice][said[choice]]
+        said[choice] += 1
+        events += b'data: {"%d":"%d:~"}\n\n' % (choice, token)
+        writer.add(choice, Delta(0, "", (token,), 9, num_cached_tokens=16 * choice))
+        if sum(said) % each == 0:
+            written.append(events + writer.take())
+            events = b""
+    written.append(events + b"data: [DONE]\n\n" + writer.take())
+    return written
+
+
+def of_choice(events: bytes, choice: int) -> list[bytes]:
+    start = b'data: {"%d"' % choice
+    return [event for event in events.split(b"\n\n") if event.startswith(start)]
+
+
+@settings(max_examples=200, derandomize=True, database=None)
+@given(st.data())
+def test_wherever_streams_break_the_client_sees_each_event_once(data: st.DataObject) -> None:
+    tokens = data.draw(
+        st.lists(st.lists(st.integers(0, 99999), min_size=1, max_size=6), min_size=2, max_size=4)
+    )
+    order = [choice for choice, ids in enumerate(tokens) for _ in ids]
+    whole = b"".join(writes(tokens, Progress(), order, 1))
+    reader, got = CheckpointReader(), b""
+    for is_last in [False] * data.draw(st.integers(0, 3)) + [True]:
+        stream = b"".join(
+            writes(
+                tokens,
+                Progress.parse(bytes(reader.log)),
+                data.draw(st.permutations(order)),
+                data.draw(st.integers(1, 3)),
+            )
+        )
+        reader.restart()
+        until = len(stream) if is_last else data.draw(st.integers(0, len(stream)))
+        while stream[:until]:
+            size = data.draw(st.integers(1, until))
+            got += reader.feed(stream[:size])
+            stream, until = stream[size:], until - size
+        if got.endswith(b"data: [DONE]\n\n"):
+            break
+    for choice in range(len(tokens)):
+        assert of_choice(got, choice) == of_choice(whole, choice)
+    assert got.count(b"[DONE]") == 1
+    progress = Progress.parse(bytes(reader.log))
+    assert [progress.token_ids[choice] for choice in range(len(tokens))] == [*map(list, tokens)]
+    assert reader.num_logged == sum(map(len, tokens)) + len(progress.cached_tokens)
+
+
+def test_what_a_prompt_found_in_the_cache_is_told_once() -> None:
+    writer = CheckpointWriter(NUM_CHOICES, Progress())
+    for choice, cached in ((0, 32), (1, 32), (2, 16)):
+        writer.add(choice, Delta(0, "", (7, 8), 40, num_cached_tokens=cached))
+    assert writer.take() == b":~0=32 0:7,8 1:7,8 1=16 2:7,8\n\n"
+    assert writer.take() == b":~\n\n"
+    writer = CheckpointWriter(NUM_CHOICES, Progress.parse(b"0=32 0:7 1:8 "))
+    writer.add(1, Delta(0, "", (9,), 40, num_cached_tokens=0))
+    assert writer.take() == b":~1:9\n\n"
+
+
+def test_progress_by_prompt() -> None:
+    progress = Progress.parse(b"0=0 0:1,2 1:3 0:4 ")
+    assert progress.of_prompt(0, 2) == ((1, 2, 4), (3,))
+    assert progress.of_prompt(1, 2) == ()
+    assert progress.of_prompt(0, 3) == ((1, 2, 4), (3,), ())
+    assert progress.cached_tokens == {0: 0}
+
+
+@pytest.mark.parametrize("log", [b"x", b"0:", b"0:1,", b"a:1", b"0=x", b"0:1;2"])
+def test_a_log_that_is_none(log: bytes) -> None:
+    with pytest.raises(ApiError, match="malformed") as error:
+        Progress.parse(log)
+    assert error.value.status == 400

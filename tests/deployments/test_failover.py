@@ -1,0 +1,265 @@
+"""A request whose replica is lost: the client gets the answer that it would have had."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from failover_cases import Cut, Seen, ask, places
+from fake_backend import FakeBackend
+from gateway_harness import CHAT, Running, gateway, replica_app, replica_at, serving
+
+from deployments.directory import Replica
+from deployments.retries import ACQUITTED_AFTER
+
+WORDS = "one two three é 🍎 日本"
+STREAM = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+def chat(words: str = WORDS, **fields: Any) -> dict[str, Any]:
+    return {**CHAT, "messages": [{"role": "user", "content": words}], **fields}
+
+
+def completion(prompt: Any = WORDS, **fields: Any) -> dict[str, Any]:
+    return {"model": "demo", "prompt": prompt, "max_tokens": 50, **fields}
+
+
+@dataclass
+class Pair:
+    """A gateway in front of a replica that may be cut and one that lives."""
+
+    running: Running
+    cut: Cut
+    other: Cut
+    first: Replica
+    second: Replica
+    backends: tuple[FakeBackend, FakeBackend]
+    num_lost: int = 0
+
+    async def ask(self, body: dict[str, Any], after_bytes: int | None = None) -> Seen:
+        """The first replica dies after so many bytes, and comes back under another name."""
+        self.num_lost += 1
+        first, second = (
+            replace(one, replica_id=f"{one.replica_id}-{self.num_lost}")
+            for one in (self.first, self.second)
+        )
+        self.running.directory.replace([first, second])
+        self.cut.after_bytes = after_bytes
+        return await ask(self.running.client, body)
+
+
+@asynccontextmanager
+async def pair(
+    first: dict[str, Any] | None = None, second: dict[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[Pair]:
+    backends = FakeBackend(), FakeBackend()
+    cut = Cut(await replica_app(backends[0], block_size=8, **(first or {})))
+    other = Cut(await replica_app(backends[1], block_size=8, **(second or {})))
+    async with (
+        serving(cut) as url,
+        serving(other) as other_url,
+        gateway([], **settings) as running,
+    ):
+        one, two = replica_at(url, name="a"), replica_at(other_url, name="b")
+        yield Pair(running, cut, other, one, two, backends)
+
+
+BODIES = {
+    "chat": chat(**STREAM),
+    "no usage": chat(stream=True),
+    "long prompt": chat("w " * 20, **STREAM, max_tokens=4),
+    "choices": chat(n=3, logprobs=True, top_logprobs=2, **STREAM),
+    "stop across tokens": chat("a bc de fg h", stop=["c de f"], n=2, **STREAM),
+    "almost a stop": chat("a bc de fg h", stop=["c de x", "h i"], **STREAM),
+    "length": chat(max_tokens=3, ignore_eos=True, **STREAM),
+    "one token": chat("one", **STREAM),
+    "completion": completion(logprobs=2, **STREAM),
+    "prompts": completion(["one two", WORDS, "a b c"], n=2, logprobs=0, **STREAM),
+    "not streamed": chat(n=2, logprobs=True),
+    "completion, not streamed": completion(logprobs=1, stop="é"),
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+async def test_a_connection_lost_anywhere_changes_nothing(body: dict[str, Any]) -> None:
+    async with pair() as replicas:
+        await replicas.ask(body, after_bytes=0)
+        undisturbed = await replicas.ask(body)
+        writes = replicas.cut.writes
+        for place in sorted({*places(writes)}):
+            replicas.other.num_requests = 0
+            assert await replicas.ask(body, after_bytes=place) == undisturbed, place
+            # A stream that is only not closed is whole.
+            whole = body.get("stream") and place == sum(map(len, writes))
+            assert replicas.other.num_requests == (not whole)
+        assert all(backend.live.value == 0 for backend in replicas.backends)
+
+
+async def test_usage_tells_what_the_replica_that_began_had_cached() -> None:
+    body = BODIES["long prompt"]
+    async with pair(second={"prefix_caching": False}) as replicas:
+        await replicas.ask(body)
+        undisturbed = await replicas.ask(body)
+        assert undisturbed.others[0]["prompt_tokens_details"] == {"cached_tokens": 16}
+        first, *_, last, _ = replicas.cut.writes
+        size = sum(map(len, replicas.cut.writes))
+        for place in (len(first), size // 2, size - len(last)):
+            assert await replicas.ask(body, after_bytes=place) == undisturbed
+        assert replicas.other.num_requests == 3
+
+
+async def test_a_replica_that_hangs_in_the_middle_is_left() -> None:
+    settings = {"keep_alive_interval_s": 0.1, "stall_timeout_s": 0.2}
+    async with pair(**settings) as replicas:
+        undisturbed = await replicas.ask(BODIES["choices"])
+        size = sum(map(len, replicas.cut.writes))
+        replicas.cut.hangs = True
+        assert await replicas.ask(BODIES["choices"], after_bytes=size // 2) == undisturbed
+        await asyncio.wait_for(replicas.backends[0].live.reaches(0), 10)
+
+
+async def test_the_seed_that_the_gateway_chose_stays() -> None:
+    async with pair() as replicas:
+        await replicas.ask(BODIES["prompts"])
+        place = sum(map(len, replicas.cut.writes)) // 2
+        await replicas.ask(BODIES["prompts"], after_bytes=place)
+        await replicas.ask(BODIES["not streamed"], after_bytes=1)
+        await replicas.ask({**BODIES["chat"], "seed": 7}, after_bytes=300)
+    first, second = (backend.requests for backend in replicas.backends)
+    one_answer = [[r.sampling.seed for r in requests] for requests in (first[3:6], second[:3])]
+    assert one_answer[0] == one_answer[1]
+    assert len({*one_answer[0]}) == 3
+    assert {r.sampling.seed for r in first[:3]}.isdisjoint(one_answer[0])
+    assert first[6].sampling.seed == second[3].sampling.seed is not None
+    assert first[7].sampling.seed == second[4].sampling.seed == 7
+    assert second[3].resume == ()
+    assert any(request.resume for request in second[:3])
+
+
+async def test_a_backend_that_can_not_resume_ends_the_stream_with_an_error() -> None:
+    async with pair(second={"options": {"can_resume": False}}) as replicas:
+        await replicas.ask(BODIES["chat"])
+        place = sum(map(len, replicas.cut.writes)) - 50
+        with pytest.raises(AssertionError, match="stream_broken"):
+            await replicas.ask(BODIES["chat"], after_bytes=place)
+        assert len(replicas.backends[1].requests) == 1
+
+
+async def test_a_drained_replica_hands_its_streams_over_and_nobody_is_to_blame() -> None:
+    body = BODIES["choices"]
+    async with pair() as replicas:
+        undisturbed = await replicas.ask(body)
+        for number in range(5):
+            app = replicas.cut.app
+            backend = FakeBackend()
+            backend.hold(after_tokens=2)
+            replicas.cut.app = leaving = await replica_app(backend)
+            asking = asyncio.create_task(replicas.ask(body))
+            await backend.held.reaches(1)
+            leaving.state.draining = True
+            draining = asyncio.create_task(backend.drain())
+            await backend.stop()
+            assert await asking == undisturbed, number
+            await draining
+            replicas.cut.app = app
+
+
+async def test_two_victims_are_enough() -> None:
+    body = chat("boom b c d e f", **STREAM)
+    faults = {"options": {"faults": {"boom": "abort"}}}
+    async with pair(faults, faults) as replicas:
+        with pytest.raises(AssertionError, match="replica_lost"):
+            await replicas.ask(body)
+        assert [len(backend.requests) for backend in replicas.backends] == [1, 1]
+
+
+async def test_a_long_stream_may_lose_more_than_two_replicas() -> None:
+    words = " ".join(f"w{number}" for number in range(3 * ACQUITTED_AFTER + 30))
+    body = chat(words, **STREAM)
+    async with pair({"prefix_caching": False}) as replicas:
+        undisturbed = await replicas.ask(body)
+        size = len(replicas.cut.writes[5])
+        many = size * (ACQUITTED_AFTER + 10)
+        replicas.other.after_bytes = many
+        assert await replicas.ask(body, after_bytes=many) == undisturbed
+        assert (replicas.cut.num_requests, replicas.other.num_requests) == (3, 1)
+
+
+async def test_a_stream_waits_for_a_replica_to_come() -> None:
+    async with pair() as replicas:
+        undisturbed = await replicas.ask(BODIES["chat"])
+        place = sum(map(len, replicas.cut.writes)) // 2
+        alone = replace(replicas.first, replica_id="alone")
+        replicas.running.directory.replace([alone])
+        replicas.cut.after_bytes = place
+        asking = asyncio.create_task(ask(replicas.running.client, BODIES["chat"]))
+        while replicas.cut.after_bytes is not None:
+            await asyncio.sleep(0.001)
+        replicas.running.directory.replace([])
+        await asyncio.sleep(0.05)
+        assert not asking.done()
+        replicas.running.directory.replace([replicas.second])
+        assert await asking == undisturbed
+
+
+async def test_a_stream_does_not_wait_for_ever() -> None:
+    async with pair(resume_timeout_s=0.2) as replicas:
+        await replicas.ask(BODIES["chat"])
+        place = sum(map(len, replicas.cut.writes)) // 2
+        replicas.running.directory.replace([replace(replicas.first, replica_id="alone")])
+        replicas.cut.after_bytes = place
+        asking = asyncio.create_task(ask(replicas.running.client, BODIES["chat"]))
+        while replicas.cut.after_bytes is not None:
+            await asyncio.sleep(0.001)
+        replicas.running.directory.replace([])
+        with pytest.raises(AssertionError, match="stream_broken"):
+            await asking
+
+
+async def test_another_context_length_is_no_place_to_go_on() -> None:
+    async with pair() as replicas:
+        undisturbed = await replicas.ask(BODIES["chat"])
+        place = sum(map(len, replicas.cut.writes)) // 2
+        replicas.second = replace(replicas.second, max_model_len=8192)
+        replicas.cut.num_requests = 0
+        assert await replicas.ask(BODIES["chat"], after_bytes=place) == undisturbed
+        assert (replicas.cut.num_requests, replicas.other.num_requests) == (2, 0)
+
+
+async def test_a_client_can_not_send_an_envelope() -> None:
+    async with pair() as replicas:
+        replicas.running.directory.replace([replicas.first])
+        response = await replicas.running.client.post(
+            "/v1/chat/completions",
+            json=CHAT | {"stream": True},
+            headers={"X-Pomona-Envelope": '{"answer_id":"mine","created":1,"seed":2}'},
+        )
+    assert "mine" not in response.text
+    assert ":~" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [("fine words", 200), ("boom b c d", 200), ("bug b c d", 500)]
+)
+async def test_a_silent_answer_is_kept_alive_and_still_has_its_status(
+    words: str, status: int
+) -> None:
+    faults = {"options": {"faults": {"boom": "step_error", "bug": "crash"}}}
+    async with pair(faults) as replicas:
+        replicas.running.directory.replace([replicas.first, replicas.second])
+        replicas.backends[0].hold(after_tokens=1)
+        asking = asyncio.create_task(
+            replicas.running.client.post("/v1/chat/completions", json=chat(words))
+        )
+        while b" " not in replicas.cut.writes:
+            await asyncio.sleep(0.001)
+        replicas.backends[0].release()
+        response = await asking
+    assert response.status_code == status
+    assert response.text[0] == "{"
+    assert response.headers["content-length"] == str(len(response.content))
+    assert replicas.other.num_requests == words.startswith("boom")

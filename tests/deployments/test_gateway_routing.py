@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from fake_backend import FakeBackend
+from gateway_harness import CHAT, fake_replica, gateway
+from starlette.types import Message
+
+from deployments.directory import Replica
+from deployments.routing import LeastOutstandingTokens, PrefixAffinity, Work
+from deployments.settings import RoutingSettings
+from deployments.stream_speed import StreamSpeed
+
+
+class Remembering(LeastOutstandingTokens):
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Work] = []
+        self.speeds: list[tuple[Work, str, int, float]] = []
+
+    def choose(self, work: Work, candidates: Sequence[Replica]) -> Replica:
+        self.asked.append(work)
+        return super().choose(work, candidates)
+
+    def streamed(self, work: Work, replica_id: str, num_tokens: int, seconds: float) -> None:
+        self.speeds.append((work, replica_id, num_tokens, seconds))
+
+
+async def works_of(*bodies: dict[str, Any], session: str | None = None) -> list[Work]:
+    router = Remembering()
+    headers = {"X-Session-Id": session} if session else {}
+    async with (
+        fake_replica() as replica,
+        gateway([replica], router=router, session_header="X-Session-Id") as running,
+    ):
+        for body in bodies:
+            path = "/v1/completions" if "prompt" in body else "/v1/chat/completions"
+            answer = await running.client.post(path, json=body, headers=headers)
+            assert answer.status_code == 200
+    return router.asked
+
+
+async def test_a_router_is_told_what_a_request_begins_with() -> None:
+    prompt = "word " * 200
+    one, other = await works_of(
+        {"model": "demo", "prompt": prompt + "one", "max_tokens": 3, "n": 2},
+        {"model": "demo", "prompt": prompt + "two", "max_tokens": 3},
+    )
+    assert one.affinity.keys
+    assert one.affinity.keys == other.affinity.keys
+    assert (one.num_sequences, other.num_sequences) == (2, 1)
+    assert one.tokens - other.tokens == 3
+
+
+async def test_a_session_comes_from_the_configured_header() -> None:
+    long = {**CHAT, "messages": [{"role": "user", "content": "word " * 400}]}
+    mine = await works_of(CHAT, long, session="mine")
+    yours = await works_of(CHAT, session="yours")
+    assert len({work.affinity for work in mine}) == 1
+    assert mine[0].affinity != yours[0].affinity
+    assert (await works_of(CHAT))[0].affinity.keys == ()
+
+
+async def test_a_router_is_told_how_fast_a_stream_was() -> None:
+    router = Remembering()
+    async with (
+        fake_replica(FakeBackend(), options={"delay_s": 0.001}) as replica,
+        gateway([replica], router=router) as running,
+    ):
+        body = {"model": "demo", "prompt": "one two three four five", "stream": True}
+        await running.client.post("/v1/completions", json=body)
+        await running.client.post("/v1/completions", json=body | {"stream": False})
+    (_, name, num_tokens, seconds), whole = router.speeds
+    assert name == replica.replica_id
+    # Four tokens after the first, and the end of the stream.
+    assert num_tokens == 5
+    assert seconds >= 4 * 0.001
+    assert whole[2:] == (0, 0.0)
+
+
+async def test_requests_that_begin_alike_meet_the_same_replica() -> None:
+    backends = [FakeBackend() for _ in range(3)]
+    router = PrefixAffinity(RoutingSettings(weigh_capacity=False, free_tokens=10**9))
+    async with (
+        fake_replica(backends[0], name="replica-0") as first,
+        fake_replica(backends[1], name="replica-1") as second,
+        fake_replica(backends[2], name="replica-2") as third,
+        gateway([first, second, third], router=router) as running,
+    ):
+        for number in range(48):
+            prompt = f"document-{number % 16:02} " * 60 + f"question {number}"
+            body = {"model": "demo", "prompt": prompt, "max_tokens": 1}
+            assert (await running.client.post("/v1/completions", json=body)).status_code == 200
+    homes = [{request.prompt[:11] for request in backend.requests} for backend in backends]
+    assert sum(map(len, homes)) == 16
+    assert all(homes)
+
+
+async def test_stream_speed_counts_events_from_the_first_on() -> None:
+    times = iter([10.0, 10.5, 12.0])
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    speed = StreamSpeed(send, now=lambda: next(times))
+    await speed.send({"type": "http.response.start", "status": 200})
+    for body in (b"data: 1\n\n", b"data: 2\n\ndata: 3\n\n", b"data: ", b"4\n\n"):
+        await speed.send({"type": "http.response.body", "body": body})
+    assert speed.num_events == 3
+    assert speed.seconds == pytest.approx(2.0)
+    assert len(sent) == 5

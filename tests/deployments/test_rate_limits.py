@@ -1,0 +1,178 @@
+"""Token buckets and limits against a clock that tests turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deployments.errors import ApiError
+from deployments.rate_limits import NO_LIMITS, RateLimiter, RateLimits, duration
+from deployments.token_bucket import TokenBucket
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@given(
+    per_minute=st.floats(0.5, 1e5),
+    steps=st.lists(st.tuples(st.floats(0, 120), st.floats(0, 1000)), max_size=60),
+)
+@settings(derandomize=True, database=None, deadline=None)
+def test_a_bucket_never_lets_more_through_than_its_rate(
+    per_minute: float, steps: list[tuple[float, float]]
+) -> None:
+    clock = Clock(0.0)
+    bucket = TokenBucket(per_minute, clock)
+    taken, largest = 0.0, 0.0
+    for pause, cost in steps:
+        clock.now += pause
+        if bucket.wait_s(cost) == 0.0:
+            bucket.take(cost)
+            taken, largest = taken + cost, max(largest, cost)
+    # One burst, the rate, and at most one oversized cost on credit.
+    bound = bucket.capacity + clock.now * per_minute / 60 + max(0.0, largest - bucket.capacity)
+    assert taken <= bound * (1 + 1e-9) + 1e-6
+
+
+@given(per_minute=st.floats(0.5, 1e5), costs=st.lists(st.floats(0, 1e4), max_size=30))
+@settings(derandomize=True, database=None, deadline=None)
+def test_what_a_bucket_says_to_wait_is_enough(per_minute: float, costs: list[float]) -> None:
+    clock = Clock(0.0)
+    bucket = TokenBucket(per_minute, clock)
+    for cost in costs:
+        clock.now += bucket.wait_s(cost) * (1 + 1e-9) + 1e-6
+        assert bucket.wait_s(cost) == 0.0
+        bucket.take(cost)
+
+
+def refused(limiter: RateLimiter, limits: RateLimits, name: str = "one") -> ApiError:
+    with pytest.raises(ApiError) as error:
+        limiter.enter(name, limits)
+    assert (error.value.status, error.value.code) == (429, "rate_limit_exceeded")
+    return error.value
+
+
+def test_requests_a_minute() -> None:
+    clock = Clock()
+    limiter, limits = RateLimiter(clock=clock), RateLimits(requests_per_minute=3)
+    for left in (2, 1, 0):
+        lease = limiter.enter("one", limits)
+        assert lease.headers()["x-ratelimit-remaining-requests"] == str(left)
+        lease.release(0)
+    assert lease.headers() == {
+        "x-ratelimit-limit-requests": "3",
+        "x-ratelimit-remaining-requests": "0",
+        "x-ratelimit-reset-requests": "1m0s",
+    }
+    error = refused(limiter, limits)
+    assert error.headers["Retry-After"] == "20"
+    assert error.headers["x-ratelimit-remaining-requests"] == "0"
+    assert error.message == "The API key's limit is 3 requests a minute. Try again in 20 s."
+    # Another key has its own.
+    limiter.enter("two", limits).release(0)
+    clock.now += 19.9
+    refused(limiter, limits)
+    clock.now += 0.1
+    limiter.enter("one", limits).release(0)
+    refused(limiter, limits)
+
+
+def test_requests_at_a_time() -> None:
+    limiter, limits = RateLimiter(clock=Clock()), RateLimits(max_concurrent_requests=2)
+    first, second = limiter.enter("one", limits), limiter.enter("one", limits)
+    assert refused(limiter, limits).headers["Retry-After"] == "1"
+    first.release(0)
+    first.release(0)
+    third = limiter.enter("one", limits)
+    refused(limiter, limits)
+    second.release(0)
+    third.release(0)
+    limiter.enter("one", limits)
+
+
+def test_a_request_that_finds_no_slot_does_not_count_as_one() -> None:
+    limiter = RateLimiter(clock=Clock())
+    limits = RateLimits(requests_per_minute=2, max_concurrent_requests=1)
+    lease = limiter.enter("one", limits)
+    refused(limiter, limits)
+    lease.release(0)
+    limiter.enter("one", limits).release(0)
+    assert "2 requests a minute" in refused(limiter, limits).message
+
+
+def test_tokens_are_charged_ahead_and_settled_at_the_end() -> None:
+    clock = Clock()
+    limiter, limits = RateLimiter(clock=clock), RateLimits(tokens_per_minute=600)
+    lease = limiter.enter("one", limits)
+    lease.charge(prompt_tokens=100, max_new_tokens=400)
+    assert lease.headers()["x-ratelimit-remaining-tokens"] == "100"
+    other = limiter.enter("one", limits)
+    with pytest.raises(ApiError) as error:
+        other.charge(prompt_tokens=100, max_new_tokens=100)
+    assert error.value.headers["Retry-After"] == "10"
+    other.release(0)
+    assert lease.headers()["x-ratelimit-remaining-tokens"] == "100"
+    lease.release(150)
+    assert lease.headers()["x-ratelimit-remaining-tokens"] == "450"
+    assert lease.headers()["x-ratelimit-reset-tokens"] == "15s"
+
+
+def test_more_tokens_than_a_minute_has_are_a_debt() -> None:
+    clock = Clock()
+    limiter, limits = RateLimiter(clock=clock), RateLimits(tokens_per_minute=60)
+    lease = limiter.enter("one", limits)
+    lease.charge(prompt_tokens=120, max_new_tokens=0)
+    lease.release(180)
+    assert lease.headers()["x-ratelimit-remaining-tokens"] == "0"
+    later = limiter.enter("one", limits)
+    with pytest.raises(ApiError) as error:
+        later.charge(prompt_tokens=1, max_new_tokens=0)
+    assert error.value.headers["Retry-After"] == "121"
+    clock.now += 121
+    later.charge(prompt_tokens=1, max_new_tokens=0)
+
+
+def test_limits_that_change_hold_at_once_for_what_was_used() -> None:
+    clock = Clock()
+    limiter = RateLimiter(clock=clock)
+    for _ in range(3):
+        limiter.enter("one", RateLimits(requests_per_minute=4)).release(0)
+    refused(limiter, RateLimits(requests_per_minute=3))
+    held = limiter.enter("one", RateLimits(requests_per_minute=5))
+    assert held.headers()["x-ratelimit-remaining-requests"] == "1"
+    refused(limiter, RateLimits(requests_per_minute=100, max_concurrent_requests=1))
+    limiter.enter("one", NO_LIMITS)
+
+
+def test_gateways_share_a_limit() -> None:
+    limits = RateLimits(requests_per_minute=6, tokens_per_minute=90, max_concurrent_requests=2)
+    assert limits.share(3) == RateLimits(2, 30, 1)
+    assert limits.share(1) == limits
+    assert NO_LIMITS.share(3) == NO_LIMITS
+    limiter = RateLimiter(num_gateways=3, clock=Clock())
+    for _ in range(2):
+        limiter.enter("one", limits).release(0)
+    refused(limiter, limits)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.0, "0ms"),
+        (0.02, "20ms"),
+        (1.5, "1.5s"),
+        (59.9999, "1m0s"),
+        (360, "6m0s"),
+        (3725.25, "1h2m5.25s"),
+    ],
+)
+def test_durations(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected

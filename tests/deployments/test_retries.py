@@ -1,0 +1,140 @@
+"""Back-off, circuit breakers and who is suspected, by a clock and a dice of the test's own."""
+
+from __future__ import annotations
+
+import pytest
+from gateway_harness import replica_at
+
+from deployments.circuit_breaker import MAX_REMEMBERED, CircuitBreakers
+from deployments.directory import Replica
+from deployments.retries import ACQUITTED_AFTER, MAX_LOST_IN_ALL, Backoff, Retries
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def one(name: str = "one") -> Replica:
+    return replica_at("http://nowhere", name=name)
+
+
+def test_pauses_double_up_to_a_limit_and_vary_below_it() -> None:
+    longest = Backoff(first_s=0.1, longest_s=1.0, random=lambda: 1.0)
+    delays = [longest.delay_s(failures) for failures in range(8)]
+    assert delays == pytest.approx([0, 0, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+    assert longest.delay_s(10**6) == 1.0
+    half = Backoff(first_s=0.1, longest_s=1.0, random=lambda: 0.5)
+    assert half.delay_s(3) == pytest.approx(0.1)
+
+
+def retries(clock: Clock, max_attempts: int = 3) -> Retries:
+    backoff = Backoff(random=lambda: 1.0)
+    return Retries(max_attempts=max_attempts, resume_timeout_s=10.0, backoff=backoff, now=clock)
+
+
+def test_attempts_and_time_run_out() -> None:
+    clock = Clock()
+    trying = retries(clock, max_attempts=2)
+    assert not trying.time_exhausted
+    trying.failed("a", lost=False, progress=0)
+    assert (trying.tried, trying.attempts_exhausted, trying.delay_s()) == ({"a"}, False, 0.0)
+    clock.time += 6
+    trying.failed("b", lost=False, progress=0)
+    assert (trying.tried, trying.attempts_exhausted) == ({"a", "b"}, True)
+    assert trying.delay_s() == pytest.approx(0.1)
+    trying.nobody_left()
+    assert (trying.tried, trying.delay_s()) == (set(), pytest.approx(0.2))
+    clock.time += 4
+    assert trying.time_exhausted
+
+
+def test_progress_starts_time_pauses_and_turns_anew() -> None:
+    clock = Clock()
+    trying = retries(clock)
+    for name in "abc":
+        trying.failed(name, lost=False, progress=0)
+    clock.time += 9
+    trying.failed("d", lost=False, progress=1)
+    clock.time += 9
+    assert (trying.tried, trying.delay_s(), trying.time_exhausted) == ({"d"}, 0.0, False)
+
+
+def test_the_second_victim_makes_a_suspect_unless_the_stream_went_on_in_between() -> None:
+    at_once, later = retries(Clock()), retries(Clock())
+    for trying, progress in ((at_once, ACQUITTED_AFTER - 1), (later, ACQUITTED_AFTER)):
+        trying.failed("a", lost=True, progress=0)
+        trying.failed("b", lost=False, progress=0)
+        assert not trying.is_suspect
+        trying.failed("b", lost=True, progress=progress)
+    assert at_once.is_suspect
+    assert not later.is_suspect
+    later.failed("c", lost=True, progress=ACQUITTED_AFTER + 1)
+    assert later.is_suspect
+
+
+def test_nobody_loses_replicas_for_ever() -> None:
+    trying = retries(Clock())
+    for number in range(MAX_LOST_IN_ALL):
+        assert not trying.is_suspect
+        trying.failed("a", lost=True, progress=number * 1000)
+    assert trying.is_suspect
+
+
+def test_a_breaker_opens_rests_probes_and_rests_for_longer() -> None:
+    clock = Clock()
+    breakers = CircuitBreakers(clock)
+    breakers.failed(one())
+    assert breakers.admits(one())
+    for rest in (1.0, 2.0, 4.0, 8.0, 16.0, 16.0):
+        breakers.failed(one())
+        assert not breakers.admits(one())
+        # What was on its way fails too, and changes nothing.
+        breakers.failed(one())
+        assert breakers.retry_after_s([one()]) == rest
+        clock.time += rest - 0.01
+        assert not breakers.admits(one())
+        clock.time += 0.01
+        with breakers.request(one()):
+            assert not breakers.admits(one())
+        assert breakers.admits(one())
+    breakers.succeeded(one())
+    breakers.failed(one())
+    assert breakers.admits(one())
+
+
+def test_a_probe_that_fails_or_succeeds() -> None:
+    clock = Clock()
+    breakers = CircuitBreakers(clock)
+    for _ in range(2):
+        breakers.failed(one())
+    clock.time += 1
+    with breakers.request(one()):
+        breakers.failed(one())
+    assert breakers.retry_after_s([one(), one("other")]) == 2
+    clock.time += 2
+    with breakers.request(one()):
+        breakers.succeeded(one())
+        assert breakers.admits(one())
+    assert breakers.admits(one())
+
+
+def test_requests_of_a_closed_breaker_are_no_probes() -> None:
+    breakers = CircuitBreakers(Clock())
+    breakers.failed(one())
+    with breakers.request(one()):
+        assert breakers.admits(one())
+
+
+def test_one_breaker_says_nothing_about_another_and_old_ones_are_forgotten() -> None:
+    breakers = CircuitBreakers(Clock())
+    for number in range(MAX_REMEMBERED + 1):
+        for _ in range(2):
+            breakers.failed(one(f"replica-{number}"))
+    assert breakers.admits(one("replica-0"))
+    assert not breakers.admits(one("replica-1"))
+    assert breakers.admits(one("never seen"))
+    assert breakers.retry_after_s([]) == 1

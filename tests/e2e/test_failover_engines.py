@@ -1,0 +1,138 @@
+"""Fail-over between real engines: gateway, replicas and a tiny model, all in one process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend_metal.backend import MetalBackend  # isort: skip
+import tiny_models
+from failover_cases import Cut, Seen, ask, places
+from gateway_harness import SECRET, Running, gateway, replica_at, serving
+from prometheus_client import CollectorRegistry
+
+from deployments import relay
+from deployments.backend import EngineConfig
+from deployments.directory import Replica
+from deployments.envelope import Envelope
+from deployments.replica_http import build_replica_app
+
+
+@dataclass
+class Engines:
+    running: Running
+    cut: Cut
+    replicas: list[Replica]
+    backends: list[MetalBackend]
+    num_asked: int = 0
+
+    async def ask(self, body: dict[str, Any], after_bytes: int | None = None) -> Seen:
+        self.num_asked += 1
+        self.running.directory.replace(
+            [replace(one, replica_id=f"{one.replica_id}-{self.num_asked}") for one in self.replicas]
+        )
+        self.cut.after_bytes = after_bytes
+        return await ask(self.running.client, body)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("model")
+    tiny_models.save("qwen3", directory)
+    return directory
+
+
+@pytest.fixture
+async def engines(model: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engines]:
+    # The gateway's own seed, too, is the same in every run.
+    monkeypatch.setattr(relay.Envelope, "seal", lambda: Envelope("0" * 32, 1_700_000_000, 42))
+    async with AsyncExitStack() as stack:
+        apps, backends = [], []
+        for _ in range(2):
+            backend = MetalBackend()
+            info = await backend.start(
+                EngineConfig(
+                    model=str(model), served_model_name="demo", device="cpu", num_kv_blocks=64
+                )
+            )
+            stack.push_async_callback(backend.stop)
+            backends.append(backend)
+            apps.append(
+                Cut(
+                    build_replica_app(
+                        backend=backend,
+                        model=info,
+                        secret=SECRET,
+                        registry=CollectorRegistry(),
+                        on_failure=lambda error_type: None,
+                        max_body_bytes=1 << 20,
+                        keep_alive_interval_s=5.0,
+                    )
+                )
+            )
+        urls = [await stack.enter_async_context(serving(app)) for app in apps]
+        replicas = [replica_at(url, name=name) for url, name in zip(urls, "ab", strict=True)]
+        running = await stack.enter_async_context(gateway([]))
+        yield Engines(running, apps[0], replicas, backends)
+
+
+COMMON = {
+    "model": "demo",
+    "stream": True,
+    "stream_options": {"include_usage": True},
+    "ignore_eos": True,
+    "max_tokens": 8,
+}
+CHAT = {**COMMON, "messages": [{"role": "user", "content": "Tell me about apples."}]}
+COMPLETION = {**COMMON, "prompt": ["Apples are", "Pears and quinces grow"]}
+TWO_LETTERS = {"logit_bias": {"65": 12.0, "66": 12.0}}
+BODIES: dict[str, dict[str, Any]] = {
+    "greedy": CHAT | {"temperature": 0},
+    "the gateway's seed": COMPLETION | {"n": 2},
+    "the client's seed": CHAT | {"seed": -5, "top_p": 0.8, "n": 2},
+    "logprobs": CHAT | {"logprobs": True, "top_logprobs": 3},
+    "completion logprobs": COMPLETION | {"logprobs": 2, "seed": 9},
+    "penalties": CHAT
+    | {"repetition_penalty": 1.4, "presence_penalty": 1, "frequency_penalty": 0.5, "top_k": 30},
+    "stop": COMPLETION | TWO_LETTERS | {"stop": ["ABAA", "BBA"], "n": 3, "max_tokens": 16},
+    "not streamed": {k: v for k, v in CHAT.items() if "stream" not in k} | {"n": 2},
+}
+
+
+def check_same(one: Any, other: Any) -> None:
+    """All but the last bits of logprobs: a prompt is summed up in another order than its tokens."""
+    if isinstance(one, float):
+        assert one == pytest.approx(other, abs=1e-5)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            check_same(one[key], other[key])
+    elif isinstance(one, list):
+        assert len(one) == len(other)
+        for mine, theirs in zip(one, other, strict=True):
+            check_same(mine, theirs)
+    else:
+        assert one == other
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+async def test_the_other_engine_goes_on_exactly(engines: Engines, body: dict[str, Any]) -> None:
+    for after_bytes in (0, None, None):
+        undisturbed = await engines.ask(body, after_bytes)
+    writes = engines.cut.writes
+    generated = engines.backends[1].stats().generation_tokens
+    for place in sorted({*places(writes)}):
+        got = await engines.ask(body, after_bytes=place)
+        check_same(got.choices, undisturbed.choices)
+        assert got.others == undisturbed.others, place
+    assert engines.backends[1].stats().generation_tokens > generated
+    for backend in engines.backends:
+        while backend.stats().requests_running:
+            await asyncio.sleep(0.001)
+        assert backend.stats().kv_cache_blocks_free == 64

@@ -1,0 +1,229 @@
+"""Two gateways, two engines with a tiny model and a real Prometheus that scrapes them, on loopback.
+
+``python tests/ops/live_cluster.py DIRECTORY`` runs it for a while under load and draws the
+dashboards into DIRECTORY.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from backend_metal.backend import MetalBackend  # isort: skip
+import httpx
+import tiny_models
+import yaml
+from gateway_harness import SECRET, serving
+
+from deployments.api_keys import KeyRing
+from deployments.backend import EngineConfig
+from deployments.directory import Replica, ReplicaDirectory
+from deployments.gateway import open_session
+from deployments.gateway_http import GatewayParts, build_gateway_app
+from deployments.host.collector import HostCollector, host_readings
+from deployments.host.reading import (
+    GPU_UTILIZATION,
+    MEMORY_PRESSURE,
+    TEMPERATURE,
+    THERMAL_PRESSURE,
+    Reading,
+)
+from deployments.metrics import EngineMetrics, GatewayMetrics, Identity
+from deployments.replica_http import build_replica_app
+from deployments.routing import build_router
+from deployments.settings import GatewaySettings, RoutingSettings
+from deployments.targets import GatewayAddress
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = ROOT / "ops" / "prometheus" / "prometheus.yml"
+NODES = ("10.0.0.2", "10.0.0.3")
+SCRAPE_S = 0.5
+
+
+@dataclass
+class Cluster:
+    gateways: list[str]
+    replicas: list[Replica]
+
+    @property
+    def targets_url(self) -> str:
+        return f"{self.gateways[0]}/targets"
+
+
+def readings_of(node: str) -> Callable[[], list[Reading]]:
+    """What the machine tells, and what one that has all sensors would tell."""
+    ticks = count()
+
+    def read() -> list[Reading]:
+        wave = math.sin(next(ticks) + NODES.index(node))
+        return [
+            *host_readings(),
+            Reading(GPU_UTILIZATION, 0.6 + 0.3 * wave),
+            Reading(MEMORY_PRESSURE, float(wave > 0.9)),
+            Reading(THERMAL_PRESSURE, float(wave > 0.7)),
+            Reading(TEMPERATURE, 60 + 10 * wave, "package-0"),
+        ]
+
+    return read
+
+
+@asynccontextmanager
+async def cluster(directory: Path) -> AsyncIterator[Cluster]:
+    tiny_models.save("llama", directory)
+    async with AsyncExitStack() as stack:
+        replicas = [
+            await stack.enter_async_context(_replica(directory, f"replica-{number}", node))
+            for number, node in enumerate(NODES)
+        ]
+        addresses: list[GatewayAddress] = []
+        for number, node in enumerate(NODES):
+            url = await stack.enter_async_context(
+                _gateway(f"gateway-{number}", node, replicas, addresses)
+            )
+            addresses.append(GatewayAddress(f"gateway-{number}", node, url))
+        yield Cluster([address.url for address in addresses], replicas)
+
+
+@asynccontextmanager
+async def _replica(directory: Path, name: str, node: str) -> AsyncIterator[Replica]:
+    backend = MetalBackend()
+    info = await backend.start(
+        EngineConfig(
+            model=str(directory),
+            served_model_name="demo",
+            device="cpu",
+            num_kv_blocks=96,
+            max_num_seqs=8,
+            max_num_batched_tokens=128,
+        )
+    )
+    metrics = EngineMetrics(backend.stats, Identity("demo", name, node))
+    host = HostCollector(node, readings_of(node))
+    host.start()
+    metrics.registry.register(host)
+    app = build_replica_app(
+        backend=backend,
+        model=info,
+        secret=SECRET,
+        registry=metrics.registry,
+        on_failure=metrics.failed,
+        max_body_bytes=1 << 20,
+        keep_alive_interval_s=5.0,
+    )
+    try:
+        async with serving(app) as url:
+            yield Replica(name, node, url, "demo", info.max_model_len, SECRET)
+    finally:
+        await backend.stop()
+        await asyncio.to_thread(host.stop)
+
+
+@asynccontextmanager
+async def _gateway(
+    name: str, node: str, replicas: Sequence[Replica], addresses: Sequence[GatewayAddress]
+) -> AsyncIterator[str]:
+    async def everybody() -> Sequence[GatewayAddress]:
+        return addresses
+
+    async with open_session() as session:
+        app = build_gateway_app(
+            GatewayParts(
+                settings=GatewaySettings(),
+                keys=KeyRing([]),
+                directory=ReplicaDirectory(replicas),
+                router=build_router(RoutingSettings()),
+                metrics=GatewayMetrics(replica=name, node=node),
+                session=session,
+                gateways=everybody,
+            )
+        )
+        async with serving(app) as url:
+            yield url
+
+
+async def load(running: Cluster, *, seconds: float, at_once: int) -> None:
+    """Streams of a few documents with different questions, some whole answers, some mistakes."""
+    rng = random.Random(0)
+    documents = [rng.randbytes(200).hex() for _ in range(6)]
+    until = time.monotonic() + seconds
+
+    async def client(number: int) -> None:
+        async with httpx.AsyncClient(timeout=60) as http:
+            while time.monotonic() < until:
+                body: dict[str, Any] = {
+                    "model": "demo",
+                    "prompt": rng.choice(documents)[:400] + rng.randbytes(20).hex(),
+                    "max_tokens": rng.randint(8, 48),
+                    "stream": rng.random() < 0.8,
+                    "ignore_eos": rng.random() < 0.7,
+                }
+                if rng.random() < 0.05:
+                    body["temperature"] = 9
+                await http.post(f"{running.gateways[number % 2]}/v1/completions", json=body)
+                await asyncio.sleep(rng.random() * 0.05)
+
+    await asyncio.gather(*(client(number) for number in range(at_once)))
+
+
+@contextmanager
+def prometheus(directory: Path, targets_url: str) -> Iterator[str]:
+    """The shipped configuration and rules, looked at more often. Yields its URL."""
+    config = yaml.safe_load(CONFIG.read_text())
+    config["global"] = {"scrape_interval": f"{int(SCRAPE_S * 1000)}ms", "evaluation_interval": "1s"}
+    config["rule_files"] = [str(CONFIG.parent / name) for name in config["rule_files"]]
+    config["alerting"] = {}
+    [job] = config["scrape_configs"]
+    job["http_sd_configs"][0]["url"] = targets_url
+    path = directory / "prometheus.yml"
+    path.write_text(yaml.safe_dump(config))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with (directory / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={path}",
+                f"--storage.tsdb.path={directory / 'data'}",
+                f"--web.listen-address={address}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            yield f"http://{address}"
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+async def main(images: Path, seconds: float = 75.0) -> None:
+    from ops.grafana.__main__ import DASHBOARDS
+    from ops.grafana.render import Prometheus, ask_all, draw
+
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        async with cluster(directory / "model") as running:
+            with prometheus(directory, running.targets_url) as url:
+                await load(running, seconds=seconds, at_once=12)
+                end = time.time()
+                for dashboard in DASHBOARDS:
+                    answers = await asyncio.to_thread(
+                        ask_all, dashboard, Prometheus(url, rate_interval="12s"), end
+                    )
+                    draw(dashboard, answers, images / f"{dashboard.uid.split('-')[1]}.png")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))

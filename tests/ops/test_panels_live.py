@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib", reason="pip install '.[test]'")
+
+from live_cluster import cluster, load, prometheus
+from matplotlib.image import imread
+
+from ops.grafana.__main__ import DASHBOARDS
+from ops.grafana.render import Prometheus, ask_all, draw
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("prometheus") is None and "CI" not in os.environ,
+    reason="prometheus is not installed: it is in Debian's package prometheus",
+)
+LOAD_S = 8.0
+LATEST = "pomona:slow_first_tokens:ratio_rate1h"
+"""A recording rule over what only a gateway that has streamed can tell: the last to have data."""
+
+
+async def until_it_has(url: str, series: str) -> None:
+    async with httpx.AsyncClient(base_url=url) as http:
+        while True:
+            try:
+                answer = await http.get("/api/v1/query", params={"query": series})
+                if answer.status_code == 200 and answer.json()["data"]["result"]:
+                    return
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(0.2)
+
+
+async def test_every_panel_of_every_dashboard_shows_a_live_cluster(tmp_path: Path) -> None:
+    async with cluster(tmp_path / "model") as running:
+        with prometheus(tmp_path, running.targets_url) as url:
+            async with asyncio.timeout(60):
+                await asyncio.gather(
+                    load(running, seconds=LOAD_S, at_once=8), until_it_has(url, LATEST)
+                )
+                await load(running, seconds=LOAD_S / 2, at_once=8)
+            end = time.time()
+            for dashboard in DASHBOARDS:
+                answers = await asyncio.to_thread(
+                    ask_all, dashboard, Prometheus(url, rate_interval="5s"), end
+                )
+                for panel, found in answers.items():
+                    for query, series in zip(panel.queries, found, strict=True):
+                        assert series, f"{dashboard.title}, {panel.title}: {query.expr}"
+                        finite = [np.isfinite(one.values).any() for one in series]
+                        assert any(finite), f"{dashboard.title}, {panel.title}: {query.expr}"
+                image = tmp_path / f"{dashboard.uid}.png"
+                draw(dashboard, answers, image)
+                pixels = imread(image)
+                assert pixels.shape[1] > 600
+                assert pixels.std() > 0.05

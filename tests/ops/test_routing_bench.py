@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from deployments.routing import PrefixAffinity
+from ops.bench.fleet import Clock, Fleet, Outcome, Request, make_hosts, percentile
+from ops.bench.routing import (
+    BUSY,
+    EQUALS,
+    HOT,
+    MIXED,
+    SHARED,
+    Contender,
+    Stopwatch,
+    affinity,
+    least_outstanding,
+    report,
+    rows,
+    simulate,
+)
+from ops.bench.shared_prefixes import SharedPrefixes
+
+TINY = SharedPrefixes(num_prefixes=3, repeats=2, prefix_tokens=64, output_tokens=(2, 4))
+
+
+def test_a_workload_is_what_it_says() -> None:
+    requests = SHARED.requests()
+    assert len(requests) == 400
+    beginnings = [request.prompt[:512] for request in requests]
+    assert len(set(beginnings)) == 40
+    assert all(beginnings.count(one) == 10 for one in set(beginnings))
+    assert {request.gateway for request in requests} == {0, 1}
+    assert requests == SHARED.requests()
+    assert requests[-1].at == pytest.approx(400 / SHARED.requests_per_second, rel=0.1)
+    hot = [request.prompt[:512] for request in HOT.requests()]
+    assert max(map(hot.count, set(hot))) / len(hot) == pytest.approx(0.8, abs=0.05)
+
+
+def test_one_replica_alone_takes_the_time_that_its_steps_take() -> None:
+    prompt = tuple(range(100))
+    fleet = Fleet(make_hosts([2.0], cache_tokens=1024), least_outstanding, 1)
+    outcome = fleet.run([Request(0.5, 0, prompt, 3), Request(9.0, 0, prompt, 1)])
+    first = (0.010 + 0.0005 * 100) / 2
+    # All full blocks but the one with the last token are found again.
+    second = (0.010 + 0.0005 * 4) / 2
+    assert outcome.ttft_s == pytest.approx([second, first])
+    assert outcome.e2e_s == pytest.approx([second, first + 2 * (0.010 + 0.0005) / 2])
+    assert outcome.hit_tokens == 96
+    assert outcome.routed_tokens == (103 + 101,)
+
+
+def test_imbalance_counts_speed() -> None:
+    outcome = Outcome(0, (100, 300), (1.0, 4.0), (0.0, 0.0), (), (), 0)
+    assert outcome.imbalance == pytest.approx(100 / (400 / 5))
+
+
+@pytest.mark.parametrize("rate", [8.0, 16.0, 30.0])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_shared_prefixes_are_computed_once_and_the_load_stays_even(rate: float, seed: int) -> None:
+    workload = replace(SHARED, requests_per_second=rate, seed=seed)
+    outcome = simulate(workload, EQUALS, affinity())
+    assert outcome.hit_tokens >= 0.9 * workload.ideal_hit_tokens
+    assert outcome.imbalance <= 1.3
+
+
+def test_least_outstanding_computes_most_prefixes_again() -> None:
+    outcome = simulate(SHARED, EQUALS, least_outstanding)
+    assert outcome.hit_tokens < 0.5 * SHARED.ideal_hit_tokens
+    assert outcome.imbalance < 1.1
+
+
+def test_a_hot_prefix_spreads_before_it_queues() -> None:
+    bounded, unbounded = (simulate(HOT, EQUALS, affinity(load_bound=bound)) for bound in (1.4, 1e9))
+    assert bounded.imbalance <= 1.45
+    assert unbounded.imbalance > 3
+    assert percentile(bounded.ttft_s, 0.99) < 0.1 * percentile(unbounded.ttft_s, 0.99)
+    assert bounded.hit_tokens > 0.95 * unbounded.hit_tokens
+
+
+def test_unlike_replicas_get_their_shares() -> None:
+    weighted, unweighted = (
+        simulate(BUSY, MIXED, affinity(weigh_capacity=weigh)) for weigh in (True, False)
+    )
+    assert weighted.imbalance <= 1.3
+    assert unweighted.imbalance > 1.8
+    assert percentile(weighted.ttft_s, 0.5) < 0.1 * percentile(unweighted.ttft_s, 0.5)
+
+
+def test_every_gateway_learns_the_weights_by_itself() -> None:
+    routers: list[PrefixAffinity] = []
+    make = affinity()
+
+    def remember(clock: Clock) -> PrefixAffinity:
+        router = make(clock)
+        assert isinstance(router, PrefixAffinity)
+        routers.append(router)
+        return router
+
+    simulate(BUSY, MIXED, remember)
+    for router in routers:
+        weights = router._capacity.weights([f"replica-{index}" for index in range(len(MIXED))])
+        for weight, speed in zip(weights, MIXED, strict=True):
+            # A step of the scale more or less.
+            assert 0.7 <= weight / speed <= 1.42
+
+
+def test_the_table_has_a_row_for_each_contender(monkeypatch: pytest.MonkeyPatch) -> None:
+    contenders = [Contender("one", affinity()), Contender("other", least_outstanding)]
+    table = rows(TINY, EQUALS, contenders)
+    assert [row[0] for row in table] == ["one", "other"]
+    monkeypatch.setattr("ops.bench.routing.SCENARIOS", (("Title", TINY, EQUALS, contenders),))
+    assert report().startswith("Title\n\n| policy | hit tokens |")
+
+
+def test_a_stopwatch_counts_each_decision() -> None:
+    stopwatch = Stopwatch()
+    workload = replace(TINY, num_gateways=1)
+    simulate(workload, EQUALS, affinity(), stopwatch)
+    assert len(stopwatch._seconds) == 6
+    assert 0 < stopwatch.percentile(0.5) <= stopwatch.percentile(0.99)
