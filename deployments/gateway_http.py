@@ -27,6 +27,7 @@ from deployments.disconnect import run_until_disconnect
 from deployments.errors import ApiError, exception_handlers, model_not_found, shown
 from deployments.limits_middleware import LimitsMiddleware, charge
 from deployments.metrics import GatewayMetrics
+from deployments.openapi import OPENAPI_PATH, openapi_document
 from deployments.protocol import (
     CHAT_COMPLETIONS_PATH,
     COMPLETIONS_PATH,
@@ -93,6 +94,9 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
             raise model_not_found(name)
         return JSONResponse(_model(name, known[name]))
 
+    async def openapi(request: Request) -> Response:
+        return JSONResponse(openapi_document())
+
     async def health(request: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
@@ -109,6 +113,7 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
             Route(CHAT_COMPLETIONS_PATH, generate, methods=["POST"]),
             Route(COMPLETIONS_PATH, generate, methods=["POST"]),
             Route("/v1/models", models),
+            Route(OPENAPI_PATH, openapi),
             Route("/v1/models/{name:path}", model),
             Route("/health", health),
             Route("/ready", ready),
