@@ -24,8 +24,9 @@ from deployments.rate_limits import RateLimiter
 from deployments.request_id import REQUEST_ID_HEADER
 from deployments.routing import build_router
 from deployments.server import KEEP_ALIVE_S, HttpServer
-from deployments.settings import GatewaySettings, RoutingSettings
+from deployments.settings import AppSettings
 from deployments.targets import GatewayAddress
+from deployments.tracing import build_tracer
 from deployments.watched_keys import KeySource
 
 logger = logging.getLogger(__name__)
@@ -39,19 +40,19 @@ class Gateway:
 
     def __init__(
         self,
-        settings: GatewaySettings,
-        routing: RoutingSettings,
+        settings: AppSettings,
         keys: KeySource,
         num_gateways: int,
         engines: DeploymentHandle[Any],
     ) -> None:
         join_serve_log(__package__)
         context = serve.get_replica_context()
-        self._settings = settings
-        self._routing = routing
+        self._settings = settings.gateway
+        self._routing = settings.routing
+        self._tracer = build_tracer(settings.observability, "pomona-gateway")
         self._keys = keys.keys()
         self._limiter = RateLimiter(
-            num_gateways=num_gateways if settings.limits_scope == "cluster" else 1
+            num_gateways=num_gateways if self._settings.limits_scope == "cluster" else 1
         )
         self._replica_id = context.replica_id.unique_id
         self._node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
@@ -81,6 +82,7 @@ class Gateway:
                 session=self._session,
                 gateways=self._all_gateways,
                 session_header=self._routing.session_header,
+                tracer=self._tracer,
             )
         )
         return _without_request_id(app)

@@ -25,7 +25,7 @@ def test_every_default_holds_without_any_args() -> None:
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        ({"enginee": {}}, "enginee: unknown key; allowed here: engine, gateway, replica, routing"),
+        ({"enginee": {}}, "enginee: unknown key; allowed here: engine, gateway, observability, replica, routing"),
         (
             {"gateway": {"host": "x"}},
             "gateway.host: unknown key; allowed here: allow_priority, allowed_origins, "
