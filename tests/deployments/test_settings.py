@@ -25,7 +25,10 @@ def test_every_default_holds_without_any_args() -> None:
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        ({"enginee": {}}, "enginee: unknown key; allowed here: engine, gateway, observability, replica, routing"),
+        (
+            {"enginee": {}},
+            "enginee: unknown key; allowed here: engine, gateway, observability, replica, routing",
+        ),
         (
             {"gateway": {"adress": "x"}},
             "gateway.adress: unknown key; allowed here: allow_priority, allowed_origins, "
