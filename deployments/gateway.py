@@ -32,6 +32,7 @@ from deployments.watched_keys import KeySource
 logger = logging.getLogger(__name__)
 
 PEERS_TIMEOUT_S = 5.0
+PORT_PATIENCE_S = 30.0
 
 
 @serve.ingress()
@@ -59,6 +60,7 @@ class Gateway:
         # A handle learns of replicas from its first use on; ``DirectoryRouter`` listens in it.
         self._engines = engines.options(method_name="check_health")
         self._gateways = serve.get_deployment_handle(context.deployment, context.app_name)
+        self._server: HttpServer | None = None
         if not self._keys:
             logger.warning("No API key is configured: only clients on the same machine are served.")
 
@@ -85,6 +87,13 @@ class Gateway:
                 tracer=self._tracer,
             )
         )
+        if self._settings.port is not None:
+            self._server = HttpServer(
+                app, host=self._settings.host or self._node, port=self._settings.port
+            )
+            # After an update its predecessor on this host may not have let go of the port.
+            url = await self._server.start(patience_s=PORT_PATIENCE_S)
+            logger.info("Clients are served at %s", url)
         return _without_request_id(app)
 
     async def address(self) -> GatewayAddress:
@@ -96,6 +105,8 @@ class Gateway:
         return sorted(answers, key=lambda gateway: gateway.replica_id)
 
     async def __del__(self) -> None:
+        if self._server is not None:
+            await self._server.stop()
         await self._metrics_server.stop()
         await self._session.close()
 

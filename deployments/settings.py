@@ -80,6 +80,16 @@ class GatewaySettings(BaseModel):
         False,
         description="Let requests set `priority`, with which any client can pass all others.",
     )
+    port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port on which each gateway serves clients itself, with several times the "
+        "throughput of Serve's proxy in front of it; 0 takes a free one, none by default.",
+    )
+    host: str | None = Field(
+        None, min_length=1, description="Address of that port; the node's by default."
+    )
     metrics_host: str | None = Field(
         None,
         min_length=1,
