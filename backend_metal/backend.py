@@ -166,7 +166,10 @@ def _add(
         return [Output(request.request_id, error)]
     except Exception as error:
         # Whatever is wrong with it, it is wrong with this request alone.
-        logger.exception("request %s could not be added", request.request_id)
+        request_id = request.request_id
+        logger.exception(
+            "request %s could not be added", request_id, extra={"request_id": request_id}
+        )
         engine.abort(request.request_id)
         return [Output(request.request_id, StepError(f"the request failed: {error}"))]
 

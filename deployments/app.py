@@ -13,13 +13,13 @@ from ray.serve.schema import LoggingConfig
 from deployments.gateway import Gateway
 from deployments.replica import EngineReplica
 from deployments.settings import parse_settings
+from deployments.tracing import check_tracing
 from deployments.watched_keys import KeySource
 
 RESOURCE = "mlx"
 ENGINE_ROUTER = "deployments.directory_router:DirectoryRouter"
 # Admission is bounded by the engines' queues; Serve's own limit must never be the one that bites.
 MAX_ONGOING_REQUESTS = 10_000
-LOGGING = LoggingConfig(enable_access_log=False)
 
 
 def build_app(args: dict[str, Any]) -> Application:
@@ -31,6 +31,10 @@ def build_app(args: dict[str, Any]) -> Application:
     keys = KeySource.of(settings.gateway)
     # What is bound is pickled into the cluster's store: digests will do.
     settings = settings.without_secrets()
+    check_tracing(settings.observability)
+    logging_config = LoggingConfig(
+        enable_access_log=False, encoding=settings.observability.log_format.upper()
+    )
     hosts, hosts_with_resource = _count_hosts()
     engine_options: dict[str, Any] = {"num_cpus": 1}
     if hosts_with_resource:
@@ -46,7 +50,7 @@ def build_app(args: dict[str, Any]) -> Application:
         health_check_timeout_s=30,
         graceful_shutdown_timeout_s=settings.replica.drain_timeout_s,
         graceful_shutdown_wait_loop_s=1,
-        logging_config=LOGGING,
+        logging_config=logging_config,
     )(EngineReplica)
     num_gateways = settings.gateway.num_replicas or hosts
     gateway = serve.deployment(
@@ -59,11 +63,10 @@ def build_app(args: dict[str, Any]) -> Application:
         health_check_timeout_s=30,
         graceful_shutdown_timeout_s=settings.replica.drain_timeout_s,
         graceful_shutdown_wait_loop_s=1,
-        logging_config=LOGGING,
+        logging_config=logging_config,
     )(Gateway)
     return gateway.bind(
-        settings.gateway,
-        settings.routing,
+        settings,
         keys,
         num_gateways,
         engines.bind(settings, secrets.token_urlsafe(32)),

@@ -26,6 +26,7 @@ from deployments.relay_errors import (
     timed_out,
 )
 from deployments.routing import Work
+from deployments.tracing import trace_headers
 
 ERROR_BODY_START = sse.ERROR_START.removeprefix(b"data: ")
 
@@ -88,6 +89,7 @@ class Attempts:
                     "Content-Type": "application/json",
                     "X-Request-Id": self.outgoing.request_id,
                     ENVELOPE_HEADER: self.envelope.with_log(log).header(),
+                    **trace_headers(),
                 },
                 timeout=timeout,
                 allow_redirects=False,

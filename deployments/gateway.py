@@ -24,13 +24,15 @@ from deployments.rate_limits import RateLimiter
 from deployments.request_id import REQUEST_ID_HEADER
 from deployments.routing import build_router
 from deployments.server import KEEP_ALIVE_S, HttpServer
-from deployments.settings import GatewaySettings, RoutingSettings
+from deployments.settings import AppSettings
 from deployments.targets import GatewayAddress
+from deployments.tracing import build_tracer
 from deployments.watched_keys import KeySource
 
 logger = logging.getLogger(__name__)
 
 PEERS_TIMEOUT_S = 5.0
+PORT_PATIENCE_S = 30.0
 
 
 @serve.ingress()
@@ -39,25 +41,26 @@ class Gateway:
 
     def __init__(
         self,
-        settings: GatewaySettings,
-        routing: RoutingSettings,
+        settings: AppSettings,
         keys: KeySource,
         num_gateways: int,
         engines: DeploymentHandle[Any],
     ) -> None:
         join_serve_log(__package__)
         context = serve.get_replica_context()
-        self._settings = settings
-        self._routing = routing
+        self._settings = settings.gateway
+        self._routing = settings.routing
+        self._tracer = build_tracer(settings.observability, "pomona-gateway")
         self._keys = keys.keys()
         self._limiter = RateLimiter(
-            num_gateways=num_gateways if settings.limits_scope == "cluster" else 1
+            num_gateways=num_gateways if self._settings.limits_scope == "cluster" else 1
         )
         self._replica_id = context.replica_id.unique_id
         self._node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         # A handle learns of replicas from its first use on; ``DirectoryRouter`` listens in it.
         self._engines = engines.options(method_name="check_health")
         self._gateways = serve.get_deployment_handle(context.deployment, context.app_name)
+        self._server: HttpServer | None = None
         if not self._keys:
             logger.warning("No API key is configured: only clients on the same machine are served.")
 
@@ -81,8 +84,16 @@ class Gateway:
                 session=self._session,
                 gateways=self._all_gateways,
                 session_header=self._routing.session_header,
+                tracer=self._tracer,
             )
         )
+        if self._settings.port is not None:
+            self._server = HttpServer(
+                app, host=self._settings.host or self._node, port=self._settings.port
+            )
+            # After an update its predecessor on this host may not have let go of the port.
+            url = await self._server.start(patience_s=PORT_PATIENCE_S)
+            logger.info("Clients are served at %s", url)
         return _without_request_id(app)
 
     async def address(self) -> GatewayAddress:
@@ -94,6 +105,8 @@ class Gateway:
         return sorted(answers, key=lambda gateway: gateway.replica_id)
 
     async def __del__(self) -> None:
+        if self._server is not None:
+            await self._server.stop()
         await self._metrics_server.stop()
         await self._session.close()
 

@@ -27,7 +27,9 @@ from deployments.directory import ReplicaDirectory
 from deployments.disconnect import run_until_disconnect
 from deployments.errors import ApiError, exception_handlers, model_not_found, shown
 from deployments.limits_middleware import LimitsMiddleware, charge
+from deployments.logs import log_request
 from deployments.metrics import GatewayMetrics
+from deployments.openapi import OPENAPI_PATH, openapi_document
 from deployments.protocol import (
     CHAT_COMPLETIONS_PATH,
     COMPLETIONS_PATH,
@@ -43,6 +45,7 @@ from deployments.routing import Router, Work, affinity_of
 from deployments.settings import GatewaySettings
 from deployments.stream_speed import StreamSpeed
 from deployments.targets import GatewayAddress, http_sd
+from deployments.tracing import NoOpTracer, Tracer, request_span
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +68,7 @@ class GatewayParts:
     limiter: RateLimiter = field(default_factory=RateLimiter)
     session_header: str | None = None
     """Requests that have the same value in it belong on one replica."""
+    tracer: Tracer = field(default_factory=NoOpTracer)
 
 
 def build_gateway_app(parts: GatewayParts) -> Starlette:
@@ -94,6 +98,9 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
             raise model_not_found(name)
         return JSONResponse(_model(name, known[name]))
 
+    async def openapi(request: Request) -> Response:
+        return JSONResponse(openapi_document())
+
     async def health(request: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
@@ -115,6 +122,7 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
             Route(CHAT_COMPLETIONS_PATH, generate, methods=["POST"]),
             Route(COMPLETIONS_PATH, generate, methods=["POST"]),
             Route("/v1/models", models),
+            Route(OPENAPI_PATH, openapi),
             Route("/v1/models/{name:path}", model),
             Route("/health", health),
             Route("/ready", ready),
@@ -246,25 +254,45 @@ class _RelayResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         speed = StreamSpeed(send)
         client = ClientResponse(speed.send)
-        completed = await run_until_disconnect(receive, self._relay.run(client))
+        with request_span(
+            self._parts.tracer, f"POST {self._outgoing.path}", scope, self._outgoing.request_id
+        ) as span:
+            completed = await run_until_disconnect(receive, self._relay.run(client))
+            span.set_attributes(
+                {
+                    "http.response.status_code": client.status,
+                    "pomona.model": self._outgoing.work.model,
+                    "pomona.replica": self._relay.replica_id,
+                    "pomona.resumed": self._relay.num_resumed,
+                    "pomona.completed": completed,
+                }
+            )
+        self._account(scope, client, speed, completed)
+
+    def _account(
+        self, scope: Scope, client: ClientResponse, speed: StreamSpeed, completed: bool
+    ) -> None:
         elapsed = time.perf_counter() - self._arrived
         work, model = self._outgoing.work, self._outgoing.work.model
-        self._parts.router.streamed(work, self._relay.replica_id, speed.num_events, speed.seconds)
+        if not self._relay.num_resumed:
+            # Otherwise the speed is that of several replicas and of the way between them.
+            replica_id = self._relay.replica_id
+            self._parts.router.streamed(work, replica_id, speed.num_events, speed.seconds)
         key: ApiKey | None = scope.get(API_KEY)
         if client.error is not None:
             self._parts.metrics.failed(model, client.error.type)
         elif completed and client.status == 200 and not client.has_error:
             self._parts.metrics.completed(model, elapsed)
-        logger.info(
-            "POST %s %s model=%s key=%s replica=%s resumed=%d seconds=%.3f request_id=%s",
-            self._outgoing.path,
-            client.status if completed else "client gone",
-            model,
-            key.name if key else "-",
-            self._relay.replica_id,
-            self._relay.num_resumed,
-            elapsed,
-            self._outgoing.request_id,
+        log_request(
+            logger,
+            f"POST {self._outgoing.path} {client.status if completed else 'client gone'}",
+            model=model,
+            key=key.name if key else "-",
+            # Serve has its own idea of a field `replica`: this gateway.
+            served_by=self._relay.replica_id,
+            resumed=self._relay.num_resumed,
+            seconds=round(elapsed, 3),
+            request_id=self._outgoing.request_id,
         )
 
     def _first_content(self) -> None:

@@ -1,4 +1,4 @@
-"""Where this package's log lines go inside Serve's actors."""
+"""Where this package's log lines go inside Serve's actors, and what they say of a request."""
 
 from __future__ import annotations
 
@@ -13,3 +13,11 @@ def join_serve_log(*packages: str) -> None:
         logger.handlers = serve_logger.handlers
         logger.setLevel(serve_logger.level)
         logger.propagate = False
+
+
+def log_request(logger: logging.Logger, message: str, **fields: object) -> None:
+    """A line with ``fields`` as text, and as members where lines are JSON."""
+    if logger.isEnabledFor(logging.INFO):
+        told = " ".join(f"{name}={value}" for name, value in fields.items())
+        # The caller's line is of interest, not this one.
+        logger.info("%s %s", message, told, extra=fields, stacklevel=2)

@@ -132,7 +132,13 @@ class Relay:
 
     def _failed(self, replica: Replica, failure: ReplicaFailedError) -> None:
         request_id = self._outgoing.request_id
-        logger.warning("%s failed %s: %s", replica.replica_id, request_id, failure)
+        logger.warning(
+            "%s failed %s: %s",
+            replica.replica_id,
+            request_id,
+            failure,
+            extra={"request_id": request_id, "served_by": replica.replica_id},
+        )
         self._router.failed(replica)
         if failure.is_sick:
             self._breakers.failed(replica)

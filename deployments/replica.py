@@ -17,6 +17,7 @@ from deployments.metrics import EngineMetrics, Identity
 from deployments.replica_http import build_replica_app
 from deployments.server import HttpServer
 from deployments.settings import AppSettings
+from deployments.tracing import build_tracer
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class EngineReplica:
             on_failure=metrics.failed,
             max_body_bytes=settings.gateway.max_body_bytes,
             keep_alive_interval_s=settings.gateway.keep_alive_interval_s,
+            tracer=build_tracer(settings.observability, "pomona-replica"),
         )
         self._drain_timeout_s = max(settings.replica.drain_timeout_s - HAND_OVER_S, 0.0)
         self._server = HttpServer(

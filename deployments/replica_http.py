@@ -29,6 +29,7 @@ from deployments.replica_response import GenerationResponse
 from deployments.request_body import parse_body, read_body
 from deployments.request_id import SCOPE_KEY, RequestIdMiddleware
 from deployments.request_path import route_path
+from deployments.tracing import NoOpTracer, Tracer
 
 
 def build_replica_app(
@@ -40,6 +41,7 @@ def build_replica_app(
     on_failure: Callable[[str], None],
     max_body_bytes: int,
     keep_alive_interval_s: float,
+    tracer: Tracer | None = None,
 ) -> Starlette:
     """``backend`` has been started and serves ``model``. ``on_failure`` gets the error type of each
     request that failed outside of the engine, which counts its own. Set ``app.state.draining`` to
@@ -69,6 +71,7 @@ def build_replica_app(
             keep_alive_interval_s=keep_alive_interval_s,
             on_failure=on_failure,
             is_leaving=lambda: bool(request.app.state.draining),
+            tracer=tracer or NoOpTracer(),
         )
 
     async def health(request: Request) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
@@ -15,11 +16,14 @@ from deployments.checkpoint import CheckpointWriter
 from deployments.disconnect import run_until_disconnect
 from deployments.envelope import BEAT
 from deployments.errors import internal_error
+from deployments.logs import log_request
 from deployments.protocol import to_generation_requests
 from deployments.replica_answer import Answer
 from deployments.replica_fold import Choice, Usage
 from deployments.replica_generation import Generation
 from deployments.replica_render import renderer_for
+from deployments.request_id import SCOPE_KEY
+from deployments.tracing import Tracer, request_span
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +40,10 @@ class GenerationResponse:
         keep_alive_interval_s: float,
         on_failure: Callable[[str], None],
         is_leaving: Callable[[], bool],
+        tracer: Tracer,
     ) -> None:
+        self._tracer = tracer
+        self._arrived = time.perf_counter()
         self._on_failure = on_failure
         self._answer = answer
         self._request = request = answer.request
@@ -50,15 +57,37 @@ class GenerationResponse:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         parts = self._events if self._request.stream else self._body
-        try:
-            if not await run_until_disconnect(receive, self._send(send, parts)):
-                logger.debug("The client of request %s went away", self._request_id)
-        except BackendError:
-            # The engine has counted it.
-            raise
-        except Exception:
-            self._on_failure(internal_error().type)
-            raise
+        outcome = "failed"
+        with request_span(self._tracer, "generate", scope, scope[SCOPE_KEY]) as span:
+            try:
+                completed = await run_until_disconnect(receive, self._send(send, parts))
+                outcome = "finished" if completed else "client gone"
+            except BackendError:
+                # The engine has counted it.
+                raise
+            except Exception:
+                self._on_failure(internal_error().type)
+                raise
+            finally:
+                tokens = self._usage.as_json()
+                span.set_attributes(
+                    {
+                        "pomona.outcome": outcome,
+                        "gen_ai.request.model": self._request.model,
+                        "gen_ai.usage.input_tokens": tokens["prompt_tokens"],
+                        "gen_ai.usage.output_tokens": tokens["completion_tokens"],
+                    }
+                )
+                log_request(
+                    logger,
+                    f"generation {outcome}",
+                    model=self._request.model,
+                    prompt_tokens=tokens["prompt_tokens"],
+                    completion_tokens=tokens["completion_tokens"],
+                    seconds=round(time.perf_counter() - self._arrived, 3),
+                    engine_request_id=self._request_id,
+                    request_id=scope[SCOPE_KEY],
+                )
 
     async def _send(
         self, send: Send, parts: Callable[[Generation], AsyncGenerator[bytes, None]]

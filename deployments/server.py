@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
+import time
 from collections.abc import Iterator
 
 import uvicorn
@@ -34,14 +36,17 @@ class HttpServer:
                 access_log=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 server_header=False,
+                # Nobody in front speaks for somebody else here.
+                proxy_headers=False,
                 lifespan="auto",
             )
         )
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> str:
-        """Listen; returns the base URL. Raises ``OSError`` naming the address that is taken."""
-        listener = _bind(self._host, self._port)
+    async def start(self, *, patience_s: float = 0.0) -> str:
+        """Listen; returns the base URL. Raises ``OSError`` naming the address, if it is still taken
+        after ``patience_s`` seconds."""
+        listener = await _bind_patiently(self._host, self._port, patience_s)
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
         while not self._server.started:
             if self._task.done():
@@ -58,6 +63,17 @@ class HttpServer:
             return
         self._server.should_exit = True
         await self._task
+
+
+async def _bind_patiently(host: str, port: int, patience_s: float) -> socket.socket:
+    give_up_at = time.monotonic() + patience_s
+    while True:
+        try:
+            return _bind(host, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() >= give_up_at:
+                raise
+        await asyncio.sleep(0.1)
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -80,6 +80,16 @@ class GatewaySettings(BaseModel):
         False,
         description="Let requests set `priority`, with which any client can pass all others.",
     )
+    port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port on which each gateway serves clients itself, with several times the "
+        "throughput of Serve's proxy in front of it; 0 takes a free one, none by default.",
+    )
+    host: str | None = Field(
+        None, min_length=1, description="Address of that port; the node's by default."
+    )
     metrics_host: str | None = Field(
         None,
         min_length=1,
@@ -174,6 +184,31 @@ class ReplicaSettings(BaseModel):
     )
 
 
+class ObservabilitySettings(BaseModel):
+    """Logs and traces; metrics are always there."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    log_format: Literal["text", "json"] = Field(
+        "text",
+        description="`json`: a JSON object a line; what a line says of a request, its id first, is "
+        "in members of their own.",
+    )
+    traces_endpoint: str | None = Field(
+        None,
+        min_length=1,
+        description="Where OpenTelemetry traces go, over OTLP/HTTP, such as "
+        "`http://127.0.0.1:4318/v1/traces`; needs `pip install 'pomona-serve[traces]'`. No traces "
+        "by default.",
+    )
+    traces_ratio: float = Field(
+        1.0,
+        ge=0.0,
+        le=1.0,
+        description="Part of the requests that are traced, unless their clients have decided.",
+    )
+
+
 class AppSettings(BaseModel):
     """Everything under ``args:``."""
 
@@ -183,6 +218,9 @@ class AppSettings(BaseModel):
     gateway: GatewaySettings = Field(default_factory=lambda: GatewaySettings.model_validate({}))
     routing: RoutingSettings = Field(default_factory=lambda: RoutingSettings.model_validate({}))
     replica: ReplicaSettings = Field(default_factory=lambda: ReplicaSettings.model_validate({}))
+    observability: ObservabilitySettings = Field(
+        default_factory=lambda: ObservabilitySettings.model_validate({})
+    )
 
     def without_secrets(self) -> AppSettings:
         gateway = self.gateway.model_copy(update={"api_keys": ()})

@@ -255,7 +255,10 @@ class Engine:
         try:
             delta = state.unfinished[sequence.index].push(draw)
         except Exception as error:
-            logger.exception("request %s failed at its output", sequence.request_id)
+            request_id = sequence.request_id
+            logger.exception(
+                "request %s failed at its output", request_id, extra={"request_id": request_id}
+            )
             return self._fail_request(
                 sequence.request_id, StepError(f"the request's output failed: {error}")
             )

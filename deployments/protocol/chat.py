@@ -55,9 +55,14 @@ class Message(StrictModel):
     role: Literal["system", "developer", "user", "assistant"] = Field(
         description='"system", "developer", "user" or "assistant"'
     )
-    content: Annotated[list[TextPart], FailFast(), BeforeValidator(_as_parts)] = Field(
-        min_length=1, description='a string or a non-empty array of {"type": "text"} parts'
-    )
+    content: Annotated[
+        list[TextPart],
+        FailFast(),
+        BeforeValidator(
+            _as_parts,
+            json_schema_input_type=str | Annotated[list[TextPart], Field(min_length=1)],
+        ),
+    ] = Field(min_length=1, description='a string or a non-empty array of {"type": "text"} parts')
     name: str | None = Field(None, description="a string")
 
     @property

@@ -20,6 +20,7 @@ CHARS_PER_TOKEN = 4
 UNBOUNDED_NEW_TOKENS_ESTIMATE = 256
 
 _TOKEN_ID_KEY = re.compile(r"0|[1-9][0-9]{0,9}")
+TokenIdKey = Annotated[str, Field(pattern=f"^({_TOKEN_ID_KEY.pattern})$")]
 _INT32_MAX = 2**31 - 1
 
 
@@ -56,7 +57,14 @@ class GenerationFields(StrictModel):
     stream: bool = Field(False, description="a boolean")
     stream_options: StreamOptions | None = Field(None, description="an object")
     n: int = Field(1, ge=1, le=MAX_CHOICES, description=f"an integer from 1 to {MAX_CHOICES}")
-    stop: Annotated[list[StopString], BeforeValidator(_as_list)] = Field(
+    stop: Annotated[
+        list[StopString],
+        BeforeValidator(
+            _as_list,
+            json_schema_input_type=StopString
+            | Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS)],
+        ),
+    ] = Field(
         [],
         max_length=MAX_STOP_STRINGS,
         description=f"a non-empty string of at most {MAX_STOP_CHARS} characters, or an array of "
@@ -72,7 +80,15 @@ class GenerationFields(StrictModel):
     top_p: float = Field(1.0, gt=0, le=1, description="a number more than 0 and at most 1")
     presence_penalty: float = Field(0.0, ge=-2, le=2, description="a number from -2 to 2")
     frequency_penalty: float = Field(0.0, ge=-2, le=2, description="a number from -2 to 2")
-    logit_bias: Annotated[dict[str, Bias], BeforeValidator(_known_token_keys)] = Field(
+    logit_bias: Annotated[
+        dict[str, Bias],
+        BeforeValidator(
+            _known_token_keys,
+            json_schema_input_type=Annotated[
+                dict[TokenIdKey, Bias], Field(max_length=MAX_LISTED_TOKENS)
+            ],
+        ),
+    ] = Field(
         {},
         description=f"an object of at most {MAX_LISTED_TOKENS} token ids (as strings) to numbers "
         "from -100 to 100",

@@ -10,13 +10,25 @@ from pydantic import Field, PlainValidator
 
 from deployments.errors import shown
 from deployments.protocol import unsupported
-from deployments.protocol.common import CHARS_PER_TOKEN, MAX_LOGPROBS, GenerationFields
+from deployments.protocol.common import (
+    CHARS_PER_TOKEN,
+    MAX_LOGPROBS,
+    GenerationFields,
+    TokenId,
+)
 from deployments.protocol.strict import RefusedError
 
 DEFAULT_MAX_TOKENS = 16
 MAX_PROMPTS = 256
 
 TextOrTokens = str | tuple[int, ...]
+TextAsSent = Annotated[str, Field(min_length=1)]
+TokensAsSent = Annotated[list[TokenId], Field(min_length=1)]
+PromptsAsSent = (
+    TextAsSent
+    | TokensAsSent
+    | Annotated[list[TextAsSent | TokensAsSent], Field(min_length=1, max_length=MAX_PROMPTS)]
+)
 
 _ALLOWED = (
     "a non-empty string, an array of token ids, or a non-empty array of at most "
@@ -56,9 +68,10 @@ def _is_integer(value: object) -> bool:
 class CompletionRequest(GenerationFields):
     unsupported: ClassVar = unsupported.COMPLETION_FIELDS
 
-    prompt: Annotated[tuple[TextOrTokens, ...], PlainValidator(_parse_prompts)] = Field(
-        description=_ALLOWED
-    )
+    prompt: Annotated[
+        tuple[TextOrTokens, ...],
+        PlainValidator(_parse_prompts, json_schema_input_type=PromptsAsSent),
+    ] = Field(description=_ALLOWED)
     logprobs: int | None = Field(
         None, ge=0, le=MAX_LOGPROBS, description=f"an integer from 0 to {MAX_LOGPROBS}"
     )

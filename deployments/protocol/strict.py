@@ -9,8 +9,16 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from deployments.errors import ApiError, cut, shown
 
@@ -49,6 +57,23 @@ class StrictModel(BaseModel):
                 # One is told; a body of a million would cost a million errors.
                 served[name], unknown = value, True
         return served
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """With null for what may be absent, and the fields that are accepted but not served."""
+        schema = handler(core_schema)
+        described = handler.resolve_ref_schema(schema)
+        properties = described["properties"]
+        for name in properties.keys() - set(described.get("required", ())):
+            of_field = properties[name]
+            if {"type": "null"} not in of_field.get("anyOf", ()):
+                told = {"description": of_field.pop("description", "")}
+                properties[name] = {"anyOf": [of_field, {"type": "null"}], **told}
+        for name, neutral in cls.unsupported.items():
+            properties[name] = {"enum": [*neutral, None], "description": "is not supported"}
+        return schema
 
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> Self:

@@ -9,11 +9,11 @@ stream, which is what an engine does, and what the time to the first chunk is me
 from __future__ import annotations
 
 import argparse
-import asyncio
 import statistics
 import sys
 from dataclasses import dataclass, field
 
+import uvloop
 from tqdm import tqdm
 
 from ops.bench.relay_client import Load, run_load
@@ -98,7 +98,7 @@ def main() -> None:
     ):
         direct = Way("replica", {replica.model: replica.url for replica in replicas})
         relayed = Way("gateway", dict.fromkeys(("free", "paced"), gateway))
-        asyncio.run(
+        uvloop.run(
             measure(
                 [direct, relayed],
                 streams=arguments.streams,

@@ -7,6 +7,7 @@ import json
 import random
 import time
 from dataclasses import dataclass, field
+from typing import cast
 from urllib.parse import urlsplit
 
 EVENT = b'data: {"object":"chat.completion.chunk"'
@@ -38,9 +39,9 @@ class _Stream(asyncio.Protocol):
         self.done = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
         self._sent_at = time.perf_counter()
-        transport.write(self._request)
+        # uvloop's transports are no asyncio.Transport, but have all of its methods.
+        cast(asyncio.Transport, transport).write(self._request)
 
     def data_received(self, data: bytes) -> None:
         data = self._held + data

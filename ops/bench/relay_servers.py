@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
+import uvloop
 from prometheus_client import CollectorRegistry
 
 from deployments.api_keys import KeyRing
@@ -143,4 +144,5 @@ def _run(connection: Connection, server: Server, *arguments: Any) -> None:
         connection.send(await server(*arguments))
         await asyncio.Event().wait()
 
-    asyncio.run(run())
+    # The event loop of Ray's workers.
+    uvloop.run(run())

@@ -25,6 +25,7 @@ from deployments.routing import LeastOutstandingTokens, Router
 from deployments.server import HttpServer
 from deployments.settings import GatewaySettings
 from deployments.targets import GatewayAddress
+from deployments.tracing import NoOpTracer, Tracer
 
 SECRET = "the-deployments-secret"
 CHAT = {"model": "demo", "messages": [{"role": "user", "content": "one two three"}]}
@@ -50,6 +51,7 @@ async def gateway(
     route_prefix: str = "",
     router: Router | None = None,
     session_header: str | None = None,
+    tracer: Tracer | None = None,
     **settings: Any,
 ) -> AsyncIterator[Running]:
     directory = ReplicaDirectory(replicas)
@@ -72,6 +74,7 @@ async def gateway(
                 session=session,
                 gateways=gateways,
                 session_header=session_header,
+                tracer=tracer or NoOpTracer(),
             )
         )
         url = await stack.enter_async_context(serving(_under(route_prefix, app)))
@@ -123,10 +126,13 @@ async def fake_replica(
         await backend.stop()
 
 
-async def replica_app(backend: FakeBackend, *, name: str = "replica-1", **config: Any) -> Starlette:
+async def replica_app(
+    backend: FakeBackend, *, name: str = "replica-1", tracer: Tracer | None = None, **config: Any
+) -> Starlette:
     model = await backend.start(EngineConfig.model_validate({"model": "demo", **config}))
     metrics = EngineMetrics(backend.stats, Identity("demo", name, "10.0.0.2"))
     return build_replica_app(
+        tracer=tracer,
         backend=backend,
         model=model,
         secret=SECRET,

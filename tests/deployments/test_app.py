@@ -13,11 +13,11 @@ from deployments.settings import SettingsError
 def test_an_application_is_a_gateway_in_front_of_engines() -> None:
     app = build_app({"replica": {"num_replicas": 3, "drain_timeout_s": 7}})
     gateway = app._bound_deployment
-    settings, _, keys, num_gateways, engines = gateway.init_args
+    settings, keys, num_gateways, engines = gateway.init_args
     engine = engines._bound_deployment
     assert (gateway.name, engine.name) == ("Gateway", "EngineReplica")
     assert (bool(keys), num_gateways) == (False, 1)
-    assert settings.max_attempts == 3
+    assert settings.gateway.max_attempts == 3
     assert engine.num_replicas == 3
     # One engine a host, and no limit of Serve's that would throttle before the engines' queues do.
     assert engine._replica_config.max_replicas_per_node == 1
@@ -42,7 +42,7 @@ def test_keys_are_bound_as_digests_alone(tmp_path: Path) -> None:
     *bound, engines = gateway._bound_deployment.init_args
     pickled = cloudpickle.dumps([bound, engines._bound_deployment.init_args])
     assert not any(key in pickled for key in (b"from-the-file", b"in-the-args"))
-    ring = bound[2].keys()
+    ring = bound[1].keys()
     assert [ring.find(key).name for key in ("in-the-args", "from-the-file")] == [
         "settings-1",
         "line-1",

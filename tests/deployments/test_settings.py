@@ -25,10 +25,13 @@ def test_every_default_holds_without_any_args() -> None:
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        ({"enginee": {}}, "enginee: unknown key; allowed here: engine, gateway, replica, routing"),
         (
-            {"gateway": {"host": "x"}},
-            "gateway.host: unknown key; allowed here: allow_priority, allowed_origins, "
+            {"enginee": {}},
+            "enginee: unknown key; allowed here: engine, gateway, observability, replica, routing",
+        ),
+        (
+            {"gateway": {"adress": "x"}},
+            "gateway.adress: unknown key; allowed here: allow_priority, allowed_origins, "
             "api_keys, api_keys_file",
         ),
         ({"engine": {"block_size": 7}}, "engine.block_size: Input should be 8, 16 or 32, not 7"),

@@ -217,6 +217,11 @@ def test_no_secret_is_logged(fake_serve: ServeProcess) -> None:
     secrets = (fake_serve.home / SECRETS).read_text().split()
     assert any(len(secret) == 43 for secret in secrets)
     assert [secret for secret in secrets if secret in text] == []
+    # Prompts are nobody's business either, unless `log_prompts` is set.
+    assert WORDS not in text
+    command_lines = " ".join(fake_serve.ray_processes().values())
+    assert "EngineReplica" in command_lines
+    assert [secret for secret in secrets if secret in command_lines] == []
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds the replica's process in /proc")

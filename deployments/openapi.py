@@ -1,0 +1,153 @@
+"""The OpenAPI document of a gateway: requests as the protocol's models check them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from deployments.protocol import (
+    CHAT_COMPLETIONS_PATH,
+    COMPLETIONS_PATH,
+    ChatCompletionRequest,
+    CompletionRequest,
+)
+
+OPENAPI_PATH = "/openapi.json"
+
+Schema = dict[str, Any]
+
+_ERRORS = {
+    "400": "The request is wrong; `param` names the field.",
+    "401": "An API key is required, or it is wrong.",
+    "403": "Without API keys only clients on the same machine are served.",
+    "404": "No such model or URL.",
+    "405": "No such method.",
+    "413": "The body is too large.",
+    "429": "A limit of the API key is reached, or the queue is full; see `Retry-After`.",
+    "500": "The server had an error.",
+    "502": "The replica was lost.",
+    "503": "No replica can take the request now; see `Retry-After`.",
+    "504": "The request took too long.",
+}
+
+
+@cache
+def openapi_document() -> Schema:
+    """The document, as JSON's types. Not to be changed."""
+    models = (ChatCompletionRequest, CompletionRequest)
+    _, requests = models_json_schema(
+        [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
+    )
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Pomona",
+            "version": "1",
+            "description": "OpenAI's API for generation. A description completes "
+            '"<field> must be ...".',
+        },
+        "security": [{"key": []}, {}],
+        "paths": {
+            CHAT_COMPLETIONS_PATH: {"post": _generation("ChatCompletionRequest", "Chat")},
+            COMPLETIONS_PATH: {"post": _generation("CompletionRequest", "Completion")},
+            "/v1/models": {"get": _reading("listModels", "The models served.", "Models")},
+            "/v1/models/{name}": {
+                "get": _reading("retrieveModel", "One model.", "Model")
+                | {
+                    "parameters": [
+                        {
+                            "name": "name",
+                            "in": "path",
+                            "required": True,
+                            "schema": {"type": "string", "minLength": 1},
+                        }
+                    ]
+                }
+            },
+            "/health": {"get": _reading("health", "The gateway is alive.", "Status")},
+            "/ready": {"get": _reading("ready", "A replica answers.", "Status")},
+        },
+        "components": {
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "schemas": requests["$defs"] | _responses(),
+        },
+    }
+
+
+def _generation(request: str, response: str) -> Schema:
+    return {
+        "operationId": f"create{response}",
+        "requestBody": {"required": True, "content": _json(request)},
+        "responses": {
+            "200": {
+                "description": "The answer; with `stream`, server-sent events.",
+                "content": {
+                    **_json(response),
+                    "text/event-stream": {"schema": {"type": "string"}},
+                },
+            },
+            **_errors(),
+        },
+    }
+
+
+def _reading(name: str, description: str, response: str) -> Schema:
+    return {
+        "operationId": name,
+        "responses": {
+            "200": {"description": description, "content": _json(response)},
+            **_errors(),
+        },
+    }
+
+
+def _errors() -> Schema:
+    return {
+        status: {"description": description, "content": _json("Error")}
+        for status, description in _ERRORS.items()
+    }
+
+
+def _json(name: str) -> Schema:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+
+
+def _responses() -> Schema:
+    text: Schema = {"type": "string"}
+    integer: Schema = {"type": "integer"}
+    maybe_text, maybe_object = {"type": ["string", "null"]}, {"type": ["object", "null"]}
+    usage = _object(prompt_tokens=integer, completion_tokens=integer, total_tokens=integer)
+    model = _object(id=text, object={"const": "model"}, created=integer, owned_by=text)
+    choice: dict[str, Schema] = {
+        "index": integer,
+        "finish_reason": {"enum": ["stop", "length"]},
+        "logprobs": maybe_object,
+    }
+    message = _object(role={"const": "assistant"}, content=text, refusal={"type": "null"})
+    whole: dict[str, Schema] = {"id": text, "created": integer, "model": text, "usage": usage}
+    return {
+        "Chat": _object(
+            object={"const": "chat.completion"},
+            choices=_array(_object(message=message, **choice)),
+            **whole,
+        ),
+        "Completion": _object(
+            object={"const": "text_completion"},
+            choices=_array(_object(text=text, **choice)),
+            **whole,
+        ),
+        "Model": model,
+        "Models": _object(object={"const": "list"}, data=_array(model)),
+        "Status": _object(status=text),
+        "Error": _object(error=_object(message=text, type=text, param=maybe_text, code=maybe_text)),
+    }
+
+
+def _object(**properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _array(items: Schema) -> Schema:
+    return {"type": "array", "items": items}

@@ -1,0 +1,115 @@
+"""The OpenAPI document, and the gateway held to it by generated requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from gateway_harness import fake_replica, gateway
+from hypothesis import HealthCheck, given, settings
+
+from deployments.openapi import openapi_document
+from deployments.protocol import ChatCompletionRequest, CompletionRequest, unsupported
+
+try:
+    import schemathesis
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi import checks
+except ModuleNotFoundError:
+    if "CI" in os.environ:
+        raise
+    pytest.skip("schemathesis is not installed: pip install schemathesis", allow_module_level=True)
+
+POSITIVE, NEGATIVE = schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE
+CASES = [
+    ("post", "/v1/chat/completions", POSITIVE),
+    ("post", "/v1/chat/completions", NEGATIVE),
+    ("post", "/v1/completions", POSITIVE),
+    ("post", "/v1/completions", NEGATIVE),
+    # Whatever a path holds is a name.
+    ("get", "/v1/models/{name}", POSITIVE),
+    ("get", "/v1/models", POSITIVE),
+]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A gateway and a replica in a loop of their own, since generated cases are synchronous."""
+    started, urls = threading.Event(), list[str]()
+    loop, stop = asyncio.new_event_loop(), asyncio.Event()
+
+    async def serve() -> None:
+        # A short context bounds what a generated request can ask for.
+        async with fake_replica(max_model_len=48) as one, gateway([one]) as running:
+            urls.append(running.url)
+            started.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    assert started.wait(30)
+    yield urls[0]
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(30)
+    loop.close()
+
+
+def test_the_document_is_served_and_has_every_field(url: str) -> None:
+    document = httpx.get(f"{url}/openapi.json").json()
+    assert document == json.loads(json.dumps(openapi_document()))
+    schemas = document["components"]["schemas"]
+    for model in (ChatCompletionRequest, CompletionRequest):
+        described = schemas[model.__name__]
+        assert (
+            described["properties"].keys() == model.model_fields.keys() | model.unsupported.keys()
+        )
+        assert described["additionalProperties"] is False
+    chat = schemas["ChatCompletionRequest"]["properties"]
+    assert chat["tools"]["enum"] == [*unsupported.CHAT_FIELDS["tools"], None]
+    assert {"type": "null"} in chat["temperature"]["anyOf"]
+    assert schemas["ChatCompletionRequest"]["required"] == ["model", "messages"]
+    assert {"type": "string"} in schemas["Message"]["properties"]["content"]["anyOf"]
+
+
+@pytest.mark.parametrize(("method", "path", "mode"), CASES)
+def test_generated_requests_are_answered_as_described(
+    url: str, method: str, path: str, mode: schemathesis.GenerationMode
+) -> None:
+    document = json.loads(json.dumps(openapi_document()))
+    for name in ("ChatCompletionRequest", "CompletionRequest"):
+        document["components"]["schemas"][name]["properties"]["model"] = {"const": "demo"}
+    operation = schemathesis.openapi.from_dict(document)[path][method]
+    statuses: set[int] = set()
+
+    @given(case=operation.as_strategy(generation_mode=mode))
+    @settings(
+        derandomize=True,
+        database=None,
+        deadline=None,
+        max_examples=25,
+        suppress_health_check=list(HealthCheck),
+    )
+    def hold(case: schemathesis.Case) -> None:
+        response = case.call_and_validate(
+            base_url=url,
+            checks=[
+                not_a_server_error,
+                checks.status_code_conformance,
+                checks.content_type_conformance,
+                checks.response_schema_conformance,
+                checks.negative_data_rejection,
+            ],
+        )
+        statuses.add(response.status_code)
+
+    hold()
+    if mode is NEGATIVE:
+        assert max(statuses) < 500
+        assert 200 not in statuses
+    elif "{" not in path:
+        assert 200 in statuses
