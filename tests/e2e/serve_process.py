@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SERVE_RUN = (sys.executable, "-m", "ray.serve.scripts", "run")
 LAUNCH = (sys.executable, "-m", "deployments.launch")
 READY_TIMEOUT_S = 180
-STOP_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 180
 
 
 SECRETS = "secrets-that-were-made"
