@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import logging
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -159,9 +160,10 @@ def test_an_endpoint_without_an_exporter_is_told_before_anything_starts(
 
 
 async def test_spans_reach_a_collector() -> None:
-    pytest.importorskip(
-        "opentelemetry.exporter.otlp.proto.http", reason="pip install 'pomona-serve[traces]'"
-    )
+    if "CI" not in os.environ:
+        pytest.importorskip(
+            "opentelemetry.exporter.otlp.proto.http", reason="pip install 'pomona-serve[traces]'"
+        )
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     collector = ScriptedReplica(status=200)
