@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def no_lost_tasks() -> Iterator[None]:
     """Tests that make evaluations fail leave errors in MLX's streams, and tasks that it lost: past
     ten of these the next evaluation would wait for ever."""
