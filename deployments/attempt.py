@@ -132,7 +132,7 @@ class Attempts:
         reader.restart()
         done = False
         try:
-            async for chunk in response.content.iter_any():
+            while chunk := await response.content.readany():
                 if not (events := reader.feed(chunk)):
                     continue
                 waiting = not client.has_content

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from deployments.server import HttpServer
+
+APP = Starlette(routes=[Route("/", lambda request: PlainTextResponse(request.client.host))])
+
+
+async def test_a_port_that_its_last_owner_lets_go_of_late() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        server = HttpServer(APP, host="127.0.0.1", port=port)
+        starting = asyncio.create_task(server.start(patience_s=30))
+        await asyncio.sleep(0.05)
+        assert not starting.done()
+    url = await starting
+    try:
+        async with httpx.AsyncClient() as client:
+            # Whoever is in front of it, a client can't give itself another address.
+            response = await client.get(url, headers={"X-Forwarded-For": "10.9.8.7"})
+    finally:
+        await server.stop()
+    assert (url, response.text) == (f"http://127.0.0.1:{port}", "127.0.0.1")
+
+
+async def test_a_port_that_stays_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"can't listen on 127.0.0.1:{port}"):
+            await HttpServer(APP, host="127.0.0.1", port=port).start(patience_s=0.15)
