@@ -51,7 +51,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 async def engines(model: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engines]:
     # The gateway's own seed, too, is the same in every run.
-    monkeypatch.setattr(relay.Envelope, "seal", lambda: Envelope("0" * 32, 1_700_000_000, 42))
+    def seal(**fields: Any) -> Envelope:
+        return Envelope("0" * 32, 1_700_000_000, seed=42, **fields)
+
+    monkeypatch.setattr(relay.Envelope, "seal", seal)
     async with AsyncExitStack() as stack:
         apps, backends = [], []
         for _ in range(2):
