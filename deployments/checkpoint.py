@@ -70,7 +70,9 @@ class CheckpointWriter:
         if prompt not in self._prompts_begun:
             self._prompts_begun.add(prompt)
             self._entries.append(f"{prompt}={delta.num_cached_tokens}")
-        if delta.token_ids:
+        if len(delta.token_ids) == 1:
+            self._entries.append(f"{choice}:{delta.token_ids[0]}")
+        elif delta.token_ids:
             self._entries.append(f"{choice}:{','.join(map(str, delta.token_ids))}")
 
     def take(self) -> bytes:
@@ -99,23 +101,20 @@ class CheckpointReader:
 
     def feed(self, chunk: bytes) -> bytes:
         """The events that have become certain."""
-        data = self._held + chunk
+        data = self._held + chunk if self._held else chunk
         events, *checked = data.split(_AFTER_EVENTS)
-        if not checked:
-            self._held = data
-            return b""
         certain: list[bytes] = []
         for piece in checked:
             entries, end, following = piece.partition(EVENT_END)
             if not end:
                 # Only the last piece can be cut off.
-                self._held = events + _AFTER_EVENTS + piece
-                return b"".join(certain)
+                events += _AFTER_EVENTS + piece
+                break
             if entries:
-                self.log += entries
-                self.log += b" "
+                self.log += entries + b" "
                 self.num_logged += 1 + entries.count(b" ")
-            certain += (events, EVENT_END)
+            certain.append(events)
             events = following
         self._held = events
-        return b"".join(certain)
+        certain.append(b"")
+        return EVENT_END.join(certain)
