@@ -1,0 +1,89 @@
+"""Clients at work while something happens to the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+
+from ops.bench.cluster.hosts import API_KEY
+from ops.bench.cluster.requests import Request
+from ops.bench.cluster.streams import Said, Stream, run_stream
+
+CLIENT_TIMEOUT_S = 600
+
+
+class Load:
+    """A client for each request, which sends it again and again, until the block ends: as many
+    streams at any time. The last ones run to their ends."""
+
+    def __init__(self, url_of: Callable[[int], str], requests: Sequence[Request]) -> None:
+        """``url_of(number)`` is where each client goes."""
+        self._url_of = url_of
+        self._requests = requests
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="clients")
+        self._stopping = False
+        self.streams: list[Stream] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stopping = True
+        self._thread.join()
+
+    @property
+    def num_running(self) -> int:
+        """Streams that have begun, and have not ended."""
+        return sum(stream.is_running for stream in self.streams[:])
+
+    @property
+    def failures(self) -> list[str]:
+        return [f"{one.number}: {one.failure}" for one in self.streams[:] if one.failure]
+
+    def differences(self, undisturbed: Sequence[Said]) -> list[str]:
+        """Streams that are whole, but say something else than when nothing happened."""
+        return [
+            f"{one.number}: {one.said} is not {undisturbed[one.number]}"
+            for one in self.streams
+            if one.done and one.said != undisturbed[one.number]
+        ]
+
+    async def _run(self) -> None:
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=CLIENT_TIMEOUT_S),
+            headers={"Authorization": f"Bearer {API_KEY}"},
+        ) as session:
+            await asyncio.gather(
+                *(self._client(session, *one) for one in enumerate(self._requests))
+            )
+
+    async def _client(self, session: aiohttp.ClientSession, number: int, request: Request) -> None:
+        while True:
+            stream = Stream(number, request)
+            self.streams.append(stream)
+            await run_stream(session, self._url_of(number), stream)
+            # One that has failed once has told enough.
+            if self._stopping or stream.failure:
+                return
+
+
+def next_token_after(streams: Sequence[Stream], moment: float) -> float:
+    """Seconds until the last of those that ran at ``moment`` got its next token."""
+    waits = [
+        next(time for time in stream.token_times if time >= moment) - moment
+        for stream in streams
+        if stream.token_times and stream.token_times[0] < moment <= stream.token_times[-1]
+    ]
+    return max(waits, default=0.0)

@@ -1,0 +1,80 @@
+"""How a cluster is, as anybody sees it who may ask over HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from ops.bench.cluster.host import Host
+from ops.bench.cluster.hosts import GATEWAY_PORT
+
+PATIENCE_S = 240.0
+"""For a cluster on two cores, where each of its processes takes seconds to start."""
+ANSWER_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Engine:
+    replica_id: str
+    node: str
+    metrics_url: str
+
+
+def gateway_url(edge: Host) -> str:
+    return f"http://{edge.address}:{GATEWAY_PORT}"
+
+
+def is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/ready", timeout=ANSWER_TIMEOUT_S).is_success
+    except httpx.TransportError:
+        return False
+
+
+def listens(url: str) -> bool:
+    """Whether anything answers there, be it that one may not ask."""
+    try:
+        return not httpx.get(url, timeout=ANSWER_TIMEOUT_S).is_server_error
+    except httpx.TransportError:
+        return False
+
+
+def engines(gateway: str) -> list[Engine]:
+    """Those that a gateway knows; none if it does not answer."""
+    try:
+        groups = httpx.get(f"{gateway}/targets", timeout=ANSWER_TIMEOUT_S).raise_for_status()
+    except httpx.HTTPError:
+        return []
+    return [
+        Engine(
+            group["labels"]["replica"],
+            group["labels"]["node"],
+            f"http://{target}{group['labels']['__metrics_path__']}",
+        )
+        for group in groups.json()
+        if group["labels"]["component"] == "engine"
+        for target in group["targets"]
+    ]
+
+
+def requests_on(engine: Engine) -> int:
+    """Running and waiting."""
+    text = httpx.get(engine.metrics_url, timeout=ANSWER_TIMEOUT_S).raise_for_status().text
+    return sum(
+        int(sample.value)
+        for family in text_string_to_metric_families(text)
+        if family.name in ("pomona_requests_running", "pomona_requests_waiting")
+        for sample in family.samples
+    )
+
+
+def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+    give_up_at = time.monotonic() + patience_s
+    while not condition():
+        if time.monotonic() > give_up_at:
+            raise TimeoutError(f"not within {patience_s:.0f} s: {what}")
+        time.sleep(0.1)
