@@ -12,12 +12,12 @@ from ops.bench.cluster.deployment import application, deploy
 from ops.bench.cluster.hosts import DASHBOARD_PORT, Hosts, hosts, start_ray, start_store
 from ops.bench.cluster.network import Network
 from ops.bench.cluster.status import (
-    Engine,
-    engines,
+    Target,
     gateway_url,
     is_ready,
     listens,
     requests_on,
+    targets,
     wait_until,
 )
 
@@ -32,10 +32,14 @@ class Cluster:
         return gateway_url(edges[number % len(edges)])
 
     @property
-    def engines(self) -> list[Engine]:
+    def targets(self) -> list[Target]:
         """Those that every gateway knows."""
-        first, *others = (engines(gateway_url(edge)) for edge in self.hosts.edges)
-        return [engine for engine in first if all(engine in known for known in others)]
+        first, *others = (targets(gateway_url(edge)) for edge in self.hosts.edges)
+        return [target for target in first if all(target in known for known in others)]
+
+    @property
+    def engines(self) -> list[Target]:
+        return [target for target in self.targets if target.component == "engine"]
 
     def requests_on(self, address: str) -> int:
         """Running and waiting on the engine of a host."""

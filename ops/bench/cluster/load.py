@@ -47,6 +47,11 @@ class Load:
         """Streams that have begun, and have not ended."""
         return sum(stream.is_running for stream in self.streams[:])
 
+    def all_began_again_after(self, moment: float) -> bool:
+        """Whether every client has sent a request since, and has had tokens for it."""
+        begun = {one.number for one in self.streams[:] if one.begins_after(moment)}
+        return len(begun) == len(self._requests)
+
     @property
     def failures(self) -> list[str]:
         return [f"{one.number}: {one.failure}" for one in self.streams[:] if one.failure]

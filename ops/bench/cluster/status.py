@@ -18,7 +18,10 @@ ANSWER_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
-class Engine:
+class Target:
+    """A gateway or an engine."""
+
+    component: str
     replica_id: str
     node: str
     metrics_url: str
@@ -43,25 +46,25 @@ def listens(url: str) -> bool:
         return False
 
 
-def engines(gateway: str) -> list[Engine]:
-    """Those that a gateway knows; none if it does not answer."""
+def targets(gateway: str) -> list[Target]:
+    """All that a gateway knows; none if it does not answer."""
     try:
         groups = httpx.get(f"{gateway}/targets", timeout=ANSWER_TIMEOUT_S).raise_for_status()
     except httpx.HTTPError:
         return []
     return [
-        Engine(
+        Target(
+            group["labels"]["component"],
             group["labels"]["replica"],
             group["labels"]["node"],
             f"http://{target}{group['labels']['__metrics_path__']}",
         )
         for group in groups.json()
-        if group["labels"]["component"] == "engine"
         for target in group["targets"]
     ]
 
 
-def requests_on(engine: Engine) -> int:
+def requests_on(engine: Target) -> int:
     """Running and waiting."""
     text = httpx.get(engine.metrics_url, timeout=ANSWER_TIMEOUT_S).raise_for_status().text
     return sum(

@@ -35,6 +35,7 @@ class Stream:
     tokens: list[str] = field(default_factory=list)
     finish_reasons: list[str] = field(default_factory=list)
     usage: dict[str, Any] = field(default_factory=dict)
+    sent_at: float = field(default_factory=time.monotonic)
     token_times: list[float] = field(default_factory=list)
     failure: str | None = None
     done: bool = False
@@ -53,6 +54,9 @@ class Stream:
     @property
     def is_running(self) -> bool:
         return bool(self.token_times) and not self.done and self.failure is None
+
+    def begins_after(self, moment: float) -> bool:
+        return bool(self.token_times) and self.sent_at > moment
 
     def longest_silence_s(self) -> float:
         """Between two tokens."""
