@@ -14,10 +14,13 @@ from ops.bench.cluster.hosts import GATEWAY_PORT, Hosts, environment
 MAX_NUM_SEQS = 128
 """Of one engine: two of three must hold all streams."""
 TOKENS_PER_STREAM = 512
+NO_CHANGE: Mapping[str, Any] = {}
 
 
-def application(**engine: Any) -> dict[str, Any]:
-    """A Serve config, with changes to its engine."""
+def application(
+    *, engine: Mapping[str, Any] = NO_CHANGE, gateway: Mapping[str, Any] = NO_CHANGE
+) -> dict[str, Any]:
+    """A Serve config, with changes to it."""
     return {
         "proxy_location": "Disabled",
         "logging_config": {"enable_access_log": False},
@@ -40,6 +43,7 @@ def application(**engine: Any) -> dict[str, Any]:
                         "keep_alive_interval_s": 2,
                         "stall_timeout_s": 6,
                         "resume_timeout_s": 60,
+                        **gateway,
                     },
                     "replica": {"num_replicas": 3},
                 },

@@ -12,7 +12,7 @@ import aiohttp
 
 from ops.bench.cluster.hosts import API_KEY
 from ops.bench.cluster.requests import Request
-from ops.bench.cluster.streams import Said, Stream, run_stream
+from ops.bench.cluster.streams import Stream, run_stream
 
 CLIENT_TIMEOUT_S = 600
 
@@ -52,18 +52,6 @@ class Load:
         begun = {one.number for one in self.streams[:] if one.begins_after(moment)}
         return len(begun) == len(self._requests)
 
-    @property
-    def failures(self) -> list[str]:
-        return [f"{one.number}: {one.failure}" for one in self.streams[:] if one.failure]
-
-    def differences(self, undisturbed: Sequence[Said]) -> list[str]:
-        """Streams that are whole, but say something else than when nothing happened."""
-        return [
-            f"{one.number}: {one.said} is not {undisturbed[one.number]}"
-            for one in self.streams
-            if one.done and one.said != undisturbed[one.number]
-        ]
-
     async def _run(self) -> None:
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
@@ -82,13 +70,3 @@ class Load:
             # One that has failed once has told enough.
             if self._stopping or stream.failure:
                 return
-
-
-def next_token_after(streams: Sequence[Stream], moment: float) -> float:
-    """Seconds until the last of those that ran at ``moment`` got its next token."""
-    waits = [
-        next(time for time in stream.token_times if time >= moment) - moment
-        for stream in streams
-        if stream.token_times and stream.token_times[0] < moment <= stream.token_times[-1]
-    ]
-    return max(waits, default=0.0)

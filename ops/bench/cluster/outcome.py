@@ -1,0 +1,71 @@
+"""What comes of streams that something happens to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ops.bench.cluster.load import Load
+from ops.bench.cluster.requests import Request
+from ops.bench.cluster.scenarios import Event
+from ops.bench.cluster.status import wait_until
+from ops.bench.cluster.streams import Said, Stream
+
+Endpoint = Callable[[int], str]
+"""Where each client goes."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    streams: Sequence[Stream]
+    happened_at: float
+    recovered_s: float
+
+    @property
+    def failures(self) -> list[str]:
+        return [f"{one.number}: {one.failure}" for one in self.streams if one.failure]
+
+    def differences(self, *undisturbed: Sequence[Said]) -> list[str]:
+        """Streams that are whole, but say what none of these runs did."""
+        return [
+            f"{one.number}: {one.said} is not {undisturbed[0][one.number]}"
+            for one in self.streams
+            if one.done and one.said not in [run[one.number] for run in undisturbed]
+        ]
+
+    @property
+    def longest_silence_s(self) -> float:
+        """Between two tokens of a stream."""
+        return max(stream.longest_silence_s() for stream in self.streams)
+
+    @property
+    def next_token_s(self) -> float:
+        """From the event until the last stream that ran then had its next token."""
+        moment = self.happened_at
+        waits = [
+            next(time for time in stream.token_times if time >= moment) - moment
+            for stream in self.streams
+            if stream.token_times and stream.token_times[0] < moment <= stream.token_times[-1]
+        ]
+        return max(waits, default=0.0)
+
+
+def observe(event: Event, endpoint: Endpoint, requests: Sequence[Request]) -> Outcome:
+    """As many streams as there are requests run from before the event until it is over."""
+    with Load(endpoint, requests) as load:
+        wait_until(lambda: load.num_running == len(requests), "all streams run at once")
+        moment = time.monotonic()
+        event.happen(load)
+        wait_until(event.is_over, "the cluster has recovered")
+        recovered_s = time.monotonic() - moment
+    return Outcome(load.streams, moment, recovered_s)
+
+
+def undisturbed(endpoint: Endpoint, requests: Sequence[Request]) -> list[Said]:
+    """What each request is answered when nothing happens."""
+    with Load(endpoint, requests) as load:
+        pass
+    if failures := [stream.failure for stream in load.streams if stream.failure]:
+        raise RuntimeError(f"{len(failures)} streams failed when nothing happened: {failures[0]}")
+    return [stream.said for stream in load.streams]

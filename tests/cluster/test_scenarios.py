@@ -1,0 +1,27 @@
+"""200 streams, greedy and sampled, through each load balancer, while the cluster loses parts."""
+
+from __future__ import annotations
+
+import pytest
+
+from ops.bench.cluster.balancers import Balancer
+from ops.bench.cluster.cluster import Cluster
+from ops.bench.cluster.outcome import observe
+from ops.bench.cluster.requests import Request
+from ops.bench.cluster.scenarios import SCENARIOS
+from ops.bench.cluster.streams import Said
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_no_client_notices(
+    running: Cluster,
+    balancer: Balancer,
+    asked: list[Request],
+    expected: list[Said],
+    name: str,
+) -> None:
+    outcome = observe(SCENARIOS[name](running), lambda number: balancer.url, asked)
+    assert outcome.failures == []
+    assert outcome.differences(expected) == []
