@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ops.bench.cluster.deployment import application, deploy
+from ops.bench.cluster.deployment import configuration, deploy
 from ops.bench.cluster.hosts import DASHBOARD_PORT, Hosts, hosts, start_ray, start_store
 from ops.bench.cluster.network import Network
 from ops.bench.cluster.status import (
@@ -66,6 +66,6 @@ def cluster(folder: Path, *, num_workers: int) -> Iterator[Cluster]:
             start_ray(all_hosts, host)
         start_ray(all_hosts, all_hosts.head)
         wait_until(running.can_be_deployed_to, "the head's dashboard answers")
-        running.deploy(application())
+        running.deploy(configuration())
         wait_until(lambda: running.is_serving(num_workers), "gateways and engines serve")
         yield running

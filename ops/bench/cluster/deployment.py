@@ -1,4 +1,4 @@
-"""What is deployed: the demo model behind two gateways."""
+"""What is deployed: ``configs/cluster.yaml`` with the demo model."""
 
 from __future__ import annotations
 
@@ -9,54 +9,34 @@ from typing import Any
 
 import yaml
 
-from ops.bench.cluster.hosts import GATEWAY_PORT, Hosts, environment
+from ops.bench.cluster.hosts import Hosts, environment
 
-MAX_NUM_SEQS = 128
-"""Of one engine: two of three must hold all streams."""
+CONFIG = Path(__file__).resolve().parents[3] / "configs" / "cluster.yaml"
+MAX_NUM_SEQS = 200
+"""Of one engine: none waits for another one's end, wherever it goes on."""
 TOKENS_PER_STREAM = 512
+ENGINE = {
+    "model": "demo",
+    "served_model_name": "demo",
+    "max_num_seqs": MAX_NUM_SEQS,
+    "num_kv_blocks": MAX_NUM_SEQS * TOKENS_PER_STREAM // 16,
+}
+# So that a lost host is noticed within seconds.
+GATEWAY = {"keep_alive_interval_s": 2, "stall_timeout_s": 6}
 NO_CHANGE: Mapping[str, Any] = {}
 
 
-def application(
+def configuration(
     *, engine: Mapping[str, Any] = NO_CHANGE, gateway: Mapping[str, Any] = NO_CHANGE
 ) -> dict[str, Any]:
     """A Serve config, with changes to it."""
-    return {
-        "proxy_location": "Disabled",
-        "logging_config": {"enable_access_log": False},
-        "applications": [
-            {
-                "name": "pomona",
-                "route_prefix": "/",
-                "import_path": "deployments.app:build_app",
-                "args": {
-                    "engine": {
-                        "model": "demo",
-                        "served_model_name": "demo",
-                        "max_num_seqs": MAX_NUM_SEQS,
-                        "num_kv_blocks": MAX_NUM_SEQS * TOKENS_PER_STREAM // 16,
-                        **engine,
-                    },
-                    "gateway": {
-                        "port": GATEWAY_PORT,
-                        "api_keys_file": "~/.pomona/api_keys",
-                        "keep_alive_interval_s": 2,
-                        "stall_timeout_s": 6,
-                        "resume_timeout_s": 60,
-                        **gateway,
-                    },
-                    "replica": {"num_replicas": 3},
-                },
-                "deployments": [
-                    {
-                        "name": "Gateway",
-                        "num_replicas": 2,
-                        "ray_actor_options": {"num_cpus": 0, "resources": {"gateway": 1}},
-                    }
-                ],
-            }
-        ],
-    }
+    config: dict[str, Any] = yaml.safe_load(CONFIG.read_text())
+    engines, gateways = (application["args"] for application in config["applications"])
+    engines["engine"] = {**ENGINE, **engine}
+    # The engines send what the gateways wait for.
+    engines["gateway"] = {"keep_alive_interval_s": GATEWAY["keep_alive_interval_s"]}
+    gateways["gateway"] |= {**GATEWAY, **gateway}
+    return config
 
 
 def deploy(hosts: Hosts, config: Mapping[str, Any]) -> None:

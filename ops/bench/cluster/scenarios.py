@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ops.bench.cluster.cluster import Cluster
-from ops.bench.cluster.deployment import application
+from ops.bench.cluster.deployment import configuration
 from ops.bench.cluster.host import Host
 from ops.bench.cluster.hosts import start_ray
 from ops.bench.cluster.load import Load
@@ -21,7 +21,8 @@ LEAST_MET = NUM_STREAMS // NUM_ENGINES // 2
 
 @dataclass(frozen=True)
 class Event:
-    happen: Callable[[Load], None]
+    happen: Callable[[Load], float]
+    """Returns when, by ``time.monotonic``."""
     is_over: Callable[[], bool]
     """Whether the cluster is as it was."""
 
@@ -30,11 +31,13 @@ def engine_host_killed(cluster: Cluster) -> Event:
     """Its power fails, and comes back when the gateways have noticed."""
     host = cluster.hosts.workers[0]
 
-    def happen(load: Load) -> None:
+    def happen(load: Load) -> float:
         _check_met(cluster, host)
+        moment = time.monotonic()
         host.kill()
         wait_until(lambda: cluster.is_serving(NUM_ENGINES - 1), "the engine is known to be gone")
         start_ray(cluster.hosts, host)
+        return moment
 
     return Event(happen, lambda: cluster.is_serving(NUM_ENGINES))
 
@@ -43,11 +46,13 @@ def engine_host_cut_off(cluster: Cluster) -> Event:
     """It goes on, but nobody hears of it, until the cluster has given it up."""
     host = cluster.hosts.workers[1]
 
-    def happen(load: Load) -> None:
+    def happen(load: Load) -> float:
         _check_met(cluster, host)
+        moment = time.monotonic()
         host.cut()
         wait_until(lambda: cluster.is_serving(NUM_ENGINES - 1), "the engine is known to be gone")
         host.heal()
+        return moment
 
     return Event(happen, lambda: cluster.is_serving(NUM_ENGINES))
 
@@ -55,12 +60,17 @@ def engine_host_cut_off(cluster: Cluster) -> Event:
 def rolling_update(cluster: Cluster) -> Event:
     """Of all engines and gateways."""
     old = set(cluster.targets)
-    config = application(engine={"max_queued_requests": 300}, gateway={"max_attempts": 4})
+    config = configuration(engine={"max_queued_requests": 300}, gateway={"max_attempts": 4})
+
+    def happen(load: Load) -> float:
+        moment = time.monotonic()
+        cluster.deploy(config)
+        return moment
 
     def is_over() -> bool:
         return cluster.is_serving(NUM_ENGINES) and not old.intersection(cluster.targets)
 
-    return Event(lambda load: cluster.deploy(config), is_over)
+    return Event(happen, is_over)
 
 
 def head_restarted(cluster: Cluster) -> Event:
@@ -68,11 +78,12 @@ def head_restarted(cluster: Cluster) -> Event:
     head = cluster.hosts.head
     old = set(cluster.targets)
 
-    def happen(load: Load) -> None:
-        head.kill()
+    def happen(load: Load) -> float:
         moment = time.monotonic()
+        head.kill()
         wait_until(lambda: load.all_began_again_after(moment), "requests are served without it")
         start_ray(cluster.hosts, head)
+        return moment
 
     def is_over() -> bool:
         return cluster.can_be_deployed_to() and old == set(cluster.targets)
