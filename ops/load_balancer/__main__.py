@@ -46,7 +46,10 @@ def _plan(given: argparse.Namespace) -> Plan:
 
 def _settings(path: Path) -> GatewaySettings:
     """Those of the one application in a Serve config. Raises ``SettingsError``."""
-    config = yaml.safe_load(path.read_text())
+    try:
+        config = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{path}: not a Serve config: {error}") from error
     applications = config.get("applications") if isinstance(config, dict) else None
     if not isinstance(applications, list) or len(applications) != 1:
         raise SettingsError(f"{path}: not a Serve config with one application")

@@ -22,6 +22,7 @@ def nginx(plan: Plan) -> str:
             "patience_s": plan.patience_s,
             "request_timeout_s": round(plan.settings.request_timeout_s),
             "max_body_bytes": plan.settings.max_body_bytes,
+            "body_buffer_bytes": plan.settings.max_body_bytes + (64 << 10),
             "requests_at_once": limits.requests_at_once,
             "requests_per_second": limits.requests_per_second,
             # One more than the burst may come in one go.

@@ -58,8 +58,9 @@ class Plan:
     """The gateways' own, for the longest time and the largest body that they allow."""
 
     def __post_init__(self) -> None:
-        if not self.gateways:
-            raise PlanError("gateways must name at least one HOST:PORT")
+        for name in ("gateways", "listen"):
+            if not getattr(self, name):
+                raise PlanError(f"{name} must name at least one HOST:PORT")
         addresses = {
             "gateway": self.gateways,
             "backup": self.backups,
