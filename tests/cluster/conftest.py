@@ -9,12 +9,11 @@ import pytest
 
 from ops.bench.cluster.balancers import CONFIGURATIONS, Balancer, start_balancer
 from ops.bench.cluster.cluster import Cluster, cluster
-from ops.bench.cluster.outcome import undisturbed
+from ops.bench.cluster.outcome import Answers
 from ops.bench.cluster.requests import Request, requests
 from ops.bench.cluster.requirements import what_is_missing
 from ops.bench.cluster.scenarios import NUM_ENGINES, NUM_STREAMS
 from ops.bench.cluster.status import is_ready, wait_until
-from ops.bench.cluster.streams import Said
 
 
 @pytest.fixture(scope="session")
@@ -33,8 +32,8 @@ def asked() -> list[Request]:
 
 
 @pytest.fixture(scope="session")
-def expected(running: Cluster, asked: list[Request]) -> list[Said]:
-    return undisturbed(running.gateway_of, asked)
+def answers(running: Cluster, asked: list[Request]) -> Answers:
+    return Answers(running, asked)
 
 
 @pytest.fixture(scope="module", params=list(CONFIGURATIONS))

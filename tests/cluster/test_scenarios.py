@@ -6,10 +6,9 @@ import pytest
 
 from ops.bench.cluster.balancers import Balancer
 from ops.bench.cluster.cluster import Cluster
-from ops.bench.cluster.outcome import observe
+from ops.bench.cluster.outcome import Answers, observe
 from ops.bench.cluster.requests import Request
 from ops.bench.cluster.scenarios import SCENARIOS
-from ops.bench.cluster.streams import Said
 
 pytestmark = pytest.mark.cluster
 
@@ -19,9 +18,10 @@ def test_no_client_notices(
     running: Cluster,
     balancer: Balancer,
     asked: list[Request],
-    expected: list[Said],
+    answers: Answers,
     name: str,
 ) -> None:
+    before = answers.of_now()
     outcome = observe(SCENARIOS[name](running), lambda number: balancer.url, asked)
     assert outcome.failures == []
-    assert outcome.differences(expected) == []
+    assert outcome.differences(before, answers.of_now()) == []

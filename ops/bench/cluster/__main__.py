@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from ops.bench.cluster.balancers import CONFIGURATIONS, start_balancer
 from ops.bench.cluster.cluster import Cluster, cluster
-from ops.bench.cluster.outcome import Endpoint, observe, undisturbed
+from ops.bench.cluster.outcome import Answers, Endpoint, observe
 from ops.bench.cluster.requests import requests
 from ops.bench.cluster.requirements import what_is_missing
 from ops.bench.cluster.scenarios import NUM_ENGINES, NUM_STREAMS, SCENARIOS
@@ -46,16 +46,17 @@ def main() -> None:
 def run(running: Cluster, endpoint: Endpoint, names: list[str]) -> list[tuple[str, ...]]:
     """The table's rows."""
     asked = requests(NUM_STREAMS)
-    expected = undisturbed(endpoint, asked)
+    answers = Answers(running, asked)
     rows: list[tuple[str, ...]] = []
     for name in tqdm(names):
+        before = answers.of_now()
         outcome = observe(SCENARIOS[name](running), endpoint, asked)
         rows.append(
             (
                 name,
                 str(len(outcome.streams)),
                 str(len(outcome.failures)),
-                str(len(outcome.differences(expected))),
+                str(len(outcome.differences(before, answers.of_now()))),
                 f"{outcome.next_token_s:.1f}",
                 f"{outcome.longest_silence_s:.1f}",
                 f"{outcome.recovered_s:.0f}",

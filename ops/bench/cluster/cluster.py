@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ops.bench.cluster.deployment import configuration, deploy
-from ops.bench.cluster.hosts import DASHBOARD_PORT, Hosts, hosts, start_ray, start_store
+from ops.bench.cluster.deployment import configuration
+from ops.bench.cluster.hosts import Hosts, hosts
 from ops.bench.cluster.network import Network
 from ops.bench.cluster.status import (
     Target,
     gateway_url,
     is_ready,
-    listens,
     requests_on,
     targets,
     wait_until,
@@ -25,6 +24,9 @@ from ops.bench.cluster.status import (
 @dataclass
 class Cluster:
     hosts: Hosts
+    folder: Path
+    model: str = "demo"
+    num_deployments: int = 0
 
     def gateway_of(self, number: int) -> str:
         """Where a client goes when nothing is in front of the gateways: to every second one."""
@@ -45,27 +47,38 @@ class Cluster:
         """Running and waiting on the engine of a host."""
         return sum(requests_on(engine) for engine in self.engines if engine.node == address)
 
-    def deploy(self, config: dict[str, Any]) -> None:
-        deploy(self.hosts, config)
+    def deploy(self) -> None:
+        """``model``, with something else that is new to engines and to gateways each time."""
+        self.num_deployments += 1
+        self.hosts.write_services(
+            configuration(
+                engine={"model": self.model, "max_queued_requests": 500 + self.num_deployments},
+                gateway={"max_attempts": 3 + self.num_deployments},
+            )
+        )
+        deployed = self._on_head(self.hosts.script(self.hosts.head, "pomona-deploy"))
+        if deployed.returncode:
+            raise RuntimeError(f"it was not deployed:\n{deployed.stdout}")
 
     def is_serving(self, num_engines: int) -> bool:
         ready = all(is_ready(gateway_url(edge)) for edge in self.hosts.edges)
         return ready and len(self.engines) == num_engines
 
     def can_be_deployed_to(self) -> bool:
-        return listens(f"http://{self.hosts.head.address}:{DASHBOARD_PORT}/api/version")
+        return self._on_head("serve", "status").returncode == 0
+
+    def _on_head(self, *command: str) -> subprocess.CompletedProcess[str]:
+        head = self.hosts.head
+        return head.run(self.hosts.script(head, "pomona"), *command)
 
 
 @contextmanager
 def cluster(folder: Path, *, num_workers: int) -> Iterator[Cluster]:
-    """Started in the wrong order: whoever joins the head is there before it is."""
+    """Started in the wrong order: whoever needs another one is there before it is."""
     with Network() as network, hosts(network, folder, num_workers=num_workers) as all_hosts:
-        running = Cluster(all_hosts)
-        start_store(all_hosts)
-        for host in (*all_hosts.workers, *all_hosts.edges):
-            start_ray(all_hosts, host)
-        start_ray(all_hosts, all_hosts.head)
-        wait_until(running.can_be_deployed_to, "the head's dashboard answers")
-        running.deploy(configuration())
+        running = Cluster(all_hosts, folder)
+        all_hosts.write_services(configuration())
+        for host in (*all_hosts.workers, *all_hosts.edges, all_hosts.head, all_hosts.store):
+            all_hosts.start(host)
         wait_until(lambda: running.is_serving(num_workers), "gateways and engines serve")
         yield running

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
-
-from ops.bench.cluster.hosts import Hosts, environment
 
 CONFIG = Path(__file__).resolve().parents[3] / "configs" / "cluster.yaml"
 MAX_NUM_SEQS = 200
@@ -37,10 +34,3 @@ def configuration(
     engines["gateway"] = {"keep_alive_interval_s": GATEWAY["keep_alive_interval_s"]}
     gateways["gateway"] |= {**GATEWAY, **gateway}
     return config
-
-
-def deploy(hosts: Hosts, config: Mapping[str, Any]) -> None:
-    path = hosts.head.home / "config.yaml"
-    path.write_text(yaml.safe_dump(dict(config)))
-    serve = str(Path(sys.executable).with_name("serve"))
-    hosts.head.run([serve, "deploy", str(path)], environment(hosts, hosts.head))

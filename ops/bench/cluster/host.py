@@ -1,4 +1,4 @@
-"""A host: processes with their own network card, process ids, home, ``/tmp/ray`` and ``/dev/shm``.
+"""A host: processes with their own network card, process ids, home, state and ``/dev/shm``.
 
 What it has on disk outlives it, as a machine's disk does.
 """
@@ -6,22 +6,25 @@ What it has on disk outlives it, as a machine's disk does.
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
 from ops.bench.cluster.network import Network, address_of
+from ops.cluster.units import RESTART_S
 
 START_TIMEOUT_S = 10.0
-RESTART_PAUSE_S = 1
+STATE = "/mnt/pomona"
+"""Where every host has a folder of its own."""
 SHARED_MEMORY = "512m"
 
 _BOOT = """
-mount --bind {folder}/ray /tmp/ray
+mount -t tmpfs tmpfs {state_parent}
+mkdir {state}
+mount --bind {folder}/state {state}
 mount -t tmpfs -o size={memory} tmpfs /dev/shm
 hostname {name}
 touch {folder}/up
@@ -49,7 +52,7 @@ class Host:
         self.home = self.folder / "home"
         self._root: subprocess.Popen[bytes] | None = None
         self._init = 0
-        for one in (self.home, self.folder / "ray"):
+        for one in (self.home, self.folder / "state"):
             one.mkdir(parents=True)
 
     @property
@@ -58,10 +61,14 @@ class Host:
 
     def boot(self) -> None:
         """Power on, with nothing running yet."""
-        # Where the host's own folders are mounted.
-        Path("/tmp/ray").mkdir(mode=0o777, exist_ok=True)
         (self.folder / "up").unlink(missing_ok=True)
-        script = _BOOT.format(folder=self.folder, memory=SHARED_MEMORY, name=self.name)
+        script = _BOOT.format(
+            folder=self.folder,
+            memory=SHARED_MEMORY,
+            name=self.name,
+            state=STATE,
+            state_parent=Path(STATE).parent,
+        )
         # Whatever ends this process ends the host.
         self._root = subprocess.Popen(
             [
@@ -96,12 +103,10 @@ class Host:
     def heal(self) -> None:
         self._network.heal(self.name)
 
-    def start(
-        self, service: str, command: Sequence[str], environment: Mapping[str, str] | None = None
-    ) -> None:
+    def start(self, service: str, command: Sequence[str]) -> None:
         """Run ``command`` for as long as the host is up, from its end to the next. Its output is in
         ``log(service)``."""
-        script = _SUPERVISE.format(pause=RESTART_PAUSE_S)
+        script = _SUPERVISE.format(pause=RESTART_S)
         supervised = ("bash", "-c", script, "supervisor", *command)
         with self.log(service).open("ab") as log:
             subprocess.Popen(
@@ -109,24 +114,21 @@ class Host:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=self._environment(environment),
+                env=self._environment(),
                 cwd=self.home,
             )
 
-    def run(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
-        """Run ``command`` to its end. Returns its output; raises with it if it fails."""
-        done = subprocess.run(
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run ``command`` to its end, and take its output."""
+        return subprocess.run(
             [*self._entered(), *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=self._environment(environment),
+            env=self._environment(),
             cwd=self.home,
+            text=True,
         )
-        output = done.stdout.decode(errors="replace")
-        if done.returncode:
-            raise RuntimeError(f"{shlex.join(command)} on {self.name} failed:\n{output}")
-        return output
 
     def log(self, service: str) -> Path:
         return self.folder / f"{service}.log"
@@ -134,8 +136,8 @@ class Host:
     def _entered(self) -> tuple[str, ...]:
         return ("nsenter", f"--target={self._init}", "--net", "--uts", "--mount", "--pid")
 
-    def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
-        return {"HOME": str(self.home), "PATH": os.environ["PATH"], **(more or {})}
+    def _environment(self) -> dict[str, str]:
+        return {"HOME": str(self.home), "PATH": os.environ["PATH"]}
 
 
 def _wait_for_end(pid: int) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ops.bench.cluster.cluster import Cluster
 from ops.bench.cluster.load import Load
 from ops.bench.cluster.requests import Request
 from ops.bench.cluster.scenarios import Event
@@ -64,10 +65,25 @@ def observe(event: Event, endpoint: Endpoint, requests: Sequence[Request]) -> Ou
     return Outcome(load.streams, moment, recovered_s)
 
 
-def undisturbed(endpoint: Endpoint, requests: Sequence[Request]) -> list[Said]:
-    """What each request is answered when nothing happens."""
-    with Load(endpoint, requests) as load:
-        pass
-    if failures := [stream.failure for stream in load.streams if stream.failure]:
-        raise RuntimeError(f"{len(failures)} streams failed when nothing happened: {failures[0]}")
-    return [stream.said for stream in load.streams]
+class Answers:
+    """What each request is answered when nothing happens, by each model."""
+
+    def __init__(self, cluster: Cluster, requests: Sequence[Request]) -> None:
+        self._cluster = cluster
+        self._requests = requests
+        self._of_model: dict[str, list[Said]] = {}
+
+    def of_now(self) -> list[Said]:
+        """By the model that is deployed."""
+        model = self._cluster.model
+        if model not in self._of_model:
+            self._of_model[model] = self._undisturbed()
+        return self._of_model[model]
+
+    def _undisturbed(self) -> list[Said]:
+        with Load(self._cluster.gateway_of, self._requests) as load:
+            pass
+        failures = [stream.failure for stream in load.streams if stream.failure]
+        if failures:
+            raise RuntimeError(f"{len(failures)} streams failed in peace: {failures[0]}")
+        return [stream.said for stream in load.streams]

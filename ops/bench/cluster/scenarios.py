@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ops.bench.cluster.changed_model import changed_model
 from ops.bench.cluster.cluster import Cluster
-from ops.bench.cluster.deployment import configuration
 from ops.bench.cluster.host import Host
-from ops.bench.cluster.hosts import start_ray
 from ops.bench.cluster.load import Load
 from ops.bench.cluster.status import wait_until
 
@@ -36,7 +35,7 @@ def engine_host_killed(cluster: Cluster) -> Event:
         moment = time.monotonic()
         host.kill()
         wait_until(lambda: cluster.is_serving(NUM_ENGINES - 1), "the engine is known to be gone")
-        start_ray(cluster.hosts, host)
+        cluster.hosts.start(host)
         return moment
 
     return Event(happen, lambda: cluster.is_serving(NUM_ENGINES))
@@ -60,17 +59,26 @@ def engine_host_cut_off(cluster: Cluster) -> Event:
 def rolling_update(cluster: Cluster) -> Event:
     """Of all engines and gateways."""
     old = set(cluster.targets)
-    config = configuration(engine={"max_queued_requests": 300}, gateway={"max_attempts": 4})
 
     def happen(load: Load) -> float:
         moment = time.monotonic()
-        cluster.deploy(config)
+        cluster.deploy()
         return moment
 
     def is_over() -> bool:
         return cluster.is_serving(NUM_ENGINES) and not old.intersection(cluster.targets)
 
     return Event(happen, is_over)
+
+
+def model_changed(cluster: Cluster) -> Event:
+    """Under the same name; from the one to the other, or back."""
+    other = cluster.folder / "changed-model"
+    if cluster.model == str(other):
+        cluster.model = "demo"
+    else:
+        cluster.model = str(other if other.exists() else changed_model(other))
+    return rolling_update(cluster)
 
 
 def head_restarted(cluster: Cluster) -> Event:
@@ -82,7 +90,7 @@ def head_restarted(cluster: Cluster) -> Event:
         moment = time.monotonic()
         head.kill()
         wait_until(lambda: load.all_began_again_after(moment), "requests are served without it")
-        start_ray(cluster.hosts, head)
+        cluster.hosts.start(head)
         return moment
 
     def is_over() -> bool:
@@ -96,6 +104,7 @@ SCENARIOS: Mapping[str, Callable[[Cluster], Event]] = {
     "an engine's host cut off": engine_host_cut_off,
     "the head killed, and back": head_restarted,
     "rolling update": rolling_update,
+    "another model": model_changed,
 }
 
 

@@ -38,14 +38,6 @@ def is_ready(url: str) -> bool:
         return False
 
 
-def listens(url: str) -> bool:
-    """Whether anything answers there, be it that one may not ask."""
-    try:
-        return not httpx.get(url, timeout=ANSWER_TIMEOUT_S).is_server_error
-    except httpx.TransportError:
-        return False
-
-
 def targets(gateway: str) -> list[Target]:
     """All that a gateway knows; none if it does not answer."""
     try:
