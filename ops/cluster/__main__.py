@@ -14,8 +14,8 @@ from deployments.settings import SettingsError
 from ops.cluster.credentials import keep_credentials
 from ops.cluster.files import write_folder
 from ops.cluster.host_list import SECRETS, HostListError, read_host_list
-from ops.cluster.layout import Cluster, folder_of
-from ops.cluster.serve_config import read_serve_config
+from ops.cluster.layout import Cluster, folder_of, keys_name
+from ops.cluster.serve_config import ServeConfig, read_serve_config
 
 
 def generate(host_list: Path, out: Path) -> tuple[str, ...]:
@@ -32,11 +32,15 @@ def read_cluster(host_list: Path, secrets: Path) -> Cluster:
     """Makes those ``secrets`` that are missing. Raises ``HostListError``."""
     hosts = read_host_list(host_list)
     config = read_serve_config(hosts.config)
-    keys = _api_keys(hosts.api_keys) if hosts.api_keys else None
+    keys = _api_keys(hosts.api_keys, config) if hosts.api_keys else None
     return Cluster(hosts, config, keep_credentials(secrets), keys)
 
 
-def _api_keys(path: Path) -> str:
+def _api_keys(path: Path, config: ServeConfig) -> str:
+    installed = Path("~/.pomona") / keys_name(path)
+    if config.api_keys_files != {installed}:
+        told = ", ".join(map(str, config.api_keys_files)) or "nothing"
+        raise HostListError(f"api_keys: gateway.api_keys_file must be {installed}, not {told}")
     try:
         read_keys_file(path)
     except SettingsError as error:

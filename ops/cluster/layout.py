@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from ops.cluster import launchd, systemd
 from ops.cluster.credentials import (
@@ -49,9 +50,15 @@ def folder_of(host: Host, cluster: Cluster) -> dict[str, GeneratedFile]:
         files |= _ray_files(host, cluster)
     if host == cluster.hosts.head:
         files |= _head_files(cluster)
-    if cluster.api_keys is not None and host in (cluster.hosts.head, *cluster.hosts.gateways):
-        files[_keys_name(cluster)] = GeneratedFile(cluster.api_keys, PRIVATE)
+    keys = cluster.hosts.api_keys
+    if keys and cluster.api_keys and host in (cluster.hosts.head, *cluster.hosts.gateways):
+        files[keys_name(keys)] = GeneratedFile(cluster.api_keys, PRIVATE)
     return files
+
+
+def keys_name(path: Path) -> str:
+    """What a file of API keys is called on the hosts: its suffix says what is in it."""
+    return f"api_keys{path.suffix}"
 
 
 def _service_files(host: Host, cluster: Cluster) -> Iterator[tuple[str, GeneratedFile]]:
@@ -94,9 +101,3 @@ def _store_files(host: Host, cluster: Cluster) -> dict[str, GeneratedFile]:
 
 def _credentials(cluster: Cluster, *names: str) -> dict[str, GeneratedFile]:
     return {name: GeneratedFile(cluster.credentials[name], PRIVATE) for name in names}
-
-
-def _keys_name(cluster: Cluster) -> str:
-    keys = cluster.hosts.api_keys
-    assert keys is not None
-    return f"api_keys{keys.suffix}"

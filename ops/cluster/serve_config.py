@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,8 @@ from deployments.settings import AppSettings, SettingsError, parse_settings
 from ops.cluster.host_list import HostListError
 
 BUILDERS = "deployments.app:"
-# A gateway first tells load balancers that it stops, and lets go of its streams at the end.
-GATEWAY_MARGIN_S = 30
+# What a gateway takes besides its notice and its streams.
+GATEWAY_MARGIN_S = 15
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,16 @@ class ServeConfig:
 
     def drain_timeout_s(self, has_gateway: bool) -> int:
         """How long a host goes on until its streams have ended."""
-        longest = max(int(one.replica.drain_timeout_s) for one in self.settings)
-        return longest + GATEWAY_MARGIN_S if has_gateway else longest
+        longest = max(one.replica.drain_timeout_s for one in self.settings)
+        if has_gateway:
+            longest += max(one.gateway.drain_notice_s for one in self.settings) + GATEWAY_MARGIN_S
+        return math.ceil(longest)
+
+    @property
+    def api_keys_files(self) -> set[Path]:
+        """Where gateways look for keys."""
+        files = (one.gateway.api_keys_file for one in self.settings)
+        return {file for file in files if file is not None}
 
 
 def read_serve_config(path: Path) -> ServeConfig:

@@ -50,9 +50,12 @@ def content(tmp_path: Path) -> dict[str, Any]:
     keys.write_text(yaml.safe_dump({"keys": [{"name": "one", "key": API_KEY}]}))
     keys.chmod(0o600)
     found: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
-    config = str(REPOSITORY / "configs" / "cluster.yaml")
+    config = (REPOSITORY / "configs" / "cluster.yaml").read_text()
+    (tmp_path / "cluster.yaml").write_text(
+        config.replace("~/.pomona/api_keys", "~/.pomona/api_keys.yaml")
+    )
     return found | {
-        "config": config,
+        "config": "cluster.yaml",
         "api_keys": "keys.yaml",
         "environment": {"HF_TOKEN": HUB_TOKEN},
     }
@@ -217,12 +220,14 @@ def test_systemd_units_drain_before_they_stop(content: dict[str, Any], tmp_path:
 def test_the_longest_drain_of_the_deployed_config_is_waited_for(
     content: dict[str, Any], tmp_path: Path
 ) -> None:
-    config = yaml.safe_load(Path(content["config"]).read_text())
-    config["applications"][0]["args"]["replica"] = {"drain_timeout_s": 77}
+    config = yaml.safe_load((tmp_path / "cluster.yaml").read_text())
+    for application in config["applications"]:
+        application["args"]["replica"] = {"drain_timeout_s": 77}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config))
     out = generated(content | {"config": "mine.yaml"}, tmp_path)
     line = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S="
     assert f"{line}77\n" in (out / "studio-1" / "environment").read_text()
+    assert f"{line}102\n" in (out / "edge-2" / "environment").read_text()
     assert f"{line}0\n" in (out / "head" / "environment").read_text()
 
 
@@ -296,6 +301,7 @@ MISTAKES = [
     ({"environment": {"HF_TOKEN": 1}}, r"environment\.HF_TOKEN: .*string$"),
     ({"config": "missing.yaml"}, r"config: .*missing\.yaml.*No such file"),
     ({"config": "keys.yaml"}, r"config: .*deployments\.app:"),
+    ({"api_keys": "keys"}, r"api_keys: gateway.api_keys_file must be ~/.pomona/api_keys, not ~"),
     ({"api_keys": "missing.yaml"}, r"api_keys: .*No such file"),
 ]
 
