@@ -74,6 +74,7 @@ def test_only_whole_streams_can_differ() -> None:
     broken.failure = "the stream ended before it was done"
     outcome = Outcome([whole, broken], happened_at=0.0, recovered_s=1.0)
     assert outcome.failures == ["0: the stream ended before it was done"]
+    assert Outcome([a_stream(event(text="an"))], 0.0, 1.0).failures == ["0: it has no end"]
     assert outcome.differences([whole.said]) == []
     pear = a_stream(event(text="a pear")).said
     assert len(outcome.differences([pear])) == 1

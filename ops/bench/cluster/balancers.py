@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import socket
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from io import StringIO
@@ -27,14 +28,6 @@ LIMITS = ClientLimits(requests_at_once=10_000, requests_per_second=10_000)
 
 
 @dataclass(frozen=True)
-class Server:
-    """A gateway as HAProxy sees it."""
-
-    is_up: bool
-    times_down: int
-
-
-@dataclass(frozen=True)
 class Balancer:
     name: str
     host: Host
@@ -45,23 +38,31 @@ class Balancer:
     def url(self) -> str:
         return f"http://{self.host.address}:{PORT}"
 
-    def servers(self) -> dict[str, Server]:
-        """What HAProxy's socket tells of each gateway."""
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(str(self.directory / "haproxy-admin.sock"))
-            connection.sendall(b"show stat\n")
-            with connection.makefile() as answer:
-                rows = csv.DictReader(StringIO(answer.read().removeprefix("# ")))
-        return {
-            row["svname"]: Server(row["status"] == "UP", int(row["chkdown"]))
+    def switches(self) -> Counter[str]:
+        """How often it has turned away from each gateway: HAProxy when health checks failed, nginx
+        when a request did."""
+        return _times_down(self.directory) if self.name == "haproxy" else _passed_on(self.directory)
+
+
+def _times_down(directory: Path) -> Counter[str]:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(directory / "haproxy-admin.sock"))
+        connection.sendall(b"show stat\n")
+        with connection.makefile() as answer:
+            rows = csv.DictReader(StringIO(answer.read().removeprefix("# ")))
+    return Counter(
+        {
+            row["svname"]: int(row["chkdown"])
             for row in rows
             if row["pxname"] == "gateways" and row["svname"] != "BACKEND"
         }
+    )
 
-    def tried_elsewhere(self) -> list[str]:
-        """Requests that nginx took from one gateway to the next, by its access log."""
-        lines = (self.directory / "pomona-access.log").read_text().splitlines()
-        return [line for line in lines if re.search(r"gateway=\S+, \S+ statuses", line)]
+
+def _passed_on(directory: Path) -> Counter[str]:
+    """By the access log, which names all gateways that a request was tried at."""
+    log = (directory / "pomona-access.log").read_text()
+    return Counter(re.findall(r" gateway=(\S+), \S", log))
 
 
 def start_balancer(hosts: Hosts, name: str) -> Balancer:

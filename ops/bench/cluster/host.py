@@ -1,4 +1,4 @@
-"""A host: processes with their own network card, process ids, home, state and ``/dev/shm``.
+"""A host: processes with their own network card, process ids, and folders.
 
 What it has on disk outlives it, as a machine's disk does.
 """
@@ -19,11 +19,12 @@ from ops.cluster.units import RESTART_S
 START_TIMEOUT_S = 10.0
 STATE = "/mnt/pomona"
 """Where every host has a folder of its own."""
+TEMPORARY = "/mnt/tmp"
 SHARED_MEMORY = "512m"
 
 _BOOT = """
 mount -t tmpfs tmpfs {state_parent}
-mkdir {state}
+mkdir {state} {temporary}
 mount --bind {folder}/state {state}
 mount -t tmpfs -o size={memory} tmpfs /dev/shm
 hostname {name}
@@ -67,6 +68,7 @@ class Host:
             memory=SHARED_MEMORY,
             name=self.name,
             state=STATE,
+            temporary=TEMPORARY,
             state_parent=Path(STATE).parent,
         )
         # Whatever ends this process ends the host.
@@ -137,7 +139,7 @@ class Host:
         return ("nsenter", f"--target={self._init}", "--net", "--uts", "--mount", "--pid")
 
     def _environment(self) -> dict[str, str]:
-        return {"HOME": str(self.home), "PATH": os.environ["PATH"]}
+        return {"HOME": str(self.home), "PATH": os.environ["PATH"], "TMPDIR": TEMPORARY}
 
 
 def _wait_for_end(pid: int) -> None:

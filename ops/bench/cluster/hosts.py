@@ -32,11 +32,13 @@ class Hosts:
     """Where gateways are."""
     workers: tuple[Host, ...]
     """Where engines are."""
+    spare: Host
+    """For one more engine."""
     balancer: Host
 
     @property
     def of_cluster(self) -> tuple[Host, ...]:
-        return (self.store, self.head, *self.edges, *self.workers)
+        return (self.store, self.head, *self.edges, *self.workers, self.spare)
 
     def script(self, host: Host, name: str) -> str:
         return str(self.folder / "services" / host.name / name)
@@ -46,7 +48,9 @@ class Hosts:
         config_path = self.folder / "cluster.yaml"
         config_path.write_text(yaml.safe_dump(config))
         roles = {self.store: "store", self.head: "head"}
-        roles |= dict.fromkeys(self.edges, "gateway") | dict.fromkeys(self.workers, "engine")
+        roles |= dict.fromkeys(self.edges, "gateway") | dict.fromkeys(
+            (*self.workers, self.spare), "engine"
+        )
         host_list = {
             "config": str(config_path),
             "user": "root",
@@ -86,6 +90,7 @@ def hosts(network: Network, folder: Path, *, num_workers: int) -> Iterator[Hosts
         workers=tuple(
             Host(network, folder, f"worker{n}", 20 + n) for n in range(1, num_workers + 1)
         ),
+        spare=Host(network, folder, "spare", 30),
         balancer=Host(network, folder, "balancer", 4),
     )
     for host in (made.head, *made.edges):

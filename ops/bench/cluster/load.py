@@ -19,7 +19,7 @@ CLIENT_TIMEOUT_S = 600
 
 class Load:
     """A client for each request, which sends it again and again, until the block ends: as many
-    streams at any time. The last ones run to their ends."""
+    streams at any time. The last ones run to their ends, unless the block fails."""
 
     def __init__(self, url_of: Callable[[int], str], requests: Sequence[Request]) -> None:
         """``url_of(number)`` is where each client goes."""
@@ -27,6 +27,7 @@ class Load:
         self._requests = requests
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="clients")
         self._stopping = False
+        self._cut = threading.Event()
         self.streams: list[Stream] = []
 
     def __enter__(self) -> Self:
@@ -40,6 +41,8 @@ class Load:
         traceback: TracebackType | None,
     ) -> None:
         self._stopping = True
+        if error is not None:
+            self._cut.set()
         self._thread.join()
 
     @property
@@ -58,9 +61,15 @@ class Load:
             timeout=aiohttp.ClientTimeout(total=CLIENT_TIMEOUT_S),
             headers={"Authorization": f"Bearer {API_KEY}"},
         ) as session:
-            await asyncio.gather(
+            clients = asyncio.gather(
                 *(self._client(session, *one) for one in enumerate(self._requests))
             )
+            while not clients.done():
+                if self._cut.is_set():
+                    clients.cancel()
+                await asyncio.wait([clients], timeout=0.1)
+            if not clients.cancelled():
+                clients.result()
 
     async def _client(self, session: aiohttp.ClientSession, number: int, request: Request) -> None:
         while True:

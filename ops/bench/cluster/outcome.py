@@ -28,7 +28,11 @@ class Outcome:
 
     @property
     def failures(self) -> list[str]:
-        return [f"{one.number}: {one.failure}" for one in self.streams if one.failure]
+        return [
+            f"{one.number}: {one.failure or 'it has no end'}"
+            for one in self.streams
+            if one.failure or not one.done
+        ]
 
     def differences(self, *undisturbed: Sequence[Said]) -> list[str]:
         """Streams that are whole, but say what none of these runs did."""
@@ -83,7 +87,6 @@ class Answers:
     def _undisturbed(self) -> list[Said]:
         with Load(self._cluster.gateway_of, self._requests) as load:
             pass
-        failures = [stream.failure for stream in load.streams if stream.failure]
-        if failures:
+        if failures := Outcome(load.streams, 0.0, 0.0).failures:
             raise RuntimeError(f"{len(failures)} streams failed in peace: {failures[0]}")
         return [stream.said for stream in load.streams]

@@ -14,7 +14,7 @@ from ops.bench.cluster.hosts import GATEWAY_PORT
 
 PATIENCE_S = 240.0
 """For a cluster on two cores, where each of its processes takes seconds to start."""
-ANSWER_TIMEOUT_S = 10.0
+_client = httpx.Client(verify=False, timeout=10.0)
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def gateway_url(edge: Host) -> str:
 
 def is_ready(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/ready", timeout=ANSWER_TIMEOUT_S).is_success
+        return _client.get(f"{url}/ready").is_success
     except httpx.TransportError:
         return False
 
@@ -41,7 +41,7 @@ def is_ready(url: str) -> bool:
 def targets(gateway: str) -> list[Target]:
     """All that a gateway knows; none if it does not answer."""
     try:
-        groups = httpx.get(f"{gateway}/targets", timeout=ANSWER_TIMEOUT_S).raise_for_status()
+        groups = _client.get(f"{gateway}/targets").raise_for_status()
     except httpx.HTTPError:
         return []
     return [
@@ -58,7 +58,7 @@ def targets(gateway: str) -> list[Target]:
 
 def requests_on(engine: Target) -> int:
     """Running and waiting."""
-    text = httpx.get(engine.metrics_url, timeout=ANSWER_TIMEOUT_S).raise_for_status().text
+    text = _client.get(engine.metrics_url).raise_for_status().text
     return sum(
         int(sample.value)
         for family in text_string_to_metric_families(text)
