@@ -46,6 +46,7 @@ from deployments.settings import GatewaySettings
 from deployments.stream_speed import StreamSpeed
 from deployments.targets import GatewayAddress, http_sd
 from deployments.tracing import NoOpTracer, Tracer, request_span
+from deployments.whole_request import WholeRequestMiddleware
 
 logger = logging.getLogger(__name__)
 
@@ -137,6 +138,7 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
         ],
         middleware=[
             Middleware(RequestIdMiddleware),
+            Middleware(WholeRequestMiddleware, max_body_bytes=parts.settings.max_body_bytes),
             *cross_origin(parts.settings.allowed_origins),
             Middleware(
                 AdmissionMiddleware,
