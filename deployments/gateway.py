@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import aiohttp
@@ -34,8 +36,6 @@ from deployments.watched_keys import KeySource
 
 logger = logging.getLogger(__name__)
 
-PEERS_TIMEOUT_S = 5.0
-
 
 @serve.ingress()
 class Gateway:
@@ -60,8 +60,9 @@ class Gateway:
         self._node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         # A handle learns of replicas from its first use on; ``DirectoryRouter`` listens in it.
         self._engines = engines.options(method_name="check_health")
-        gateways = serve.get_deployment_handle(context.deployment, context.app_name)
-        self._gateways = gateways.options(method_name="address")
+        # In this one ``PeersRouter`` does.
+        peers = serve.get_deployment_handle(context.deployment, context.app_name)
+        self._peers = peers.options(method_name="check_health")
         self._port: GatewayPort | None = None
         if not self._keys:
             logger.warning("No API key is configured: only clients on the same machine are served.")
@@ -84,7 +85,7 @@ class Gateway:
                 router=build_router(self._routing),
                 metrics=metrics,
                 session=self._session,
-                gateways=self._all_gateways,
+                gateways=_all_gateways,
                 session_header=self._routing.session_header,
                 tracer=self._tracer,
             )
@@ -94,18 +95,14 @@ class Gateway:
                 app,
                 host=self._settings.host or self._node,
                 port=self._settings.port,
-                is_alone=lambda: process_peers().num_running == 0,
+                is_alone=lambda: not process_peers().gateways,
             )
             logger.info("Clients are served at %s", await self._port.open())
         return _without_request_id(app)
 
-    async def address(self) -> GatewayAddress:
-        """Called on every gateway by the one that is asked for ``/targets``."""
-        return GatewayAddress(self._replica_id, self._node, self._metrics_url)
-
-    async def _all_gateways(self) -> list[GatewayAddress]:
-        answers = await self._gateways.broadcast("address").results_async(timeout_s=PEERS_TIMEOUT_S)
-        return sorted(answers, key=lambda gateway: gateway.replica_id)
+    def record_replica_metadata(self) -> dict[str, Any]:
+        """Serve asks once, then pushes this to every gateway for as long as this one runs."""
+        return asdict(GatewayAddress(self._replica_id, self._node, self._metrics_url))
 
     async def __del__(self) -> None:
         """Serve has waited for what its proxies sent here; of this gateway's own port it knows
@@ -121,8 +118,12 @@ class Gateway:
         await self._session.close()
 
 
+async def _all_gateways() -> Sequence[GatewayAddress]:
+    return process_peers().gateways
+
+
 def _num_gateways() -> int:
-    return max(process_peers().num_running, 1)
+    return max(len(process_peers().gateways), 1)
 
 
 def open_session() -> aiohttp.ClientSession:

@@ -68,6 +68,7 @@ class EngineReplica:
             model=model.name,
             max_model_len=model.max_model_len,
             secret=secret,
+            revision=model.revision,
         )
         logger.info("The engine for %s answers gateways at %s", model.name, self._replica.url)
 
