@@ -99,9 +99,24 @@ def head_restarted(cluster: Cluster) -> Event:
     return Event(happen, is_over)
 
 
+def host_joins_and_leaves(cluster: Cluster) -> Event:
+    """One that the cluster has not known: its engine gets streams, and they outlive it."""
+    host = cluster.hosts.spare
+
+    def happen(load: Load) -> float:
+        cluster.hosts.start(host)
+        wait_until(lambda: cluster.requests_on(host.address) > 0, "the new engine has streams")
+        moment = time.monotonic()
+        host.kill()
+        return moment
+
+    return Event(happen, lambda: cluster.is_serving(NUM_ENGINES))
+
+
 SCENARIOS: Mapping[str, Callable[[Cluster], Event]] = {
     "an engine's host killed": engine_host_killed,
     "an engine's host cut off": engine_host_cut_off,
+    "a host joins, and is killed": host_joins_and_leaves,
     "the head killed, and back": head_restarted,
     "rolling update": rolling_update,
     "another model": model_changed,
