@@ -35,6 +35,7 @@ while :; do sleep 1000 & wait; done
 
 # As launchd and systemd do it: whatever way it ends, it is started again.
 _SUPERVISE = """
+ulimit -n "$(ulimit -Hn)"
 while :; do
     "$@"
     echo "supervisor: ended with status $?, starting again"

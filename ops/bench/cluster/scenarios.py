@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ops.bench.cluster.changed_model import changed_model
 from ops.bench.cluster.cluster import Cluster
 from ops.bench.cluster.host import Host
 from ops.bench.cluster.load import Load
@@ -74,10 +75,10 @@ def rolling_update(cluster: Cluster) -> Event:
 def model_changed(cluster: Cluster) -> Event:
     """Under the same name; from the one to the other, or back."""
     other = cluster.folder / "changed-model"
-    if cluster.model == str(other):
-        cluster.model = "demo"
-    else:
-        cluster.model = str(other if other.exists() else changed_model(other))
+    if not other.exists():
+        program = [sys.executable, "-m", "ops.bench.cluster.changed_model", str(other)]
+        subprocess.run(program, check=True)
+    cluster.model = str(other) if cluster.model == "demo" else "demo"
     return rolling_update(cluster)
 
 
