@@ -15,8 +15,8 @@ from ops.bench.cluster.status import wait_until
 
 NUM_STREAMS = 200
 NUM_ENGINES = 3
-LEAST_MET = NUM_STREAMS // NUM_ENGINES // 2
-"""Streams on an engine when it is lost, or it would prove little."""
+LEAST_MET = NUM_STREAMS // NUM_ENGINES - 10
+"""Streams on an engine when it is lost; some clients may be between two of theirs."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,9 @@ class Event:
 
 def engine_host_killed(cluster: Cluster) -> Event:
     """Its power fails, and comes back when the gateways have noticed."""
-    host = cluster.hosts.workers[0]
 
     def happen(load: Load) -> float:
-        _check_met(cluster, host)
+        host = _busiest(cluster)
         moment = time.monotonic()
         host.kill()
         wait_until(lambda: cluster.is_serving(NUM_ENGINES - 1), "the engine is known to be gone")
@@ -44,10 +43,9 @@ def engine_host_killed(cluster: Cluster) -> Event:
 
 def engine_host_cut_off(cluster: Cluster) -> Event:
     """It goes on, but nobody hears of it, until the cluster has given it up."""
-    host = cluster.hosts.workers[1]
 
     def happen(load: Load) -> float:
-        _check_met(cluster, host)
+        host = _busiest(cluster)
         moment = time.monotonic()
         host.cut()
         wait_until(lambda: cluster.is_serving(NUM_ENGINES - 1), "the engine is known to be gone")
@@ -124,7 +122,10 @@ SCENARIOS: Mapping[str, Callable[[Cluster], Event]] = {
 }
 
 
-def _check_met(cluster: Cluster, host: Host) -> None:
-    met = cluster.requests_on(host.address)
-    if met < LEAST_MET:
-        raise RuntimeError(f"{host.name} has {met} of {NUM_STREAMS} streams; that proves little")
+def _busiest(cluster: Cluster) -> Host:
+    """The engine's host with the most streams."""
+    streams = {host: cluster.requests_on(host.address) for host in cluster.hosts.workers}
+    host = max(streams, key=lambda one: streams[one])
+    if streams[host] < LEAST_MET:
+        raise RuntimeError(f"{host.name} has {streams[host]} streams; its loss would prove little")
+    return host
