@@ -93,7 +93,8 @@ class Gateway:
         if self._settings.port is not None:
             self._port = GatewayPort(
                 app,
-                host=self._settings.host or self._node,
+                node=self._node,
+                host=self._settings.host,
                 port=self._settings.port,
                 is_alone=lambda: not process_peers().gateways,
             )

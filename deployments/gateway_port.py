@@ -21,10 +21,17 @@ class GatewayPort:
     """Serves ``app``, whose ``state.draining`` tells load balancers to go elsewhere."""
 
     def __init__(
-        self, app: Starlette, *, host: str, port: int, is_alone: Callable[[], bool]
+        self,
+        app: Starlette,
+        *,
+        node: str,
+        host: str | None,
+        port: int,
+        is_alone: Callable[[], bool],
     ) -> None:
+        host = host or node
         self._app = app
-        self._claim = PortClaim(host, port) if port else None
+        self._claim = PortClaim(node=node, host=host, port=port) if port else None
         self._server = HttpServer(
             self._serve, host=host, port=port, shares_port=self._claim is not None
         )
