@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import aiohttp
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -37,6 +36,7 @@ from deployments.protocol import (
     CompletionRequest,
 )
 from deployments.rate_limits import RateLimiter
+from deployments.readiness import first_ready
 from deployments.relay import Limits, Outgoing, Relay, no_replica
 from deployments.request_body import parse_body, read_body
 from deployments.request_id import REQUEST_ID_HEADER, SCOPE_KEY, RequestIdMiddleware
@@ -46,6 +46,7 @@ from deployments.settings import GatewaySettings
 from deployments.stream_speed import StreamSpeed
 from deployments.targets import GatewayAddress, http_sd
 from deployments.tracing import NoOpTracer, Tracer, request_span
+from deployments.whole_request import WholeRequestMiddleware
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +110,9 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
     async def ready(request: Request) -> Response:
         if request.app.state.draining:
             return _not_ready("draining", "This gateway is draining.").response()
-        answer = await _first_ready_replica(parts)
+        answer = await first_ready(
+            parts.directory.replicas, parts.session, parts.settings.connect_timeout_s
+        )
         if answer is None:
             return _not_ready("not_ready", "No replica answers yet.").response()
         body: dict[str, object] = {"status": "ready"}
@@ -135,6 +138,7 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
         ],
         middleware=[
             Middleware(RequestIdMiddleware),
+            Middleware(WholeRequestMiddleware, max_body_bytes=parts.settings.max_body_bytes),
             *cross_origin(parts.settings.allowed_origins),
             Middleware(
                 AdmissionMiddleware,
@@ -318,17 +322,3 @@ def _model(name: str, max_model_len: int) -> dict[str, object]:
         "owned_by": "pomona",
         "max_model_len": max_model_len,
     }
-
-
-async def _first_ready_replica(parts: GatewayParts) -> dict[str, Any] | None:
-    """What the first replica that is ready answers to ``/ready``."""
-    timeout = aiohttp.ClientTimeout(total=parts.settings.connect_timeout_s)
-    for replica in parts.directory.replicas:
-        try:
-            async with parts.session.get(replica.url + "/ready", timeout=timeout) as response:
-                if response.status == 200:
-                    answer: dict[str, Any] = await response.json()
-                    return answer
-        except (aiohttp.ClientError, TimeoutError) as error:
-            logger.warning("Replica %s does not answer: %s", replica.replica_id, error)
-    return None
