@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.directory import process_directory
 from deployments.gateway_http import GatewayParts, build_gateway_app, metrics_endpoint
+from deployments.http_protocol import ClientTimeouts
 from deployments.logs import join_serve_log
 from deployments.metrics import GatewayMetrics
 from deployments.rate_limits import RateLimiter
@@ -88,8 +89,12 @@ class Gateway:
             )
         )
         if self._settings.port is not None:
+            patience_s = self._settings.client_timeout_s
             self._server = HttpServer(
-                app, host=self._settings.host or self._node, port=self._settings.port
+                app,
+                host=self._settings.host or self._node,
+                port=self._settings.port,
+                timeouts=ClientTimeouts(receive_s=patience_s, send_s=patience_s),
             )
             # After an update its predecessor on this host may not have let go of the port.
             url = await self._server.start(patience_s=PORT_PATIENCE_S)

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
+from deployments.http_protocol import ClientTimeouts, bounded_protocol
+
 # Longer than a gateway keeps an idle connection, so that the client side always closes first.
 KEEP_ALIVE_S = 75
 
@@ -26,12 +28,17 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """Serves ``app`` on ``host`` and ``port`` (0: a free one) until ``stop``."""
 
-    def __init__(self, app: ASGIApp, *, host: str, port: int) -> None:
+    def __init__(
+        self, app: ASGIApp, *, host: str, port: int, timeouts: ClientTimeouts | None = None
+    ) -> None:
         self._host = host
         self._port = port
         self._server = _Server(
             uvicorn.Config(
                 app,
+                http=bounded_protocol(timeouts or ClientTimeouts()),
+                # Otherwise an upgrade would pass by these bounds.
+                ws="none",
                 log_config=None,
                 access_log=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
