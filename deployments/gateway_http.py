@@ -72,6 +72,8 @@ class GatewayParts:
 
 
 def build_gateway_app(parts: GatewayParts) -> Starlette:
+    """Set ``app.state.draining`` to make ``/ready`` say no, so that load balancers send their
+    requests elsewhere, while everything else goes on."""
     limits = Limits(
         max_attempts=parts.settings.max_attempts,
         connect_timeout_s=parts.settings.connect_timeout_s,
@@ -105,9 +107,11 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
         return JSONResponse({"status": "ok"})
 
     async def ready(request: Request) -> Response:
+        if request.app.state.draining:
+            return _not_ready("draining", "This gateway is draining.").response()
         answer = await _first_ready_replica(parts)
         if answer is None:
-            return _not_ready().response()
+            return _not_ready("not_ready", "No replica answers yet.").response()
         body: dict[str, object] = {"status": "ready"}
         if "attention" in answer:
             # Anybody may ask here: which operators serve, not the reason, which names the model.
@@ -143,6 +147,7 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
         exception_handlers=exception_handlers(count),
     )
     app.router.redirect_slashes = False
+    app.state.draining = False
     return app
 
 
@@ -222,12 +227,12 @@ def _check_request_id(request: Request) -> None:
         )
 
 
-def _not_ready() -> ApiError:
+def _not_ready(code: str, message: str) -> ApiError:
     return ApiError(
         503,
-        "No replica answers yet.",
+        message,
         type="service_unavailable",
-        code="not_ready",
+        code=code,
         headers={"Retry-After": "1"},
     )
 

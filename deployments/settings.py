@@ -18,7 +18,17 @@ class GatewaySettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     num_replicas: int | None = Field(
-        None, ge=1, description="Gateways in the cluster; one per host by default."
+        None,
+        ge=1,
+        description="Gateways in the cluster, at most one per host; by default one on every host "
+        "that declares the resource `gateway`, or on every host if none does.",
+    )
+    engines: str | None = Field(
+        None,
+        min_length=1,
+        description="Serve application that has the engines, built by "
+        "`deployments.app:build_engines`; the gateways' own by default. Two applications are "
+        "updated apart: one that changes leaves the other running.",
     )
     api_keys: tuple[SecretStr, ...] = Field(
         (),
@@ -95,6 +105,13 @@ class GatewaySettings(BaseModel):
     )
     host: str | None = Field(
         None, min_length=1, description="Address of that port; the node's by default."
+    )
+    drain_notice_s: float = Field(
+        10.0,
+        ge=0.0,
+        description="How long a gateway that is to stop goes on taking requests at that port, "
+        "while `/ready` says no: what load balancers need to notice. The only gateway stays ready "
+        "meanwhile, for want of another, until its successor listens.",
     )
     metrics_host: str | None = Field(
         None,
@@ -227,10 +244,6 @@ class AppSettings(BaseModel):
     observability: ObservabilitySettings = Field(
         default_factory=lambda: ObservabilitySettings.model_validate({})
     )
-
-    def without_secrets(self) -> AppSettings:
-        gateway = self.gateway.model_copy(update={"api_keys": ()})
-        return self.model_copy(update={"gateway": gateway})
 
 
 class SettingsError(ValueError):

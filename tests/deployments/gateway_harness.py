@@ -36,6 +36,7 @@ CHAT = {"model": "demo", "messages": [{"role": "user", "content": "one two three
 class Running:
     """``replicas`` are in the directory in the order in which the router would take turns."""
 
+    app: Starlette
     client: httpx.AsyncClient
     directory: ReplicaDirectory
     router: Router
@@ -81,7 +82,7 @@ async def gateway(
         )
         url = await stack.enter_async_context(serving(_under(route_prefix, app), timeouts=timeouts))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30))
-        yield Running(client, directory, router, metrics, url)
+        yield Running(app, client, directory, router, metrics, url)
 
 
 def _key_ring(keys: Sequence[str]) -> KeyRing:

@@ -47,6 +47,16 @@ async def test_ready_asks_a_replica_and_health_does_not() -> None:
         assert (await running.client.get("/health")).json() == {"status": "ok"}
 
 
+async def test_a_draining_gateway_is_not_ready_but_serves() -> None:
+    async with fake_replica() as one, gateway([one]) as running:
+        running.app.state.draining = True
+        response = await running.client.get("/ready")
+        assert (response.status_code, error_of(response)["code"]) == (503, "draining")
+        assert response.headers["retry-after"] == "1"
+        assert (await running.client.post(PATH, json=CHAT)).status_code == 200
+        assert (await running.client.get("/health")).status_code == 200
+
+
 async def test_ready_tells_which_attention_serves_but_not_why() -> None:
     backend = FakeBackend()
     backend.attention = AttentionStatus("reference", "the metal kernels failed: a secret")
