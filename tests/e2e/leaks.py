@@ -16,7 +16,7 @@ DASHBOARD_PATHS = (
     "/api/jobs/",
     "/api/v0/tasks?detail=1",
     "/logical/actors",
-    "/nodes?view=details",
+    "/nodes?view=summary",
 )
 SHORTEST = 8
 """A secret below this would be found in words that only contain it."""
