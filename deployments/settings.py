@@ -81,6 +81,12 @@ class GatewaySettings(BaseModel):
     connect_timeout_s: float = Field(
         3.0, gt=0.0, description="Longest wait for a connection to a replica."
     )
+    client_timeout_s: float = Field(
+        60.0,
+        gt=0.0,
+        description="On `port`, the longest time that a request may take to arrive, and a client "
+        "to read on while more of its answer waits; then it is cut off.",
+    )
     request_timeout_s: float = Field(
         3600.0, gt=0.0, description="Longest time a request may take, streams included."
     )
