@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tqdm import tqdm
 
-from ops.bench.cluster.balancers import CONFIGURATIONS, start_balancer
+from ops.bench.cluster.balancers import CONFIGURATIONS, Balancer, start_balancer
 from ops.bench.cluster.cluster import Cluster, cluster
-from ops.bench.cluster.outcome import Answers, Endpoint, observe
+from ops.bench.cluster.outcome import Answers, Endpoint, Outcome, observe
 from ops.bench.cluster.requests import requests
 from ops.bench.cluster.requirements import what_is_missing
 from ops.bench.cluster.scenarios import NUM_ENGINES, NUM_STREAMS, SCENARIOS
-from ops.bench.cluster.status import is_ready, wait_until
 from ops.bench.timing import markdown_table
 
 COLUMNS = (
@@ -34,43 +34,47 @@ def main() -> None:
     arguments = _parser().parse_args()
     if missing := what_is_missing():
         sys.exit(missing)
+    names = arguments.only or list(SCENARIOS)
     with (
         tempfile.TemporaryDirectory(prefix="pomona-") as folder,
         cluster(Path(folder), num_workers=NUM_ENGINES) as running,
     ):
-        endpoint = _endpoint(running, arguments.in_front)
-        rows = run(running, endpoint, arguments.only or list(SCENARIOS))
-    sys.stdout.write(markdown_table(COLUMNS, rows) + "\n")
+        if arguments.in_front == NOTHING:
+            table = run(running, running.gateway_of, names)
+        else:
+            table = run_behind(start_balancer(running.hosts, arguments.in_front), running, names)
+    sys.stdout.write(table)
 
 
-def run(running: Cluster, endpoint: Endpoint, names: list[str]) -> list[tuple[str, ...]]:
-    """The table's rows."""
+def run_behind(balancer: Balancer, running: Cluster, names: Sequence[str]) -> str:
+    table = run(running, lambda number: balancer.url, names)
+    switches = ", ".join(f"{times} x {gateway}" for gateway, times in balancer.switches().items())
+    return f"{table}\n{balancer.name} turned away from: {switches or 'no gateway'}\n"
+
+
+def run(running: Cluster, endpoint: Endpoint, names: Sequence[str]) -> str:
     asked = requests(NUM_STREAMS)
     answers = Answers(running, asked)
     rows: list[tuple[str, ...]] = []
     for name in tqdm(names):
         before = answers.of_now()
         outcome = observe(SCENARIOS[name](running), endpoint, asked)
-        rows.append(
-            (
-                name,
-                str(len(outcome.streams)),
-                str(len(outcome.failures)),
-                str(len(outcome.differences(before, answers.of_now()))),
-                f"{outcome.next_token_s:.1f}",
-                f"{outcome.longest_silence_s:.1f}",
-                f"{outcome.recovered_s:.0f}",
-            )
-        )
-    return rows
+        differences = outcome.differences(before, answers.of_now())
+        rows.append((name, *_figures(outcome, len(differences))))
+        for what in (*outcome.failures, *differences):
+            tqdm.write(what, file=sys.stderr)
+    return markdown_table(COLUMNS, rows) + "\n"
 
 
-def _endpoint(running: Cluster, in_front: str) -> Endpoint:
-    if in_front == NOTHING:
-        return running.gateway_of
-    balancer = start_balancer(running.hosts, in_front)
-    wait_until(lambda: is_ready(balancer.url), f"{in_front} serves")
-    return lambda number: balancer.url
+def _figures(outcome: Outcome, num_differences: int) -> tuple[str, ...]:
+    return (
+        str(len(outcome.streams)),
+        str(len(outcome.failures)),
+        str(num_differences),
+        f"{outcome.next_token_s:.1f}",
+        f"{outcome.longest_silence_s:.1f}",
+        f"{outcome.recovered_s:.0f}",
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

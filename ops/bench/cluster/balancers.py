@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ops.bench.cluster.host import Host
 from ops.bench.cluster.hosts import GATEWAY_PORT, Hosts
+from ops.bench.cluster.status import is_ready, wait_until
 from ops.load_balancer.haproxy import haproxy
 from ops.load_balancer.nginx import nginx
 from ops.load_balancer.plan import ClientLimits, Plan
@@ -66,7 +67,7 @@ def _passed_on(directory: Path) -> Counter[str]:
 
 
 def start_balancer(hosts: Hosts, name: str) -> Balancer:
-    """Boots its host, too, which may have been another balancer's before."""
+    """Boots its host, too, which may have been another balancer's before. Returns once it serves."""
     host = hosts.balancer
     host.kill()
     host.boot()
@@ -82,4 +83,6 @@ def start_balancer(hosts: Hosts, name: str) -> Balancer:
     path = directory / "configuration"
     path.write_text(CONFIGURATIONS[name](plan))
     host.start(name, [*COMMANDS[name], str(path)])
-    return Balancer(name, host, directory)
+    balancer = Balancer(name, host, directory)
+    wait_until(lambda: is_ready(balancer.url), f"{name} serves")
+    return balancer
