@@ -67,7 +67,7 @@ def _passed_on(directory: Path) -> Counter[str]:
 
 
 def start_balancer(hosts: Hosts, name: str) -> Balancer:
-    """Boots its host, too, which may have been another balancer's before. Returns once it serves."""
+    """On a freshly booted host. Returns once it serves."""
     host = hosts.balancer
     host.kill()
     host.boot()
