@@ -42,8 +42,6 @@ def haproxy(plan: Plan) -> str:
             "too_many_at_once": _answer(answers.too_many(1)),
             "too_many_in_window": _answer(answers.too_many(WINDOW_S)),
             "unknown_url": _answer(answers.UNKNOWN_URL),
-            "too_large": _answer(answers.too_large(plan.settings.max_body_bytes)),
-            "max_body_bytes": plan.settings.max_body_bytes,
             "scheme": "https" if plan.certificate else "http",
             "servers": _servers(plan),
         },
