@@ -25,13 +25,15 @@ class GatewayPort:
         self,
         app: Starlette,
         *,
-        host: str,
+        node: str,
+        host: str | None,
         port: int,
         is_alone: Callable[[], bool],
         timeouts: ClientTimeouts | None = None,
     ) -> None:
+        host = host or node
         self._app = app
-        self._claim = PortClaim(host, port) if port else None
+        self._claim = PortClaim(node=node, host=host, port=port) if port else None
         self._server = HttpServer(
             self._serve,
             host=host,

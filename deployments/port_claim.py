@@ -21,10 +21,12 @@ POLL_INTERVAL_S = 0.05
 class PortClaim:
     """Held by one process at most; the system gives up that of a process which dies."""
 
-    def __init__(self, host: str, port: int, *, folder: Path | None = None) -> None:
+    def __init__(self, *, node: str, host: str, port: int) -> None:
+        """``node`` is the host's own address: several may have a folder for temporary files in
+        common, and listen at 0.0.0.0."""
         self._address = f"{host}:{port}"
-        name = f"pomona-gateway-{host}-{port}-{os.getuid()}.lock".replace(":", "_")
-        self._path = (folder or Path(tempfile.gettempdir())) / name
+        name = f"pomona-gateway-{node}-{host}-{port}-{os.getuid()}.lock".replace(":", "_")
+        self._path = Path(tempfile.gettempdir()) / name
         self._file: IO[bytes] | None = None
 
     async def take(self, *, patience_s: float) -> None:

@@ -43,7 +43,9 @@ class Gateway:
             ]
         )
         self.app.state.draining = False
-        self.port = GatewayPort(self.app, host="127.0.0.1", port=port, is_alone=lambda: is_alone)
+        self.port = GatewayPort(
+            self.app, node="127.0.0.1", host=None, port=port, is_alone=lambda: is_alone
+        )
 
     async def _stream(self, request: Request) -> Response:
         async def parts() -> AsyncIterator[bytes]:
