@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -91,6 +92,13 @@ def test_gateways_may_take_as_long_and_get_as_much_as_their_config_says() -> Non
     assert "timeout server 130s" in haproxy(plan)
     assert "proxy_read_timeout 130s;" in nginx(plan)
     assert "client_max_body_size 4321;" in nginx(plan)
+
+
+def test_health_checks_notice_a_draining_gateway_while_it_still_takes_requests() -> None:
+    found = re.search(r"check inter (\d+)s .*fall (\d+)", haproxy(PLAN))
+    assert found is not None
+    interval, falls = map(int, found.groups())
+    assert 2 * interval * falls <= GatewaySettings().drain_notice_s
 
 
 @each_balancer
