@@ -135,10 +135,11 @@ def test_the_service_starts_and_starts_again_only_for_what_it_reads(machine: Mac
 
 def test_uninstalling_stops_the_service_and_keeps_its_state(machine: Machine) -> None:
     machine.run("install")
+    (machine.folder / "etc" / "tls.pem").write_text("somebody else's")
     calls, _ = machine.run("uninstall")
     assert disturbed(calls) != []
     assert list((machine.folder / "units").iterdir()) == []
-    assert not (machine.folder / "etc").exists()
+    assert [path.name for path in (machine.folder / "etc").iterdir()] == ["tls.pem"]
     assert (machine.folder / "state").exists()
     calls, _ = machine.run("install")
     assert started(calls)
