@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +20,12 @@ import pytest
 import yaml
 from openai import OpenAI
 from serve_process import REPOSITORY, ServeProcess, scrape_url
-from supervised import Supervised, wait_until
-from test_cluster_commands import free_ports
+from supervised import DEADLINE_S, Supervised, wait_until
+from test_cluster_commands import KEY, NUM_CHOICES, NUM_TOKENS, free_ports, long_stream
 
 from ops.cluster.__main__ import generate
 
 HEAD, ENGINE = "127.0.0.2", "127.0.0.3"
-KEY = "a-key-for-the-test"
 PORTS = ("ray", "dashboard", "agent", "client", "metrics", "store")
 
 
@@ -45,6 +45,9 @@ class Hosts:
 
 @pytest.fixture
 def hosts() -> Iterator[Hosts]:
+    for missing in ("redis-server", str(REPOSITORY / ".venv/bin/ray")):
+        if shutil.which(missing) is None:
+            pytest.skip(f"{missing} is not installed")
     # Under /tmp, for the lengths of Ray's sockets' paths.
     home = Path(tempfile.mkdtemp(prefix="pomona-", dir="/tmp"))
     made = ServeProcess("", home, home / "serve.log")
@@ -65,10 +68,10 @@ def generated(home: Path) -> Hosts:
     (home / ".pomona" / "api_keys").write_text(f"{KEY}\n")
     config = yaml.safe_load((REPOSITORY / "configs" / "cluster.yaml").read_text())
     engines, gateways = config["applications"]
-    engines["args"]["engine"] = {"model": "demo", "max_num_seqs": 4}
+    engines["args"]["engine"] = {"model": "demo", "max_num_seqs": 1}
     gateways["args"]["gateway"] |= {"port": http, "host": HEAD}
     for application in config["applications"]:
-        application["args"]["replica"] = {"drain_timeout_s": 5}
+        application["args"]["replica"] = {"drain_timeout_s": 100}
     (home / "cluster.yaml").write_text(yaml.safe_dump(config))
     host_list: dict[str, Any] = {
         "hosts": [
@@ -129,8 +132,13 @@ def test_hosts_come_back_by_themselves(hosts: Hosts) -> None:
     applications = yaml.safe_load(status.stdout)["applications"]
     assert {one["status"] for one in applications.values()} == {"RUNNING"}
 
-    # Told to stop, a host leaves nothing behind.
-    for service in (engine, head, store):
+    # Told to stop, a host first ends its streams, and leaves nothing behind.
+    with ThreadPoolExecutor() as threads:
+        stream = threads.submit(long_stream, hosts.url)
+        wait_until(lambda: is_running(hosts), "a running stream")
+        engine.stop()
+        assert stream.result(DEADLINE_S) == (NUM_CHOICES * NUM_TOKENS, "data: [DONE]")
+    for service in (head, store):
         service.stop()
 
 
@@ -143,6 +151,13 @@ def answers(hosts: Hosts) -> bool:
     client = OpenAI(base_url=f"{hosts.url}/v1", api_key=KEY, max_retries=0)
     answer = client.completions.create(model="demo", prompt="Pomona is", max_tokens=4)
     return answer.choices[0].finish_reason == "length"
+
+
+def is_running(hosts: Hosts) -> bool:
+    """A request, on the engine."""
+    lines = httpx.get(engine_url(hosts)).text.splitlines()
+    (running,) = (line for line in lines if line.startswith("pomona_requests_running{"))
+    return float(running.split()[-1]) > 0
 
 
 def engine_url(hosts: Hosts) -> str:
