@@ -130,6 +130,14 @@ def test_the_command_prints_a_configuration(
     assert "bind 0.0.0.0:443 ssl crt /etc/pomona/tls.pem" in capsys.readouterr().out
 
 
+def test_the_shipped_cluster_config_says_which_settings_gateways_have(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = ["--config", "configs/cluster.yaml"]
+    assert main(["haproxy", "--gateway", "10.0.0.1:8000", *config]) == 0
+    assert "10.0.0.1:8000" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
