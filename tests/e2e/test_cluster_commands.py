@@ -130,6 +130,8 @@ def test_start_a_head_and_deploy_with_an_api_key(home: Path) -> None:
         # A second host, as far as Ray is concerned.
         address = f"--address=127.0.0.1:{ray} --dashboard-agent-listen-port={other_agent}"
         shell(block("worker").replace("--address=HEAD_ADDRESS:6379", address))
+        # It gets an engine without another deployment.
+        wait_for(lambda: len(replicas_of(cluster, "engine")) == 2)
         with pytest.raises(openai.AuthenticationError):
             OpenAI(base_url=f"{cluster.url}/v1", api_key=WRONG, max_retries=0).models.list()
         assert len(leaks.made_secrets(home)) >= 2
