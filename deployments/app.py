@@ -7,6 +7,7 @@ beside ``build_engines`` in an application of its own, where either changes with
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -15,15 +16,14 @@ from ray.serve import Application
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
 
+from deployments.autoscaling import autoscaling_config, count_hosts
 from deployments.bound_settings import EngineReplicaSettings, GatewayReplicaSettings
 from deployments.gateway import Gateway
 from deployments.replica import EngineReplica
-from deployments.settings import AppSettings, SettingsError, parse_settings
+from deployments.settings import AppSettings, AutoscalingSettings, SettingsError, parse_settings
 from deployments.tracing import check_tracing
 from deployments.watched_keys import KeySource
 
-ENGINE_RESOURCE = "mlx"
-GATEWAY_RESOURCE = "gateway"
 ENGINE_DEPLOYMENT = "EngineReplica"
 ENGINE_ROUTER = "deployments.directory_router:DirectoryRouter"
 GATEWAY_ROUTER = "deployments.peers_router:PeersRouter"
@@ -45,7 +45,8 @@ def build_app(args: dict[str, Any]) -> Application:
     if settings.gateway.engines is None:
         engines = _engines(settings)
     else:
-        _refuse(settings, "engine", f"the application {settings.gateway.engines!r}")
+        owner = f"the application {settings.gateway.engines!r}"
+        _refuse(settings, owner, "engine", "autoscaling")
         engines = DeploymentHandle(ENGINE_DEPLOYMENT, settings.gateway.engines)
     return _gateways(settings).bind(GatewayReplicaSettings.of(settings), keys, engines)
 
@@ -53,26 +54,26 @@ def build_app(args: dict[str, Any]) -> Application:
 def build_engines(args: dict[str, Any]) -> Application:
     """Engines alone, for the gateways of another application. Raises ``SettingsError``."""
     settings = parse_settings(args)
-    _refuse(settings, "routing", "the gateways' application")
+    _refuse(settings, "the gateways' application", "routing")
     check_tracing(settings.observability)
     return _engines(settings)
 
 
-def _refuse(settings: AppSettings, section: str, owner: str) -> None:
-    if section in settings.model_fields_set:
-        raise SettingsError(f"the settings under `args:` are wrong:\n  {section}: goes to {owner}")
+def _refuse(settings: AppSettings, owner: str, *sections: str) -> None:
+    if wrong := [name for name in sections if name in settings.model_fields_set]:
+        lines = "\n".join(f"  {name}: goes to {owner}" for name in wrong)
+        raise SettingsError(f"the settings under `args:` are wrong:\n{lines}")
 
 
 def _engines(settings: AppSettings) -> Application:
-    hosts, hosts_with_resource = _count_hosts(ENGINE_RESOURCE)
-    options: dict[str, Any] = {"num_cpus": 1}
-    if hosts_with_resource:
-        options["resources"] = {ENGINE_RESOURCE: 1}
+    place = _place(settings.replica.resource, "mlx")
     engines = serve.deployment(
         name=ENGINE_DEPLOYMENT,
-        num_replicas=settings.replica.num_replicas or hosts_with_resource or hosts,
+        autoscaling_config=autoscaling_config(
+            resource=place.resource, initial=place.num_hosts, scaling=settings.autoscaling
+        ),
         max_replicas_per_node=1,
-        ray_actor_options=options,
+        ray_actor_options=place.actor_options(num_cpus=1, share=1),
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
         request_router_config={"request_router_class": ENGINE_ROUTER},
         health_check_period_s=5,
@@ -86,20 +87,17 @@ def _engines(settings: AppSettings) -> Application:
 
 
 def _gateways(settings: AppSettings) -> serve.Deployment:
-    hosts, hosts_with_resource = _count_hosts(GATEWAY_RESOURCE)
-    # They wait for others nearly all the time; what a host computes belongs to its engine.
-    options: dict[str, Any] = {"num_cpus": 0}
-    if hosts_with_resource:
-        # A half, since a successor may start before its predecessor has ended.
-        options["resources"] = {GATEWAY_RESOURCE: 0.5}
-    num_gateways = settings.gateway.num_replicas or hosts_with_resource or hosts
+    place = _place(settings.gateway.resource, "gateway")
     deployment: serve.Deployment = serve.deployment(
         name="Gateway",
-        num_replicas=num_gateways,
+        autoscaling_config=autoscaling_config(
+            resource=place.resource, initial=place.num_hosts, scaling=AutoscalingSettings()
+        ),
         # One that is alone makes room for its successor while its streams run. Where there are
         # others, they take the requests, and Serve must not put two on one host.
-        max_replicas_per_node=1 if num_gateways > 1 else 2,
-        ray_actor_options=options,
+        max_replicas_per_node=1 if place.num_hosts > 1 else 2,
+        # They wait for others nearly all the time; what a host computes belongs to its engine.
+        ray_actor_options=place.actor_options(num_cpus=0, share=0.5),
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
         request_router_config={"request_router_class": GATEWAY_ROUTER},
         health_check_period_s=5,
@@ -111,6 +109,26 @@ def _gateways(settings: AppSettings) -> serve.Deployment:
     return deployment
 
 
+@dataclass(frozen=True)
+class _Place:
+    """The hosts of a deployment: those that declare a resource, or all."""
+
+    resource: str | None
+    num_hosts: int
+
+    def actor_options(self, *, num_cpus: int, share: float) -> dict[str, Any]:
+        resources = {self.resource: share} if self.resource else {}
+        return {"num_cpus": num_cpus, "resources": resources}
+
+
+def _place(resource: str | None, default: str) -> _Place:
+    if not ray.is_initialized():
+        return _Place(resource, 1)
+    if resource is None and count_hosts(default):
+        resource = default
+    return _Place(resource, count_hosts(resource))
+
+
 def _gateway_shutdown_s(settings: AppSettings) -> float:
     notice_s = settings.gateway.drain_notice_s if settings.gateway.port is not None else 0.0
     return notice_s + settings.replica.drain_timeout_s + SHUTDOWN_MARGIN_S
@@ -119,12 +137,3 @@ def _gateway_shutdown_s(settings: AppSettings) -> float:
 def _logging_config(settings: AppSettings) -> LoggingConfig:
     encoding = settings.observability.log_format.upper()
     return LoggingConfig(enable_access_log=False, encoding=encoding)
-
-
-def _count_hosts(resource: str) -> tuple[int, int]:
-    """Hosts in the cluster, and those that declare ``resource``."""
-    if not ray.is_initialized():
-        return 1, 0
-    nodes = ray.nodes()  # type: ignore[no-untyped-call]
-    resources = [node["Resources"] for node in nodes if node["Alive"]]
-    return len(resources), sum(declared.get(resource, 0) >= 1 for declared in resources)

@@ -23,6 +23,7 @@ from deployments.bound_settings import GatewayReplicaSettings
 from deployments.directory import process_directory
 from deployments.gateway_http import GatewayParts, build_gateway_app, metrics_endpoint
 from deployments.gateway_port import PATIENCE_S, GatewayPort
+from deployments.http_protocol import ClientTimeouts
 from deployments.logs import join_serve_log
 from deployments.metrics import GatewayMetrics
 from deployments.peers import process_peers
@@ -91,11 +92,13 @@ class Gateway:
             )
         )
         if self._settings.port is not None:
+            patience_s = self._settings.client_timeout_s
             self._port = GatewayPort(
                 app,
                 host=self._settings.host or self._node,
                 port=self._settings.port,
                 is_alone=lambda: not process_peers().gateways,
+                timeouts=ClientTimeouts(receive_s=patience_s, send_s=patience_s),
             )
             logger.info("Clients are served at %s", await self._port.open())
         return _without_request_id(app)

@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.types import Message, Receive, Scope, Send
 
+from deployments.http_protocol import ClientTimeouts
 from deployments.port_claim import PortClaim
 from deployments.server import HttpServer
 
@@ -21,12 +22,22 @@ class GatewayPort:
     """Serves ``app``, whose ``state.draining`` tells load balancers to go elsewhere."""
 
     def __init__(
-        self, app: Starlette, *, host: str, port: int, is_alone: Callable[[], bool]
+        self,
+        app: Starlette,
+        *,
+        host: str,
+        port: int,
+        is_alone: Callable[[], bool],
+        timeouts: ClientTimeouts | None = None,
     ) -> None:
         self._app = app
         self._claim = PortClaim(host, port) if port else None
         self._server = HttpServer(
-            self._serve, host=host, port=port, shares_port=self._claim is not None
+            self._serve,
+            host=host,
+            port=port,
+            shares_port=self._claim is not None,
+            timeouts=timeouts,
         )
         self._is_alone = is_alone
         self._is_leaving = False

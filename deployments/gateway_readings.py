@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
 
-import aiohttp
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -16,9 +13,8 @@ from starlette.routing import Route
 from deployments.errors import ApiError, model_not_found
 from deployments.gateway_parts import GatewayParts
 from deployments.openapi import OPENAPI_PATH, openapi_document
+from deployments.readiness import first_ready
 from deployments.targets import http_sd
-
-logger = logging.getLogger(__name__)
 
 STARTED_AT = int(time.time())
 
@@ -67,7 +63,11 @@ class _Readings:
     async def ready(self, request: Request) -> Response:
         if request.app.state.draining:
             return _not_ready("draining", "This gateway is draining.").response()
-        answer = await _first_ready_replica(self._parts)
+        answer = await first_ready(
+            self._parts.directory.replicas,
+            self._parts.session,
+            self._parts.settings.connect_timeout_s,
+        )
         if answer is None:
             return _not_ready("not_ready", "No replica answers yet.").response()
         body: dict[str, object] = {"status": "ready"}
@@ -99,17 +99,3 @@ def _not_ready(code: str, message: str) -> ApiError:
         code=code,
         headers={"Retry-After": "1"},
     )
-
-
-async def _first_ready_replica(parts: GatewayParts) -> dict[str, Any] | None:
-    """What the first replica that is ready answers to ``/ready``."""
-    timeout = aiohttp.ClientTimeout(total=parts.settings.connect_timeout_s)
-    for replica in parts.directory.replicas:
-        try:
-            async with parts.session.get(replica.url + "/ready", timeout=timeout) as response:
-                if response.status == 200:
-                    answer: dict[str, Any] = await response.json()
-                    return answer
-        except (aiohttp.ClientError, TimeoutError) as error:
-            logger.warning("Replica %s does not answer: %s", replica.replica_id, error)
-    return None

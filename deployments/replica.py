@@ -10,6 +10,7 @@ from typing import Any
 import ray
 from ray import serve
 
+from deployments.autoscaling import LOAD, engine_load
 from deployments.backend import create_backend
 from deployments.bound_settings import EngineReplicaSettings
 from deployments.directory import Replica
@@ -57,6 +58,7 @@ class EngineReplica:
             keep_alive_interval_s=settings.keep_alive_interval_s,
             tracer=build_tracer(settings.observability, "pomona-replica"),
         )
+        self._max_num_seqs = settings.engine.max_num_seqs
         self._drain_timeout_s = max(settings.replica.drain_timeout_s - HAND_OVER_S, 0.0)
         self._server = HttpServer(
             self._app, host=settings.replica.host or node, port=settings.replica.port
@@ -75,6 +77,10 @@ class EngineReplica:
     def record_replica_metadata(self) -> dict[str, Any]:
         """Serve asks once, then pushes this to every gateway for as long as the replica runs."""
         return self._replica.metadata()
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """Serve asks every few seconds; ``HostPolicy`` gets the answers of all engines."""
+        return {LOAD: engine_load(self._backend.stats(), self._max_num_seqs)}
 
     async def check_health(self) -> None:
         await self._backend.check_health()

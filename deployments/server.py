@@ -13,6 +13,8 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
+from deployments.http_protocol import ClientTimeouts, bounded_protocol
+
 # Longer than a gateway keeps an idle connection, so that the client side always closes first.
 KEEP_ALIVE_S = 75
 
@@ -30,13 +32,24 @@ class HttpServer:
     A port may be shared among servers which agree to that; a new connection goes to any of them.
     """
 
-    def __init__(self, app: ASGIApp, *, host: str, port: int, shares_port: bool = False) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        host: str,
+        port: int,
+        shares_port: bool = False,
+        timeouts: ClientTimeouts | None = None,
+    ) -> None:
         self._host = host
         self._port = port
         self._shares_port = shares_port
         self._server = _Server(
             uvicorn.Config(
                 app,
+                http=bounded_protocol(timeouts or ClientTimeouts()),
+                # Otherwise an upgrade would pass by these bounds.
+                ws="none",
                 log_config=None,
                 access_log=False,
                 timeout_keep_alive=KEEP_ALIVE_S,

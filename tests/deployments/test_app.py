@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import ray
 from ray import cloudpickle
-from ray.serve import Application
+from ray.serve import Application, Deployment
 from ray.serve._private.common import DeploymentID
 
 from deployments.app import build_app, build_engines
@@ -17,20 +17,21 @@ from deployments.settings import SettingsError
 
 
 def test_an_application_is_a_gateway_in_front_of_engines() -> None:
-    app = build_app({"replica": {"num_replicas": 3, "drain_timeout_s": 7}})
+    app = build_app({"autoscaling": {"max_replicas": 3}, "replica": {"drain_timeout_s": 7}})
     gateway = app._bound_deployment
     settings, keys, engines = gateway.init_args
     engine = engines._bound_deployment
     assert (gateway.name, engine.name) == ("Gateway", "EngineReplica")
     assert not keys
     assert settings.gateway.max_attempts == 3
-    assert engine.num_replicas == 3
+    policy = engine._deployment_config.autoscaling_config.policy
+    assert policy.policy_kwargs["max_replicas"] == 3
     # One engine a host, and no limit of Serve's that would throttle before the engines' queues do.
     assert engine._replica_config.max_replicas_per_node == 1
     assert gateway.max_ongoing_requests >= 10_000
     # A single machine declares no resource, and must get its engine all the same.
-    assert "resources" not in engine.ray_actor_options
-    assert "resources" not in gateway.ray_actor_options
+    assert not engine.ray_actor_options["resources"]
+    assert not gateway.ray_actor_options["resources"]
     assert engine._deployment_config.graceful_shutdown_timeout_s == 7
     # Serve must not end a gateway before its streams have had their time.
     assert gateway._deployment_config.graceful_shutdown_timeout_s > 7
@@ -98,11 +99,25 @@ def test_replicas_go_where_their_resource_is(
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
     gateway = build_app({})._bound_deployment
     engine = gateway.init_args[-1]._bound_deployment
-    assert (gateway.num_replicas, engine.num_replicas) == (gateways, engines)
+    assert [initial(gateway), initial(engine)] == [gateways, engines]
     assert gateway._replica_config.max_replicas_per_node == per_host
     for deployment, resource in ((gateway, "gateway"), (engine, "mlx")):
         declared = any(resource in node["Resources"] for node in nodes)
-        assert (resource in deployment.ray_actor_options.get("resources", {})) == declared
+        assert (resource in deployment.ray_actor_options["resources"]) == declared
+
+
+def initial(deployment: Deployment) -> int | None:
+    config = deployment._deployment_config.autoscaling_config
+    assert config is not None
+    return config.initial_replicas
+
+
+def test_a_resource_that_is_named_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "nodes", lambda: hosts({"CPU": 8}))
+    engine = build_engines({"replica": {"resource": "mlx"}})._bound_deployment
+    assert initial(engine) == 0
+    assert engine.ray_actor_options["resources"] == {"mlx": 1}
 
 
 def test_keys_are_bound_as_digests_alone(tmp_path: Path) -> None:

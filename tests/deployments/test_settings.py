@@ -28,7 +28,8 @@ def test_every_default_holds_without_any_args() -> None:
     [
         (
             {"enginee": {}},
-            "enginee: unknown key; allowed here: engine, gateway, observability, replica, routing",
+            "enginee: unknown key; allowed here: autoscaling, engine, gateway, observability, "
+            "replica, routing",
         ),
         (
             {"gateway": {"adress": "x"}},

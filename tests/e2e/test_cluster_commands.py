@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import leaks
 import openai
 import pytest
 import yaml
@@ -25,6 +26,7 @@ from serve_process import READY_TIMEOUT_S, REPOSITORY, ServeProcess, scrape_url
 from test_readme import block
 
 KEY = "a-key-for-the-test"
+WRONG = "a-key-that-is-none"
 # Long enough to be running when a new deployment reaches the replica.
 NUM_CHOICES = 8
 NUM_TOKENS = 500
@@ -54,6 +56,7 @@ def test_start_a_head_and_deploy_with_an_api_key(home: Path) -> None:
         "PATH": path,
         "RAY_TMPDIR": str(home),
         "RAY_DASHBOARD_ADDRESS": f"http://127.0.0.1:{dashboard}",
+        "PYTHONPATH": leaks.recorder(home),
     }
 
     def shell(command: str) -> None:
@@ -127,8 +130,14 @@ def test_start_a_head_and_deploy_with_an_api_key(home: Path) -> None:
         # A second host, as far as Ray is concerned.
         address = f"--address=127.0.0.1:{ray} --dashboard-agent-listen-port={other_agent}"
         shell(block("worker").replace("--address=HEAD_ADDRESS:6379", address))
+        # It gets an engine without another deployment.
+        wait_for(lambda: len(replicas_of(cluster, "engine")) == 2)
         with pytest.raises(openai.AuthenticationError):
-            OpenAI(base_url=f"{cluster.url}/v1", api_key="wrong", max_retries=0).models.list()
+            OpenAI(base_url=f"{cluster.url}/v1", api_key=WRONG, max_retries=0).models.list()
+        assert len(leaks.made_secrets(home)) >= 2
+        cluster.secrets.add(WRONG)
+        assert cluster.leaks() == []
+        assert leaks.leaks(cluster.all_secrets(), leaks.files(home)) == []
     finally:
         while left := cluster.ray_processes():
             for pid in left:
