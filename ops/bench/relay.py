@@ -94,8 +94,8 @@ def report(direct: Way, relayed: Way, streams: int) -> str:
         one, other = (1000 * way.first_chunk_s(quantile) for way in (direct, relayed))
         name = f"paced, ms to the first chunk, p{100 * quantile:.0f}"
         rows.append((name, f"{one:.2f}", f"{other:.2f}", f"+{other - one:.2f}"))
-    cpu = (f"{1e6 * way.paced_cpu_s_a_chunk:.0f}" for way in (direct, relayed))
-    rows.append(("paced, us of its processor a chunk", *cpu, ""))
+    one, other = (1e6 * way.paced_cpu_s_a_chunk for way in (direct, relayed))
+    rows.append(("paced, us of its processor a chunk", f"{one:.0f}", f"{other:.0f}", ""))
     columns = (f"{streams} streams", direct.name, relayed.name, "")
     return markdown_table(columns, rows) + "\n"
 
