@@ -25,6 +25,7 @@ from deployments.relay_errors import (
     CannotResumeError,
     Refusal,
     ReplicaFailedError,
+    kinder_refusal,
     no_replica,
     replicas_lost,
     stream_broken,
@@ -132,7 +133,9 @@ class Relay:
 
     def _failed(self, replica: Replica, failure: ReplicaFailedError) -> None:
         request_id = self._outgoing.request_id
-        logger.warning(
+        # A full one is well, and under overload there would be a line for each request.
+        logger.log(
+            logging.WARNING if failure.is_sick or failure.lost else logging.DEBUG,
             "%s failed %s: %s",
             replica.replica_id,
             request_id,
@@ -142,7 +145,7 @@ class Relay:
         self._router.failed(replica)
         if failure.is_sick:
             self._breakers.failed(replica)
-        self._refusal = failure.refusal or self._refusal
+        self._refusal = kinder_refusal(failure.refusal, self._refusal)
         self._retries.failed(
             replica.replica_id, lost=failure.lost, progress=self._reader.num_logged
         )

@@ -94,6 +94,19 @@ def failure_told(body: bytes) -> tuple[Refusal, ReplicaFailedError | None]:
     )
 
 
+def kinder_refusal(one: Refusal | None, other: Refusal | None) -> Refusal | None:
+    """The one with the shorter wait. A replica that leaves has no say beside one that is full."""
+    return min((one, other), key=_unkindness)
+
+
+def _unkindness(refusal: Refusal | None) -> tuple[bool, bool, int]:
+    if refusal is None:
+        return True, True, 0
+    head, _ = refusal
+    wait = dict(head.headers).get(b"retry-after", b"")
+    return False, head.status != 429, int(wait) if wait.isdigit() else UNAVAILABLE_RETRY_AFTER_S
+
+
 def cannot_resume(body: bytes) -> bool:
     return _error(body).get("code") == "resume_failed"
 
