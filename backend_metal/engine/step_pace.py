@@ -58,7 +58,11 @@ class StepCost:
 
 
 class StepPace:
-    """Bounds on the next step. Without a factor, or while nothing is known, there are none."""
+    """Bounds on the next step. Without a factor there are none.
+
+    Batches grow by one sequence a step. What a sequence costs shows only in batches of several
+    sizes: without that a crowd on a new engine would seem to be what a step takes in any case.
+    """
 
     def __init__(self, max_slowdown: float | None = None, *, least_prefill: int = 16) -> None:
         """``least_prefill``: tokens of prompts that go through any step, lest they starve."""
@@ -66,12 +70,15 @@ class StepPace:
         self._least_prefill = least_prefill
         self._num_decodes = 0.0
         self._num_prefill_tokens = 0.0
+        self._num_sequences = 0
+        """In the latest step."""
         self.cost = StepCost()
 
     def observe(self, step: Step, seconds: float) -> None:
         """A step took so long, counted from the end of the one before it."""
         if self._max_slowdown is None:
             return
+        self._num_sequences = len(step.scheduled)
         num_prefill_tokens = step.num_tokens - step.num_decodes
         self.cost.observe(step.num_decodes, num_prefill_tokens, seconds)
         self._num_decodes = FORGETTING * self._num_decodes + step.num_decodes
@@ -89,7 +96,10 @@ class StepPace:
     def max_sequences(self, most: int) -> int:
         """Sequences that can decode in time, at least one, with the prefill that keeps them coming:
         as many prompt tokens for each decode as of late."""
-        if self._max_slowdown is None or not self._num_decodes:
+        if self._max_slowdown is None:
+            return most
+        most = min(most, self._num_sequences + 1)
+        if not self._num_decodes:
             return most
         prefill = self.cost.per_prefill_token * self._num_prefill_tokens / self._num_decodes
         per_sequence = self.cost.per_decode + prefill

@@ -60,6 +60,8 @@ class Running:
 
 
 async def serve_engine(config: EngineConfig) -> Replica:
+    # Before anything imports MLX.
+    os.environ.update(ONE_CORE)
     backend = create_backend(config.backend)
     model = await backend.start(config)
     metrics = EngineMetrics(backend.stats, Identity(model=model.name, replica="engine", node=HOST))
@@ -82,7 +84,6 @@ async def with_process_id(server: Server, argument: object) -> tuple[Any, int]:
 
 @contextmanager
 def engine_and_gateway(config: EngineConfig) -> Iterator[Running]:
-    os.environ.update(ONE_CORE)
     with (
         process(with_process_id, serve_engine, config) as (replica, engine_id),
         process(with_process_id, serve_gateway, [replica]) as (gateway, gateway_id),

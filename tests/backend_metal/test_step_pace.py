@@ -12,8 +12,9 @@ from scheduler_harness import BLOCK_SIZE, Harness, output
 from stub_runner import expected_tokens
 
 from backend_metal.engine.sequence import Sequence
-from backend_metal.engine.step import Step
+from backend_metal.engine.step import ScheduledSequence, Step
 from backend_metal.engine.step_pace import StepCost, StepPace
+from deployments.backend import SamplingParams
 
 MOST = 10_000
 
@@ -44,14 +45,24 @@ class Machine:
 CPU = Machine(base=0.0045, per_decode=0.00017, per_prefill_token=0.00014)
 
 
+def made(machine: Machine, num_decodes: int, num_prefill_tokens: int) -> tuple[Step, float]:
+    """A step, of more sequences than any bound, and how long it took."""
+    sequence = Sequence("", 0, [1], SamplingParams(), max_tokens=1, seed=0, arrival=0)
+    step = Step(
+        scheduled=[ScheduledSequence(sequence, 0)] * MOST,
+        num_tokens=num_decodes + num_prefill_tokens,
+        num_decodes=num_decodes,
+    )
+    return step, machine.seconds(step)
+
+
 def learned(machine: Machine, max_slowdown: float = 1.5, **options: int) -> StepPace:
     """A pace that has seen the machine at all kinds of steps, one prompt token a decode."""
     dice = random.Random(0)
     pace = StepPace(max_slowdown, **options)
     for _ in range(400):
         num_decodes, num_prefill_tokens = dice.randint(0, 32), dice.randint(0, 32)
-        step = Step(num_tokens=num_decodes + num_prefill_tokens, num_decodes=num_decodes)
-        pace.observe(step, machine.seconds(step))
+        pace.observe(*made(machine, num_decodes, num_prefill_tokens))
     return pace
 
 
@@ -59,13 +70,14 @@ def test_the_cost_of_steps_is_learned_and_kept() -> None:
     pace = learned(CPU)
     assert CPU.costs(pace.cost)
     for _ in range(5000):
-        pace.observe(Step(num_tokens=1, num_decodes=1), CPU.of(1, 0))
+        pace.observe(*made(CPU, 1, 0))
     assert CPU.costs(pace.cost)
 
 
 def test_a_step_that_stalls_is_soon_made_up_for() -> None:
     pace = learned(CPU)
-    pace.observe(Step(num_tokens=8, num_decodes=8), 2.0)
+    step, _ = made(CPU, 8, 0)
+    pace.observe(step, 2.0)
     assert pace.cost.base < 1.2 * CPU.base
 
 
@@ -78,10 +90,24 @@ def test_a_machine_that_slows_down_is_noticed() -> None:
     assert slow.costs(pace.cost)
 
 
-def test_nothing_is_bounded_without_a_factor_or_before_anything_is_known() -> None:
-    for pace in (StepPace(None), StepPace(1.5)):
-        assert pace.max_prefill_tokens(7, MOST) == MOST
-        assert pace.max_sequences(MOST) == MOST
+def test_nothing_is_bounded_without_a_factor() -> None:
+    pace = StepPace(None)
+    pace.observe(*made(CPU, 7, 0))
+    assert pace.max_prefill_tokens(7, MOST) == MOST
+    assert pace.max_sequences(MOST) == MOST
+
+
+def test_batches_grow_by_one_until_it_is_known_what_they_cost() -> None:
+    pace = StepPace(1.5)
+    harness = Harness(num_blocks=512, max_num_seqs=24, max_num_batched_tokens=64, pace=pace)
+    for number in range(20):
+        harness.add([number, 1, 2], max_tokens=60)
+    steps = run_to_the_end(harness, CPU)
+    assert [len(step.scheduled) for step in steps[:6]] == [1, 2, 3, 4, 5, 6]
+    assert max(len(step.scheduled) for step in steps) == pytest.approx(
+        (1.5 * CPU.alone - CPU.base) / CPU.per_decode, abs=3
+    )
+    assert CPU.costs(pace.cost)
 
 
 def test_prompts_get_what_decodes_leave() -> None:
