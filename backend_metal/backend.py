@@ -57,7 +57,8 @@ class MetalBackend:
         self._loop.start()
         self._engine = await asyncio.wrap_future(self._loop.started)
         name = config.served_model_name or config.model.rstrip("/").rsplit("/", 1)[-1]
-        return ModelInfo(name, self._engine.max_model_len, self._engine.attention)
+        engine = self._engine
+        return ModelInfo(name, engine.max_model_len, engine.attention, engine.revision)
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta]:
         loop, engine = self._started()

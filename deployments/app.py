@@ -1,82 +1,139 @@
-"""Builds the Serve application from the ``args:`` of a config file."""
+"""Builds the Serve applications from the ``args:`` of a config file.
+
+Serve replaces every replica of an application whose ``args`` have changed. So there are two ways:
+``build_app`` alone, gateways and engines in one application, and ``build_app`` for the gateways
+beside ``build_engines`` in an application of its own, where either changes without the other.
+"""
 
 from __future__ import annotations
 
-import secrets
+from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray import serve
 from ray.serve import Application
+from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
 
+from deployments.autoscaling import autoscaling_config, count_hosts
+from deployments.bound_settings import EngineReplicaSettings, GatewayReplicaSettings
 from deployments.gateway import Gateway
 from deployments.replica import EngineReplica
-from deployments.settings import parse_settings
+from deployments.settings import AppSettings, AutoscalingSettings, SettingsError, parse_settings
 from deployments.tracing import check_tracing
 from deployments.watched_keys import KeySource
 
-RESOURCE = "mlx"
+ENGINE_DEPLOYMENT = "EngineReplica"
 ENGINE_ROUTER = "deployments.directory_router:DirectoryRouter"
+GATEWAY_ROUTER = "deployments.peers_router:PeersRouter"
 # Admission is bounded by the engines' queues; Serve's own limit must never be the one that bites.
 MAX_ONGOING_REQUESTS = 10_000
+# What a gateway needs to end, besides the time that its streams get.
+SHUTDOWN_MARGIN_S = 10.0
 
 
 def build_app(args: dict[str, Any]) -> Application:
-    """A gateway on every host, in front of an engine on every host that is to have one.
+    """Gateways, in front of engines: those of the application ``gateway.engines``, or else its own.
 
     Raises ``SettingsError`` with a line for each mistake in ``args``.
     """
     settings = parse_settings(args)
     keys = KeySource.of(settings.gateway)
-    # What is bound is pickled into the cluster's store: digests will do.
-    settings = settings.without_secrets()
     check_tracing(settings.observability)
-    logging_config = LoggingConfig(
-        enable_access_log=False, encoding=settings.observability.log_format.upper()
-    )
-    hosts, hosts_with_resource = _count_hosts()
-    engine_options: dict[str, Any] = {"num_cpus": 1}
-    if hosts_with_resource:
-        engine_options["resources"] = {RESOURCE: 1}
+    engines: Application | DeploymentHandle[Any]
+    if settings.gateway.engines is None:
+        engines = _engines(settings)
+    else:
+        owner = f"the application {settings.gateway.engines!r}"
+        _refuse(settings, owner, "engine", "autoscaling")
+        engines = DeploymentHandle(ENGINE_DEPLOYMENT, settings.gateway.engines)
+    return _gateways(settings).bind(GatewayReplicaSettings.of(settings), keys, engines)
+
+
+def build_engines(args: dict[str, Any]) -> Application:
+    """Engines alone, for the gateways of another application. Raises ``SettingsError``."""
+    settings = parse_settings(args)
+    _refuse(settings, "the gateways' application", "routing")
+    check_tracing(settings.observability)
+    return _engines(settings)
+
+
+def _refuse(settings: AppSettings, owner: str, *sections: str) -> None:
+    if wrong := [name for name in sections if name in settings.model_fields_set]:
+        lines = "\n".join(f"  {name}: goes to {owner}" for name in wrong)
+        raise SettingsError(f"the settings under `args:` are wrong:\n{lines}")
+
+
+def _engines(settings: AppSettings) -> Application:
+    place = _place(settings.replica.resource, "mlx")
     engines = serve.deployment(
-        name="EngineReplica",
-        num_replicas=settings.replica.num_replicas or hosts_with_resource or hosts,
+        name=ENGINE_DEPLOYMENT,
+        autoscaling_config=autoscaling_config(
+            resource=place.resource, initial=place.num_hosts, scaling=settings.autoscaling
+        ),
         max_replicas_per_node=1,
-        ray_actor_options=engine_options,
+        ray_actor_options=place.actor_options(num_cpus=1, share=1),
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
         request_router_config={"request_router_class": ENGINE_ROUTER},
         health_check_period_s=5,
         health_check_timeout_s=30,
         graceful_shutdown_timeout_s=settings.replica.drain_timeout_s,
         graceful_shutdown_wait_loop_s=1,
-        logging_config=logging_config,
+        logging_config=_logging_config(settings),
     )(EngineReplica)
-    num_gateways = settings.gateway.num_replicas or hosts
-    gateway = serve.deployment(
+    bound: Application = engines.bind(EngineReplicaSettings.of(settings))
+    return bound
+
+
+def _gateways(settings: AppSettings) -> serve.Deployment:
+    place = _place(settings.gateway.resource, "gateway")
+    deployment: serve.Deployment = serve.deployment(
         name="Gateway",
-        num_replicas=num_gateways,
-        max_replicas_per_node=1,
-        ray_actor_options={"num_cpus": 0},
+        autoscaling_config=autoscaling_config(
+            resource=place.resource, initial=place.num_hosts, scaling=AutoscalingSettings()
+        ),
+        # One that is alone makes room for its successor while its streams run. Where there are
+        # others, they take the requests, and Serve must not put two on one host.
+        max_replicas_per_node=1 if place.num_hosts > 1 else 2,
+        # They wait for others nearly all the time; what a host computes belongs to its engine.
+        ray_actor_options=place.actor_options(num_cpus=0, share=0.5),
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
+        request_router_config={"request_router_class": GATEWAY_ROUTER},
         health_check_period_s=5,
         health_check_timeout_s=30,
-        graceful_shutdown_timeout_s=settings.replica.drain_timeout_s,
+        graceful_shutdown_timeout_s=_gateway_shutdown_s(settings),
         graceful_shutdown_wait_loop_s=1,
-        logging_config=logging_config,
+        logging_config=_logging_config(settings),
     )(Gateway)
-    return gateway.bind(
-        settings,
-        keys,
-        num_gateways,
-        engines.bind(settings, secrets.token_urlsafe(32)),
-    )
+    return deployment
 
 
-def _count_hosts() -> tuple[int, int]:
-    """Hosts in the cluster, and those that declare the resource."""
+@dataclass(frozen=True)
+class _Place:
+    """The hosts of a deployment: those that declare a resource, or all."""
+
+    resource: str | None
+    num_hosts: int
+
+    def actor_options(self, *, num_cpus: int, share: float) -> dict[str, Any]:
+        resources = {self.resource: share} if self.resource else {}
+        return {"num_cpus": num_cpus, "resources": resources}
+
+
+def _place(resource: str | None, default: str) -> _Place:
     if not ray.is_initialized():
-        return 1, 0
-    nodes = ray.nodes()  # type: ignore[no-untyped-call]
-    resources = [node["Resources"] for node in nodes if node["Alive"]]
-    return len(resources), sum(declared.get(RESOURCE, 0) >= 1 for declared in resources)
+        return _Place(resource, 1)
+    if resource is None and count_hosts(default):
+        resource = default
+    return _Place(resource, count_hosts(resource))
+
+
+def _gateway_shutdown_s(settings: AppSettings) -> float:
+    notice_s = settings.gateway.drain_notice_s if settings.gateway.port is not None else 0.0
+    return notice_s + settings.replica.drain_timeout_s + SHUTDOWN_MARGIN_S
+
+
+def _logging_config(settings: AppSettings) -> LoggingConfig:
+    encoding = settings.observability.log_format.upper()
+    return LoggingConfig(enable_access_log=False, encoding=encoding)

@@ -254,6 +254,9 @@ class ModelInfo:
     max_model_len: int
     attention: AttentionStatus | None = None
     """None: the backend has nothing to say about it."""
+    revision: str = ""
+    """Backends with the same one continue each other's answers: a digest of what determines
+    tokens."""
 
 
 class BackendError(Exception):

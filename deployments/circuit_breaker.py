@@ -1,6 +1,6 @@
 """Which replicas are worth a connection: a circuit breaker for each (Nygard, *Release It!*, 2007).
 
-Closed: requests go through. After two failures without an answer in between it is open, and none
+Closed: requests go through. After some failures without an answer in between it is open, and none
 do. After its rest it is half-open: one request may probe, and its fate closes the breaker or opens
 it for twice as long.
 """
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from deployments.directory import Replica
 
-FAILURES_TO_OPEN = 2
 FIRST_REST_S = 1.0
 LONGEST_REST_S = 16.0
 MAX_REMEMBERED = 1024
@@ -33,8 +32,11 @@ class _Breaker:
 class CircuitBreakers:
     """Those of all replicas that one gateway knows; ``now`` is in seconds."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, now: Callable[[], float] = time.monotonic, *, failures_to_open: int = 2
+    ) -> None:
         self._now = now
+        self._failures_to_open = failures_to_open
         self._breakers: dict[str, _Breaker] = {}
         """By replica id; one that has not failed since it answered has none."""
 
@@ -61,13 +63,13 @@ class CircuitBreakers:
         self._breakers.pop(replica.replica_id, None)
 
     def failed(self, replica: Replica) -> None:
-        """It was lost, is leaving, or can't be reached."""
+        """It gave no answer."""
         now = self._now()
         breaker = self._breakers.setdefault(replica.replica_id, _Breaker())
         self._forget()
         breaker.num_failures += 1
         # While it is open, what had been on its way there fails too: that is no news.
-        if breaker.num_failures >= FAILURES_TO_OPEN and now >= breaker.open_until:
+        if breaker.num_failures >= self._failures_to_open and now >= breaker.open_until:
             breaker.rest_s = min(2 * breaker.rest_s or FIRST_REST_S, LONGEST_REST_S)
             breaker.open_until = now + breaker.rest_s
 

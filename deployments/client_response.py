@@ -11,6 +11,7 @@ from starlette.types import Send
 from deployments import sse
 from deployments.envelope import CHECKPOINTS_HEADER
 from deployments.errors import ApiError
+from deployments.stream_speed import StreamSpeed
 
 # What a proxy must not pass on (RFC 9110, 7.6.1), and what the gateway's own server writes.
 _OF_A_CONNECTION = (
@@ -49,13 +50,18 @@ class ClientResponse:
         """Whether a stream that began as a success has told of an error."""
         self.error: ApiError | None = None
         """What the gateway itself had to tell."""
+        self.speed = StreamSpeed()
+        """From the first content on."""
 
     async def events(self, head: Head, events: bytes) -> None:
         """Pass on whole events of a stream."""
         await self._start(head)
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
-        self.has_content = self.has_content or _more_than_comments(events)
-        self.has_error = self.has_error or sse.ERROR_START in events
+        if self.has_content or _more_than_comments(events):
+            self.has_content = True
+            self.speed.count(events)
+        if sse.ERROR_START in events:
+            self.has_error = True
 
     async def comment(self, comment: bytes) -> None:
         """Into a stream that has begun."""

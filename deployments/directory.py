@@ -18,6 +18,13 @@ class Replica:
     max_model_len: int
     secret: str = field(repr=False)
     """What that server asks of callers; known to whoever the controller tells."""
+    revision: str = ""
+    """Of the model: another replica continues an answer only if it has the same."""
+
+    def continues(self, other: Replica) -> bool:
+        """Whether an answer that ``other`` began can end here with the same tokens. Where a
+        context ends, an answer does."""
+        return (self.revision, self.max_model_len) == (other.revision, other.max_model_len)
 
     def metadata(self) -> dict[str, Any]:
         """For ``record_replica_metadata``."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import aiohttp
@@ -16,23 +19,23 @@ from starlette.datastructures import MutableHeaders
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deployments.bound_settings import GatewayReplicaSettings
 from deployments.directory import process_directory
 from deployments.gateway_http import GatewayParts, build_gateway_app, metrics_endpoint
+from deployments.gateway_port import PATIENCE_S, GatewayPort
+from deployments.http_protocol import ClientTimeouts
 from deployments.logs import join_serve_log
 from deployments.metrics import GatewayMetrics
+from deployments.peers import process_peers
 from deployments.rate_limits import RateLimiter
 from deployments.request_id import REQUEST_ID_HEADER
 from deployments.routing import build_router
 from deployments.server import KEEP_ALIVE_S, HttpServer
-from deployments.settings import AppSettings
 from deployments.targets import GatewayAddress
 from deployments.tracing import build_tracer
 from deployments.watched_keys import KeySource
 
 logger = logging.getLogger(__name__)
-
-PEERS_TIMEOUT_S = 5.0
-PORT_PATIENCE_S = 30.0
 
 
 @serve.ingress()
@@ -41,26 +44,27 @@ class Gateway:
 
     def __init__(
         self,
-        settings: AppSettings,
+        settings: GatewayReplicaSettings,
         keys: KeySource,
-        num_gateways: int,
         engines: DeploymentHandle[Any],
     ) -> None:
         join_serve_log(__package__)
         context = serve.get_replica_context()
         self._settings = settings.gateway
         self._routing = settings.routing
+        self._drain_timeout_s = settings.drain_timeout_s
         self._tracer = build_tracer(settings.observability, "pomona-gateway")
         self._keys = keys.keys()
-        self._limiter = RateLimiter(
-            num_gateways=num_gateways if self._settings.limits_scope == "cluster" else 1
-        )
+        share = self._settings.limits_scope == "cluster"
+        self._limiter = RateLimiter(num_gateways=_num_gateways if share else lambda: 1)
         self._replica_id = context.replica_id.unique_id
         self._node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         # A handle learns of replicas from its first use on; ``DirectoryRouter`` listens in it.
         self._engines = engines.options(method_name="check_health")
-        self._gateways = serve.get_deployment_handle(context.deployment, context.app_name)
-        self._server: HttpServer | None = None
+        # In this one ``PeersRouter`` does.
+        peers = serve.get_deployment_handle(context.deployment, context.app_name)
+        self._peers = peers.options(method_name="check_health")
+        self._port: GatewayPort | None = None
         if not self._keys:
             logger.warning("No API key is configured: only clients on the same machine are served.")
 
@@ -72,7 +76,7 @@ class Gateway:
             host=self._settings.metrics_host or self._node,
             port=self._settings.metrics_port,
         )
-        self._metrics_url = await self._metrics_server.start()
+        self._metrics_url = await self._metrics_server.start(patience_s=PATIENCE_S)
         app = build_gateway_app(
             GatewayParts(
                 settings=self._settings,
@@ -82,33 +86,47 @@ class Gateway:
                 router=build_router(self._routing),
                 metrics=metrics,
                 session=self._session,
-                gateways=self._all_gateways,
+                gateways=_all_gateways,
                 session_header=self._routing.session_header,
                 tracer=self._tracer,
             )
         )
         if self._settings.port is not None:
-            self._server = HttpServer(
-                app, host=self._settings.host or self._node, port=self._settings.port
+            patience_s = self._settings.client_timeout_s
+            self._port = GatewayPort(
+                app,
+                host=self._settings.host or self._node,
+                port=self._settings.port,
+                is_alone=lambda: not process_peers().gateways,
+                timeouts=ClientTimeouts(receive_s=patience_s, send_s=patience_s),
             )
-            # After an update its predecessor on this host may not have let go of the port.
-            url = await self._server.start(patience_s=PORT_PATIENCE_S)
-            logger.info("Clients are served at %s", url)
+            logger.info("Clients are served at %s", await self._port.open())
         return _without_request_id(app)
 
-    async def address(self) -> GatewayAddress:
-        """Called on every gateway by the one that is asked for ``/targets``."""
-        return GatewayAddress(self._replica_id, self._node, self._metrics_url)
-
-    async def _all_gateways(self) -> list[GatewayAddress]:
-        answers = await self._gateways.broadcast("address").results_async(timeout_s=PEERS_TIMEOUT_S)
-        return sorted(answers, key=lambda gateway: gateway.replica_id)
+    def record_replica_metadata(self) -> dict[str, Any]:
+        """Serve asks once, then pushes this to every gateway for as long as this one runs."""
+        return asdict(GatewayAddress(self._replica_id, self._node, self._metrics_url))
 
     async def __del__(self) -> None:
-        if self._server is not None:
-            await self._server.stop()
-        await self._metrics_server.stop()
+        """Serve has waited for what its proxies sent here; of this gateway's own port it knows
+        nothing."""
+        if self._port is None:
+            await self._metrics_server.stop()
+        else:
+            await self._port.leave(notice_s=self._settings.drain_notice_s)
+            # A successor may want both ports.
+            await asyncio.gather(
+                self._metrics_server.stop(), self._port.close(timeout_s=self._drain_timeout_s)
+            )
         await self._session.close()
+
+
+async def _all_gateways() -> Sequence[GatewayAddress]:
+    return process_peers().gateways
+
+
+def _num_gateways() -> int:
+    return max(len(process_peers().gateways), 1)
 
 
 def open_session() -> aiohttp.ClientSession:

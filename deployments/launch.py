@@ -18,19 +18,16 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
 
-from deployments.api_keys import is_loopback
 from deployments.environment import variables
-from deployments.settings import AppSettings, SettingsError, parse_settings
-from deployments.watched_keys import KeySource
+from deployments.serve_config import applications, check
+from deployments.settings import AppSettings, SettingsError
 
 logger = logging.getLogger("pomona")
 
-IMPORT_PATH = "deployments.app:build_app"
 POLL_INTERVAL_S = 0.5
 SLOW_START_S = 60
 
@@ -48,14 +45,14 @@ def main(arguments: list[str]) -> int:
     except (OSError, yaml.YAMLError, SettingsError) as error:
         logger.error("%s: %s", path, error)
         return 2
-    url = base_url(config)
-    if answers(url):
-        logger.warning(
-            "Something listens at %s already. Unless that is this cluster's own proxy, set another "
-            "http_options.port in %s.",
-            url,
-            path,
-        )
+    for where, _ in found:
+        if answers(where):
+            logger.warning(
+                "Something listens at %s already. Unless that is this cluster, set another "
+                "http_options.port or gateway.port in %s.",
+                where,
+                path,
+            )
     command = [sys.executable, "-m", "ray.serve.scripts", "run", str(path)]
     # A script's `&` has its jobs ignore SIGINT, and a child would inherit that: not so a handler.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -72,52 +69,6 @@ def main(arguments: list[str]) -> int:
         if wait_until_ready(where, server):
             announce(where, settings)
     return server.wait()
-
-
-def check(config: Any) -> list[AppSettings]:
-    """The settings of this project's applications in a Serve config. Raises ``SettingsError``."""
-    if not isinstance(config, dict) or not isinstance(config.get("applications"), list):
-        raise SettingsError("not a Serve config: the top level needs a list `applications`")
-    checked = [parse_settings(one.get("args") or {}) for one in _ours(config)]
-    host = _host(config)
-    for settings in checked:
-        local = host == "localhost" or is_loopback(host)
-        if not KeySource.of(settings.gateway) and not local:
-            logger.warning(
-                "http_options.host is %s, but without an API key only clients on the same machine "
-                "are served: set gateway.api_keys_file, or http_options.host: 127.0.0.1.",
-                host,
-            )
-    return checked
-
-
-def applications(config: dict[str, Any]) -> list[tuple[str, AppSettings]]:
-    """Where a client on this machine reaches each of this project's applications."""
-    return [
-        (base_url(config) + prefix.rstrip("/"), parse_settings(one.get("args") or {}))
-        for one in _ours(config)
-        # None: an application that other applications call, and no client.
-        if (prefix := one.get("route_prefix", "/")) is not None
-    ]
-
-
-def _ours(config: dict[str, Any]) -> list[dict[str, Any]]:
-    return [one for one in config["applications"] if one.get("import_path") == IMPORT_PATH]
-
-
-def _host(config: dict[str, Any]) -> str:
-    host: str = (config.get("http_options") or {}).get("host", "0.0.0.0")
-    return host
-
-
-def base_url(config: dict[str, Any]) -> str:
-    """Where a client on this machine reaches Serve's proxy."""
-    options = config.get("http_options") or {}
-    host = _host(config)
-    local = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    local = f"[{local}]" if ":" in local else local
-    scheme = "https" if options.get("ssl_certfile") else "http"
-    return f"{scheme}://{local}:{options.get('port', 8000)}"
 
 
 def wait_until_ready(url: str, server: subprocess.Popen[bytes]) -> bool:

@@ -117,10 +117,14 @@ class Lease:
 
 
 class RateLimiter:
-    """The usage of everybody with limits. ``clock`` is in seconds and never goes back."""
+    """The usage of everybody with limits, of which each of ``num_gateways`` enforces a part.
+    ``clock`` is in seconds and never goes back."""
 
     def __init__(
-        self, *, num_gateways: int = 1, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        num_gateways: Callable[[], int] = lambda: 1,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._num_gateways = num_gateways
         self._clock = clock
@@ -128,7 +132,7 @@ class RateLimiter:
 
     def enter(self, name: str, limits: RateLimits) -> Lease:
         """Admit a request of ``name``. Raises ``ApiError`` 429."""
-        usage = self._usage(name, limits.share(self._num_gateways))
+        usage = self._usage(name, limits.share(self._num_gateways()))
         slots = usage.limits.max_concurrent_requests
         if slots is not None and usage.num_running >= slots:
             message = f"The API key's limit is {slots} requests at a time"

@@ -70,8 +70,8 @@ class Relay:
             backoff=backoff,
         )
         self._refusal: Refusal | None = None
-        self._max_model_len: int | None = None
-        """Of the replica that began the stream: where its context ends, the answer does."""
+        self._began: Replica | None = None
+        """The replica that began the stream."""
         self.replica_id = ""
         """The replica that answered, or was tried last."""
         self.num_resumed = 0
@@ -113,7 +113,7 @@ class Relay:
             for replica in self._directory.serving(self._outgoing.work.model)
             if replica.replica_id not in self._retries.tried
             and self._breakers.admits(replica)
-            and (not client.has_content or replica.max_model_len == self._max_model_len)
+            and (not client.has_content or self._began is None or replica.continues(self._began))
         ]
         return self._router.choose(self._outgoing.work, candidates) if candidates else None
 
@@ -122,7 +122,7 @@ class Relay:
         if attempts.client.has_content:
             self.num_resumed += 1
         else:
-            self._max_model_len = replica.max_model_len
+            self._began = replica
 
         def alive() -> None:
             self._breakers.succeeded(replica)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from typing import Any
 
 import ray
 from ray import serve
 
+from deployments.autoscaling import LOAD, engine_load
 from deployments.backend import create_backend
+from deployments.bound_settings import EngineReplicaSettings
 from deployments.directory import Replica
 from deployments.host.collector import HostCollector
 from deployments.logs import join_serve_log
 from deployments.metrics import EngineMetrics, Identity
 from deployments.replica_http import build_replica_app
 from deployments.server import HttpServer
-from deployments.settings import AppSettings
 from deployments.tracing import build_tracer
 
 logger = logging.getLogger(__name__)
@@ -31,7 +33,7 @@ class EngineReplica:
     Serve waits for ``__init__`` as long as it takes, so loading a large model is no failure.
     """
 
-    async def __init__(self, settings: AppSettings, secret: str) -> None:  # type: ignore[misc]
+    async def __init__(self, settings: EngineReplicaSettings) -> None:  # type: ignore[misc]
         # Importing a backend can take seconds, in which the actor must still answer Serve.
         self._backend = await asyncio.to_thread(create_backend, settings.engine.backend)
         join_serve_log(__package__, type(self._backend).__module__.partition(".")[0])
@@ -44,16 +46,19 @@ class EngineReplica:
         self._host = HostCollector(node)
         self._host.start()
         metrics.registry.register(self._host)
+        # Nobody but the gateways is told, by way of Serve's controller.
+        secret = secrets.token_urlsafe(32)
         self._app = build_replica_app(
             backend=self._backend,
             model=model,
             secret=secret,
             registry=metrics.registry,
             on_failure=metrics.failed,
-            max_body_bytes=settings.gateway.max_body_bytes,
-            keep_alive_interval_s=settings.gateway.keep_alive_interval_s,
+            max_body_bytes=settings.max_body_bytes,
+            keep_alive_interval_s=settings.keep_alive_interval_s,
             tracer=build_tracer(settings.observability, "pomona-replica"),
         )
+        self._max_num_seqs = settings.engine.max_num_seqs
         self._drain_timeout_s = max(settings.replica.drain_timeout_s - HAND_OVER_S, 0.0)
         self._server = HttpServer(
             self._app, host=settings.replica.host or node, port=settings.replica.port
@@ -65,12 +70,17 @@ class EngineReplica:
             model=model.name,
             max_model_len=model.max_model_len,
             secret=secret,
+            revision=model.revision,
         )
         logger.info("The engine for %s answers gateways at %s", model.name, self._replica.url)
 
     def record_replica_metadata(self) -> dict[str, Any]:
         """Serve asks once, then pushes this to every gateway for as long as the replica runs."""
         return self._replica.metadata()
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """Serve asks every few seconds; ``HostPolicy`` gets the answers of all engines."""
+        return {LOAD: engine_load(self._backend.stats(), self._max_num_seqs)}
 
     async def check_health(self) -> None:
         await self._backend.check_health()

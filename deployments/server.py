@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import math
 import socket
 import time
 from collections.abc import Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
+
+from deployments.http_protocol import ClientTimeouts, bounded_protocol
 
 # Longer than a gateway keeps an idle connection, so that the client side always closes first.
 KEEP_ALIVE_S = 75
@@ -24,14 +27,29 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Serves ``app`` on ``host`` and ``port`` (0: a free one) until ``stop``."""
+    """Serves ``app`` on ``host`` and ``port`` (0: a free one) until ``stop``.
 
-    def __init__(self, app: ASGIApp, *, host: str, port: int) -> None:
+    A port may be shared among servers which agree to that; a new connection goes to any of them.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        host: str,
+        port: int,
+        shares_port: bool = False,
+        timeouts: ClientTimeouts | None = None,
+    ) -> None:
         self._host = host
         self._port = port
+        self._shares_port = shares_port
         self._server = _Server(
             uvicorn.Config(
                 app,
+                http=bounded_protocol(timeouts or ClientTimeouts()),
+                # Otherwise an upgrade would pass by these bounds.
+                ws="none",
                 log_config=None,
                 access_log=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
@@ -39,6 +57,7 @@ class HttpServer:
                 # Nobody in front speaks for somebody else here.
                 proxy_headers=False,
                 lifespan="auto",
+                interface="asgi3",
             )
         )
         self._task: asyncio.Task[None] | None = None
@@ -46,7 +65,7 @@ class HttpServer:
     async def start(self, *, patience_s: float = 0.0) -> str:
         """Listen; returns the base URL. Raises ``OSError`` naming the address, if it is still taken
         after ``patience_s`` seconds."""
-        listener = await _bind_patiently(self._host, self._port, patience_s)
+        listener = await self._bind_patiently(patience_s)
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
         while not self._server.started:
             if self._task.done():
@@ -57,34 +76,39 @@ class HttpServer:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{port}"
 
-    async def stop(self) -> None:
-        """Stop listening, let running responses end, and return. Idempotent."""
+    async def stop(self, *, timeout_s: float | None = None) -> None:
+        """Stop listening, let running responses end, cut those that take longer than that, and
+        return. Idempotent."""
         if self._task is None:
             return
+        if timeout_s is not None:
+            self._server.config.timeout_graceful_shutdown = math.ceil(timeout_s)
         self._server.should_exit = True
         await self._task
 
+    async def _bind_patiently(self, patience_s: float) -> socket.socket:
+        give_up_at = time.monotonic() + patience_s
+        while True:
+            try:
+                return self._bind()
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or time.monotonic() >= give_up_at:
+                    raise
+            await asyncio.sleep(0.1)
 
-async def _bind_patiently(host: str, port: int, patience_s: float) -> socket.socket:
-    give_up_at = time.monotonic() + patience_s
-    while True:
+    def _bind(self) -> socket.socket:
+        host, port = self._host, self._port
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # asyncio turns Nagle's delay off only for a socket that names its protocol.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if self._shares_port:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
-            return _bind(host, port)
+            listener.bind(address)
         except OSError as error:
-            if error.errno != errno.EADDRINUSE or time.monotonic() >= give_up_at:
-                raise
-        await asyncio.sleep(0.1)
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    # asyncio turns Nagle's delay off only for a socket that names its protocol.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-    except OSError as error:
-        listener.close()
-        raise OSError(error.errno, f"can't listen on {host}:{port}: {error.strerror}") from error
-    listener.set_inheritable(False)
-    return listener
+            listener.close()
+            message = f"can't listen on {host}:{port}: {error.strerror}"
+            raise OSError(error.errno, message) from error
+        listener.set_inheritable(False)
+        return listener

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -17,8 +18,18 @@ class GatewaySettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    num_replicas: int | None = Field(
-        None, ge=1, description="Gateways in the cluster; one per host by default."
+    resource: str | None = Field(
+        None,
+        min_length=1,
+        description="Every host that declares this resource gets a gateway, as soon as it joins; "
+        "by default `gateway`, or none and so every host, if none declares it at the deployment.",
+    )
+    engines: str | None = Field(
+        None,
+        min_length=1,
+        description="Serve application that has the engines, built by "
+        "`deployments.app:build_engines`; the gateways' own by default. Two applications are "
+        "updated apart: one that changes leaves the other running.",
     )
     api_keys: tuple[SecretStr, ...] = Field(
         (),
@@ -70,6 +81,12 @@ class GatewaySettings(BaseModel):
     connect_timeout_s: float = Field(
         3.0, gt=0.0, description="Longest wait for a connection to a replica."
     )
+    client_timeout_s: float = Field(
+        60.0,
+        gt=0.0,
+        description="On `port`, the longest time that a request may take to arrive, and a client "
+        "to read on while more of its answer waits; then it is cut off.",
+    )
     request_timeout_s: float = Field(
         3600.0, gt=0.0, description="Longest time a request may take, streams included."
     )
@@ -89,6 +106,13 @@ class GatewaySettings(BaseModel):
     )
     host: str | None = Field(
         None, min_length=1, description="Address of that port; the node's by default."
+    )
+    drain_notice_s: float = Field(
+        10.0,
+        ge=0.0,
+        description="How long a gateway that is to stop goes on taking requests at that port, "
+        "while `/ready` says no: what load balancers need to notice. The only gateway stays ready "
+        "meanwhile, for want of another, until its successor listens.",
     )
     metrics_host: str | None = Field(
         None,
@@ -162,15 +186,16 @@ class RoutingSettings(BaseModel):
 
 
 class ReplicaSettings(BaseModel):
-    """The engine replicas: how many, and where each one's own HTTP server listens."""
+    """The engine replicas: where they are, and where each one's own HTTP server listens."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    num_replicas: int | None = Field(
+    resource: str | None = Field(
         None,
-        ge=1,
-        description="Engines in the cluster, at most one per host; by default one on every host "
-        "that declares the resource `mlx`, or on every host if none does.",
+        min_length=1,
+        description="Every host that declares this resource may have an engine, as soon as it "
+        "joins; by default `mlx`, or none and so every host, if none declares it at the "
+        "deployment.",
     )
     host: str | None = Field(
         None, min_length=1, description="Address to listen on; the node's own by default."
@@ -182,6 +207,46 @@ class ReplicaSettings(BaseModel):
         description="Longest wait for running requests when a deployment is updated or deleted. "
         "Ctrl-C on `make serve` or `serve run` does not wait: it cuts streams.",
     )
+
+
+class AutoscalingSettings(BaseModel):
+    """How many engines there are: one on every host that may have one, unless this says less."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_replicas: int | None = Field(
+        None, ge=1, description="Most engines; as many as there are hosts by default."
+    )
+    min_replicas: int | None = Field(
+        None,
+        ge=1,
+        description="Fewest engines: with it their number follows the load, from here up to "
+        "`max_replicas`. Without it, all of them are always there.",
+    )
+    target_load: float = Field(
+        0.7,
+        gt=0.0,
+        le=1.0,
+        description="Part of what an engine can do that it is to have to do: sequences of "
+        "`max_num_seqs`, or KV cache if that is the larger part, and requests that wait.",
+    )
+    upscale_delay_s: float = Field(
+        10.0, ge=0.0, description="How long a load must call for more engines until there are more."
+    )
+    downscale_delay_s: float = Field(
+        600.0,
+        ge=0.0,
+        description="How long it must leave some to spare until they end, after their requests.",
+    )
+
+    @model_validator(mode="after")
+    def _fewest_is_not_more_than_most(self) -> AutoscalingSettings:
+        if (self.min_replicas or 0) > (self.max_replicas or math.inf):
+            raise ValueError(
+                f"min_replicas must be at most max_replicas ({self.max_replicas}), "
+                f"not {self.min_replicas}"
+            )
+        return self
 
 
 class ObservabilitySettings(BaseModel):
@@ -218,13 +283,12 @@ class AppSettings(BaseModel):
     gateway: GatewaySettings = Field(default_factory=lambda: GatewaySettings.model_validate({}))
     routing: RoutingSettings = Field(default_factory=lambda: RoutingSettings.model_validate({}))
     replica: ReplicaSettings = Field(default_factory=lambda: ReplicaSettings.model_validate({}))
+    autoscaling: AutoscalingSettings = Field(
+        default_factory=lambda: AutoscalingSettings.model_validate({})
+    )
     observability: ObservabilitySettings = Field(
         default_factory=lambda: ObservabilitySettings.model_validate({})
     )
-
-    def without_secrets(self) -> AppSettings:
-        gateway = self.gateway.model_copy(update={"api_keys": ()})
-        return self.model_copy(update={"gateway": gateway})
 
 
 class SettingsError(ValueError):

@@ -5,16 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from starlette.types import Message, Send
-
-EVENT_END = b"\n\n"
+from deployments.sse import EVENT_END
 
 
 class StreamSpeed:
     """Counts the events of one response; an engine sends about one for each token."""
 
-    def __init__(self, send: Send, now: Callable[[], float] = time.perf_counter) -> None:
-        self._send = send
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self._now = now
         self._first_at = 0.0
         self._latest_at = 0.0
@@ -26,11 +23,10 @@ class StreamSpeed:
         """From the first event to the latest."""
         return self._latest_at - self._first_at
 
-    async def send(self, message: Message) -> None:
-        if events := message.get("body", b"").count(EVENT_END):
-            self._latest_at = self._now()
-            if self._first_at:
-                self.num_events += events
-            else:
-                self._first_at = self._latest_at
-        await self._send(message)
+    def count(self, events: bytes) -> None:
+        """Whole events that go out now."""
+        self._latest_at = self._now()
+        if self._first_at:
+            self.num_events += events.count(EVENT_END)
+        else:
+            self._first_at = self._latest_at

@@ -6,6 +6,8 @@ from contextlib import suppress
 
 import pytest
 
+from tests.secret_guard import guarded_logs
+
 
 @pytest.fixture(autouse=True)
 def no_lost_tasks() -> Iterator[None]:
@@ -20,3 +22,10 @@ def no_lost_tasks() -> Iterator[None]:
         with suppress(RuntimeError):
             mx.synchronize()
         _native.testing.forget_lost_tasks()
+
+
+@pytest.fixture(autouse=True)
+def no_secret_is_logged() -> Iterator[None]:
+    with guarded_logs() as guard:
+        yield
+    assert guard.leaks() == []

@@ -56,6 +56,7 @@ def build_engine(config: EngineConfig) -> Engine:
         max_model_len=max_model_len,
         eos_token_ids=loaded.eos_token_ids,
         attention=attention,
+        revision=loaded.revision,
     )
 
 

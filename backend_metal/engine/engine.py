@@ -62,8 +62,10 @@ class Engine:
         max_model_len: int,
         eos_token_ids: Set[int],
         attention: AttentionStatus | None = None,
+        revision: str = "",
     ) -> None:
         self.attention = attention
+        self.revision = revision
         self.scheduler = Scheduler(
             pool,
             block_size=config.block_size,

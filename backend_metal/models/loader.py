@@ -17,6 +17,7 @@ from mlx_lm.utils import load_model, load_tokenizer
 from backend_metal.models.checkpoint import find_checkpoint
 from backend_metal.models.context_length import context_length
 from backend_metal.models.paged_model import PagedModel
+from backend_metal.models.revision import revision
 from backend_metal.models.weights import materialize, readable_bytes
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,8 @@ class LoadedModel:
     """The model's own context, in tokens."""
     eos_token_ids: frozenset[int]
     weight_bytes: int
+    revision: str
+    """Models with the same one continue each other's answers."""
 
 
 def load(
@@ -88,6 +91,7 @@ def load(
         max_model_len=max_model_len,
         eos_token_ids=frozenset(tokenizer.eos_token_ids),
         weight_bytes=weight_bytes,
+        revision=revision(path, paged.dtype, template),
     )
 
 

@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from deployments.cool_down import CoolDown
+from deployments.circuit_breaker import CircuitBreakers
 from deployments.directory import Replica
 from deployments.routing.router import Work
 
@@ -19,7 +19,7 @@ class LeastOutstandingTokens:
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._cool_down = CoolDown(now)
+        self._breakers = CircuitBreakers(now, failures_to_open=1)
         self._outstanding: defaultdict[str, int] = defaultdict(int)
         self._last_chosen: dict[str, int] = {}
         self._turn = 0
@@ -32,7 +32,7 @@ class LeastOutstandingTokens:
         return min(
             candidates,
             key=lambda replica: (
-                self._cool_down.rests(replica),
+                not self._breakers.admits(replica),
                 self.outstanding(replica),
                 self._last_chosen.get(replica.replica_id, -1),
             ),
@@ -50,13 +50,12 @@ class LeastOutstandingTokens:
             # Replicas come and go; an idle one's turn matters only while others are idle too.
             if len(self._last_chosen) > 4096:
                 self._last_chosen.clear()
-                self._cool_down.forget()
 
     def failed(self, replica: Replica) -> None:
-        self._cool_down.failed(replica)
+        self._breakers.failed(replica)
 
     def answered(self, replica: Replica) -> None:
-        self._cool_down.answered(replica)
+        self._breakers.succeeded(replica)
 
     def streamed(self, work: Work, replica_id: str, num_tokens: int, seconds: float) -> None:
         """Slow replicas have more outstanding; nothing else is made of it."""

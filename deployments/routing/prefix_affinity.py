@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from deployments.cool_down import CoolDown
+from deployments.circuit_breaker import CircuitBreakers
 from deployments.directory import Replica
 from deployments.routing.affinity import Affinity
 from deployments.routing.capacity import Capacity
@@ -37,14 +37,14 @@ class PrefixAffinity:
         self, settings: RoutingSettings, now: Callable[[], float] = time.monotonic
     ) -> None:
         self._settings = settings
-        self._cool_down = CoolDown(now)
+        self._breakers = CircuitBreakers(now, failures_to_open=1)
         self._index = PrefixIndex(settings.max_prefixes)
         self._ledger = LoadLedger(half_life_s=settings.load_half_life_s, now=now)
         self._capacity = Capacity()
 
     def choose(self, work: Work, candidates: Sequence[Replica]) -> Replica:
-        awake = [one for one in candidates if not self._cool_down.rests(one)]
-        able = self._weighed(awake or candidates)
+        admitted = [one for one in candidates if self._breakers.admits(one)]
+        able = self._weighed(admitted or candidates)
         roomy = self._with_room(able, work.tokens)
         affinity = work.affinity
         known = self._num_known(affinity, able)
@@ -66,10 +66,10 @@ class PrefixAffinity:
         self._ledger.finished(replica.replica_id, work.tokens, work.num_sequences)
 
     def failed(self, replica: Replica) -> None:
-        self._cool_down.failed(replica)
+        self._breakers.failed(replica)
 
     def answered(self, replica: Replica) -> None:
-        self._cool_down.answered(replica)
+        self._breakers.succeeded(replica)
 
     def streamed(self, work: Work, replica_id: str, num_tokens: int, seconds: float) -> None:
         if self._settings.weigh_capacity:

@@ -48,6 +48,8 @@ class ReadyBackend:
     def __init__(self, name: str, step_s: float) -> None:
         self._name = name
         self._step_s = step_s
+        self._num_running = 0
+        self._has_work = asyncio.Event()
         self._stepped = asyncio.Event()
         self._stepping: asyncio.Task[None] | None = None
 
@@ -61,14 +63,23 @@ class ReadyBackend:
         last = Delta(
             0, ".", (13,), num_prompt_tokens=8, num_cached_tokens=0, finish_reason="length"
         )
-        yield one
-        for _ in range(request.sampling.max_tokens - 2):
-            await self._stepped.wait()
+        self._num_running += 1
+        self._has_work.set()
+        try:
             yield one
-        yield last
+            for _ in range(request.sampling.max_tokens - 2):
+                await self._stepped.wait()
+                yield one
+            yield last
+        finally:
+            self._num_running -= 1
 
     async def _step(self) -> None:
         while True:
+            if not self._num_running:
+                # One that has nothing to do must not take time from the others.
+                self._has_work.clear()
+                await self._has_work.wait()
             await asyncio.sleep(self._step_s)
             self._stepped.set()
             self._stepped = asyncio.Event()

@@ -54,6 +54,7 @@ class FakeOptions(BaseModel):
     fault_after_tokens: int = 2
     can_resume: bool = True
     """Whether ``GenerationRequest.resume`` is known here, or ignored."""
+    revision: str = ""
 
 
 class Level:
@@ -121,7 +122,7 @@ class FakeBackend:
         self._num_blocks = config.num_kv_blocks or 1024
         self._slots = asyncio.Semaphore(config.max_num_seqs)
         name = config.served_model_name or config.model.rsplit("/", 1)[-1]
-        return ModelInfo(name, self._max_model_len, self.attention)
+        return ModelInfo(name, self._max_model_len, self.attention, self._options.revision)
 
     def hold(self, *, after_tokens: int = 0) -> None:
         """From now on every sequence waits at the gate before it says token ``after_tokens``."""

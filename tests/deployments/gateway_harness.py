@@ -18,6 +18,7 @@ from deployments.backend import EngineConfig
 from deployments.directory import Replica, ReplicaDirectory
 from deployments.gateway import open_session
 from deployments.gateway_http import GatewayParts, build_gateway_app
+from deployments.http_protocol import ClientTimeouts
 from deployments.metrics import EngineMetrics, GatewayMetrics, Identity
 from deployments.rate_limits import RateLimiter
 from deployments.replica_http import build_replica_app
@@ -35,6 +36,7 @@ CHAT = {"model": "demo", "messages": [{"role": "user", "content": "one two three
 class Running:
     """``replicas`` are in the directory in the order in which the router would take turns."""
 
+    app: Starlette
     client: httpx.AsyncClient
     directory: ReplicaDirectory
     router: Router
@@ -52,6 +54,7 @@ async def gateway(
     router: Router | None = None,
     session_header: str | None = None,
     tracer: Tracer | None = None,
+    timeouts: ClientTimeouts | None = None,
     **settings: Any,
 ) -> AsyncIterator[Running]:
     directory = ReplicaDirectory(replicas)
@@ -77,9 +80,9 @@ async def gateway(
                 tracer=tracer or NoOpTracer(),
             )
         )
-        url = await stack.enter_async_context(serving(_under(route_prefix, app)))
+        url = await stack.enter_async_context(serving(_under(route_prefix, app), timeouts=timeouts))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30))
-        yield Running(client, directory, router, metrics, url)
+        yield Running(app, client, directory, router, metrics, url)
 
 
 def _key_ring(keys: Sequence[str]) -> KeyRing:
@@ -106,8 +109,8 @@ def failures(running: Running) -> dict[tuple[str, str], float]:
 
 
 @asynccontextmanager
-async def serving(app: ASGIApp) -> AsyncIterator[str]:
-    server = HttpServer(app, host="127.0.0.1", port=0)
+async def serving(app: ASGIApp, *, timeouts: ClientTimeouts | None = None) -> AsyncIterator[str]:
+    server = HttpServer(app, host="127.0.0.1", port=0, timeouts=timeouts)
     url = await server.start()
     try:
         yield url

@@ -220,14 +220,35 @@ async def test_a_stream_does_not_wait_for_ever() -> None:
             await asking
 
 
-async def test_another_context_length_is_no_place_to_go_on() -> None:
+@pytest.mark.parametrize("change", [{"max_model_len": 8192}, {"revision": "another"}])
+async def test_another_model_of_that_name_is_no_place_to_go_on(change: dict[str, Any]) -> None:
     async with pair() as replicas:
         undisturbed = await replicas.ask(BODIES["chat"])
         place = sum(map(len, replicas.cut.writes)) // 2
-        replicas.second = replace(replicas.second, max_model_len=8192)
+        replicas.second = replace(replicas.second, **change)
         replicas.cut.num_requests = 0
         assert await replicas.ask(BODIES["chat"], after_bytes=place) == undisturbed
         assert (replicas.cut.num_requests, replicas.other.num_requests) == (2, 0)
+
+
+async def test_a_stream_waits_for_a_replica_of_its_own_revision() -> None:
+    async with pair() as replicas:
+        undisturbed = await replicas.ask(BODIES["chat"])
+        place = sum(map(len, replicas.cut.writes)) // 2
+        replicas.running.directory.replace([replace(replicas.first, replica_id="old")])
+        replicas.cut.after_bytes = place
+        asking = asyncio.create_task(ask(replicas.running.client, BODIES["chat"]))
+        while replicas.cut.after_bytes is not None:
+            await asyncio.sleep(0.001)
+        new = replace(replicas.second, replica_id="new", revision="another")
+        replicas.running.directory.replace([new])
+        # A new request goes there; the one that began elsewhere does not.
+        await ask(replicas.running.client, BODIES["one token"])
+        await asyncio.sleep(0.05)
+        assert (asking.done(), replicas.other.num_requests) == (False, 1)
+        replicas.running.directory.replace([new, replace(replicas.second, replica_id="same")])
+        assert await asking == undisturbed
+        assert replicas.other.num_requests == 2
 
 
 async def test_a_client_can_not_send_an_envelope() -> None:

@@ -11,7 +11,7 @@ from fake_backend import FakeBackend
 from gateway_harness import CHAT, Running, failures, fake_replica, gateway
 from prometheus_client.parser import text_string_to_metric_families
 
-from deployments import gateway_http
+from deployments import gateway_generation
 from deployments.directory import Replica
 
 PATH = "/v1/chat/completions"
@@ -124,7 +124,7 @@ async def test_what_no_replica_hears_of_is_the_gateways(monkeypatch: pytest.Monk
     async def broken(*args: object) -> None:
         raise RuntimeError("a fault of the gateway")
 
-    monkeypatch.setattr(gateway_http, "read_body", broken)
+    monkeypatch.setattr(gateway_generation, "read_body", broken)
     async with gateway([]) as running:
         assert (await running.client.post(PATH, json=CHAT)).status_code == 500
         assert failures(running) == {("", "server_error"): 1}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from fake_backend import FakeBackend
@@ -45,6 +47,35 @@ async def test_ready_asks_a_replica_and_health_does_not() -> None:
         assert response.status_code == 503
         assert error_of(response)["code"] == "not_ready"
         assert (await running.client.get("/health")).json() == {"status": "ok"}
+
+
+async def test_ready_does_not_wait_for_replicas_that_hang() -> None:
+    async with hanging() as one, hanging() as two, fake_replica() as fine:
+        replicas = [replica_at(url, name=url) for url in (one, two)] + [fine]
+        async with gateway(replicas, connect_timeout_s=40) as running:
+            assert (await running.client.get("/ready")).json() == {"status": "ready"}
+
+
+@asynccontextmanager
+async def hanging() -> AsyncIterator[str]:
+    """Takes connections and never answers."""
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(hang, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_a_draining_gateway_is_not_ready_but_serves() -> None:
+    async with fake_replica() as one, gateway([one]) as running:
+        running.app.state.draining = True
+        response = await running.client.get("/ready")
+        assert (response.status_code, error_of(response)["code"]) == (503, "draining")
+        assert response.headers["retry-after"] == "1"
+        assert (await running.client.post(PATH, json=CHAT)).status_code == 200
+        assert (await running.client.get("/health")).status_code == 200
 
 
 async def test_ready_tells_which_attention_serves_but_not_why() -> None:

@@ -8,9 +8,11 @@ from fake_backend import FakeBackend
 from gateway_harness import CHAT, fake_replica, gateway
 from starlette.types import Message
 
+from deployments.client_response import ClientResponse, Head
 from deployments.directory import Replica
 from deployments.routing import LeastOutstandingTokens, PrefixAffinity, Work
 from deployments.settings import RoutingSettings
+from deployments.sse import KEEP_ALIVE
 from deployments.stream_speed import StreamSpeed
 
 
@@ -98,17 +100,23 @@ async def test_requests_that_begin_alike_meet_the_same_replica() -> None:
     assert all(homes)
 
 
-async def test_stream_speed_counts_events_from_the_first_on() -> None:
+def test_stream_speed_counts_events_from_the_first_on() -> None:
     times = iter([10.0, 10.5, 12.0])
-    sent: list[Message] = []
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    speed = StreamSpeed(send, now=lambda: next(times))
-    await speed.send({"type": "http.response.start", "status": 200})
-    for body in (b"data: 1\n\n", b"data: 2\n\ndata: 3\n\n", b"data: ", b"4\n\n"):
-        await speed.send({"type": "http.response.body", "body": body})
+    speed = StreamSpeed(now=lambda: next(times))
+    for events in (b"data: 1\n\n", b"data: 2\n\ndata: 3\n\n", b"data: 4\n\n"):
+        speed.count(events)
     assert speed.num_events == 3
     assert speed.seconds == pytest.approx(2.0)
-    assert len(sent) == 5
+
+
+async def test_what_comes_before_the_first_content_is_no_part_of_its_speed() -> None:
+    async def send(message: Message) -> None: ...
+
+    client = ClientResponse(send)
+    head = Head(200, ())
+    for _ in range(3):
+        await client.events(head, KEEP_ALIVE)
+    assert (client.speed.num_events, client.speed.seconds) == (0, 0)
+    for _ in range(3):
+        await client.events(head, b"data: 1\n\n")
+    assert client.speed.num_events == 2

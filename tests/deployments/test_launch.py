@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from deployments import launch
+from deployments.serve_config import ENGINES, GATEWAYS, applications, check
 
 APPLICATION = """
 applications:
@@ -61,7 +62,21 @@ def test_a_port_in_use_is_noticed() -> None:
     ],
 )
 def test_where_a_client_on_this_machine_goes(options: dict[str, object], url: str) -> None:
-    assert launch.base_url({"http_options": options}) == url
+    config = config_of() | {"http_options": options}
+    assert [where for where, _ in applications(config)] == [url]
+
+
+@pytest.mark.parametrize(
+    ("gateway", "url"),
+    [
+        ({"port": 9, "host": "0.0.0.0"}, "http://127.0.0.1:9"),
+        ({"port": 9, "host": "fd00::3"}, "http://[fd00::3]:9"),
+        ({"port": 0}, "http://127.0.0.1:8000/llm"),
+    ],
+)
+def test_a_gateway_with_a_port_of_its_own_is_there(gateway: dict[str, Any], url: str) -> None:
+    config = config_of(route_prefix="/llm", args={"gateway": gateway})
+    assert [where for where, _ in applications(config)] == [url]
 
 
 @pytest.mark.parametrize(
@@ -70,13 +85,14 @@ def test_where_a_client_on_this_machine_goes(options: dict[str, object], url: st
 )
 def test_an_application_is_where_its_route_prefix_says(prefix: str | None, url: str | None) -> None:
     config = config_of(route_prefix=prefix)
-    assert [where for where, _ in launch.applications(config)] == ([url] if url else [])
+    assert [where for where, _ in applications(config)] == ([url] if url else [])
 
 
 def config_of(*, host: str = "127.0.0.1", **application: Any) -> dict[str, Any]:
-    ours = {"name": "pomona", "import_path": launch.IMPORT_PATH, **application}
+    ours = {"name": "pomona", "import_path": GATEWAYS, **application}
+    engines = {"name": "engines", "import_path": ENGINES, "route_prefix": None}
     other = {"name": "other", "import_path": "somebody:else", "route_prefix": "/other"}
-    return {"http_options": {"host": host}, "applications": [other, ours]}
+    return {"http_options": {"host": host}, "applications": [other, engines, ours]}
 
 
 @pytest.mark.parametrize(
@@ -87,14 +103,22 @@ def config_of(*, host: str = "127.0.0.1", **application: Any) -> dict[str, Any]:
         ("0.0.0.0", {}, True),
         ("10.0.0.3", {}, True),
         ("10.0.0.3", {"api_keys": ["key"]}, False),
+        ("10.0.0.3", {"port": 8000, "host": "127.0.0.1"}, False),
     ],
 )
 def test_listening_to_others_without_a_key_is_warned_of(
     caplog: pytest.LogCaptureFixture, host: str, gateway: dict[str, Any], warned: bool
 ) -> None:
-    launch.check(config_of(host=host, args={"gateway": gateway}))
+    check(config_of(host=host, args={"gateway": gateway}))
     assert ("gateway.api_keys_file" in caplog.text) == warned
     assert (host in caplog.text) == warned
+
+
+def test_a_port_of_the_gateways_own_without_a_key_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    check(config_of(args={"gateway": {"port": 8000}}))
+    assert "gateway.host is the node's address" in caplog.text
 
 
 class Answers(BaseHTTPRequestHandler):

@@ -7,6 +7,8 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import httpx
 import pytest
@@ -37,15 +39,37 @@ CASES = [
 ]
 
 
+FEW = settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=8,
+    suppress_health_check=list(HealthCheck),
+)
+KEY = "a-key-for-generated-requests"
+
+
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
+    with served() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def url_with_keys() -> Iterator[str]:
+    with served(KEY) as url:
+        yield url
+
+
+@contextmanager
+def served(*keys: str) -> Iterator[str]:
     """A gateway and a replica in a loop of their own, since generated cases are synchronous."""
     started, urls = threading.Event(), list[str]()
     loop, stop = asyncio.new_event_loop(), asyncio.Event()
 
     async def serve() -> None:
         # A short context bounds what a generated request can ask for.
-        async with fake_replica(max_model_len=48) as one, gateway([one]) as running:
+        async with fake_replica(max_model_len=48) as one, gateway([one], keys=keys) as running:
             urls.append(running.url)
             started.set()
             await stop.wait()
@@ -76,24 +100,22 @@ def test_the_document_is_served_and_has_every_field(url: str) -> None:
     assert {"type": "string"} in schemas["Message"]["properties"]["content"]["anyOf"]
 
 
+def described(method: str, path: str) -> Any:
+    document = json.loads(json.dumps(openapi_document()))
+    for name in ("ChatCompletionRequest", "CompletionRequest"):
+        document["components"]["schemas"][name]["properties"]["model"] = {"const": "demo"}
+    return schemathesis.openapi.from_dict(document)[path][method]
+
+
 @pytest.mark.parametrize(("method", "path", "mode"), CASES)
 def test_generated_requests_are_answered_as_described(
     url: str, method: str, path: str, mode: schemathesis.GenerationMode
 ) -> None:
-    document = json.loads(json.dumps(openapi_document()))
-    for name in ("ChatCompletionRequest", "CompletionRequest"):
-        document["components"]["schemas"][name]["properties"]["model"] = {"const": "demo"}
-    operation = schemathesis.openapi.from_dict(document)[path][method]
+    operation = described(method, path)
     statuses: set[int] = set()
 
     @given(case=operation.as_strategy(generation_mode=mode))
-    @settings(
-        derandomize=True,
-        database=None,
-        deadline=None,
-        max_examples=25,
-        suppress_health_check=list(HealthCheck),
-    )
+    @settings(FEW, max_examples=25)
     def hold(case: schemathesis.Case) -> None:
         response = case.call_and_validate(
             base_url=url,
@@ -113,3 +135,22 @@ def test_generated_requests_are_answered_as_described(
         assert 200 not in statuses
     elif "{" not in path:
         assert 200 in statuses
+
+
+@pytest.mark.parametrize(("method", "path", "mode"), CASES)
+def test_whatever_is_asked_without_a_key_is_refused_as_described(
+    url_with_keys: str, method: str, path: str, mode: schemathesis.GenerationMode
+) -> None:
+    as_described = [checks.content_type_conformance, checks.response_schema_conformance]
+
+    @given(case=described(method, path).as_strategy(generation_mode=mode))
+    @FEW
+    def hold(case: schemathesis.Case) -> None:
+        for headers in ({}, {"Authorization": f"Bearer {KEY}x"}):
+            response = case.call(base_url=url_with_keys, headers=headers)
+            assert response.status_code == 401
+            case.validate_response(response, checks=as_described)
+        key = {"Authorization": f"Bearer {KEY}"}
+        assert case.call(base_url=url_with_keys, headers=key).status_code != 401
+
+    hold()

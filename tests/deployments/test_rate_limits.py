@@ -157,7 +157,7 @@ def test_gateways_share_a_limit() -> None:
     assert limits.share(3) == RateLimits(2, 30, 1)
     assert limits.share(1) == limits
     assert NO_LIMITS.share(3) == NO_LIMITS
-    limiter = RateLimiter(num_gateways=3, clock=Clock())
+    limiter = RateLimiter(num_gateways=lambda: 3, clock=Clock())
     for _ in range(2):
         limiter.enter("one", limits).release(0)
     refused(limiter, limits)

@@ -106,6 +106,17 @@ def test_a_breaker_opens_rests_probes_and_rests_for_longer() -> None:
     assert breakers.admits(one())
 
 
+def test_a_breaker_may_open_at_the_first_failure() -> None:
+    clock = Clock()
+    breakers = CircuitBreakers(clock, failures_to_open=1)
+    for rest in (1, 2):
+        breakers.failed(one())
+        assert breakers.retry_after_s([one()]) == rest
+        assert not breakers.admits(one())
+        clock.time += rest
+        assert breakers.admits(one())
+
+
 def test_a_probe_that_fails_or_succeeds() -> None:
     clock = Clock()
     breakers = CircuitBreakers(clock)

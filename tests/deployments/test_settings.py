@@ -8,7 +8,8 @@ import yaml
 from ray.serve.schema import ServeDeploySchema
 
 from deployments.api_keys import is_loopback
-from deployments.launch import IMPORT_PATH, base_url, check
+from deployments.bound_settings import GatewayReplicaSettings
+from deployments.serve_config import ENGINES, GATEWAYS, applications, check
 from deployments.settings import SettingsError, parse_settings
 from deployments.watched_keys import KeySource
 
@@ -27,7 +28,8 @@ def test_every_default_holds_without_any_args() -> None:
     [
         (
             {"enginee": {}},
-            "enginee: unknown key; allowed here: engine, gateway, observability, replica, routing",
+            "enginee: unknown key; allowed here: autoscaling, engine, gateway, observability, "
+            "replica, routing",
         ),
         (
             {"gateway": {"adress": "x"}},
@@ -70,8 +72,9 @@ def test_a_wrong_key_in_the_settings_is_not_repeated() -> None:
 def test_what_is_bound_has_no_key_in_it() -> None:
     settings = parse_settings({"gateway": {"api_keys": ["hunter2"], "max_attempts": 2}})
     assert "hunter2" not in repr(settings)
-    assert b"hunter2" not in pickle.dumps(settings.without_secrets())
-    assert settings.without_secrets().gateway.max_attempts == 2
+    bound = GatewayReplicaSettings.of(settings)
+    assert b"hunter2" not in pickle.dumps(bound)
+    assert bound.gateway.max_attempts == 2
 
 
 @pytest.mark.parametrize(
@@ -98,14 +101,15 @@ def test_shipped_configs_are_valid(path: Path, tmp_path: Path) -> None:
     keys.write_text("a-key\n")
     config = yaml.safe_load(path.read_text())
     for application in config["applications"]:
-        assert application["import_path"] == IMPORT_PATH
-        if "api_keys_file" in application["args"]["gateway"]:
+        assert application["import_path"] in (GATEWAYS, ENGINES)
+        if "api_keys_file" in application["args"].get("gateway", {}):
             application["args"]["gateway"]["api_keys_file"] = str(keys)
     schema = ServeDeploySchema.model_validate(config)
-    [settings] = check(config)
+    check(config)
+    [(url, settings)] = applications(config)
     # Nobody may listen beyond loopback without keys.
     assert KeySource.of(settings.gateway) or schema.http_options.host == "127.0.0.1"
-    assert base_url(config) == "http://127.0.0.1:8000"
+    assert url == "http://127.0.0.1:8000"
 
 
 def test_a_file_that_is_no_serve_config_is_refused() -> None:

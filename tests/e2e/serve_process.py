@@ -13,10 +13,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import httpx
+import leaks
 import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -26,30 +28,28 @@ READY_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 60
 
 
-SECRETS = "secrets-that-were-made"
-RECORD_SECRETS = f"""
-import os, secrets
-
-make = secrets.token_urlsafe
-
-def make_and_record(*arguments):
-    made = make(*arguments)
-    with open(os.path.expanduser("~/{SECRETS}"), "a") as file:
-        file.write(made + "\\n")
-    return made
-
-secrets.token_urlsafe = make_and_record
-"""
-
-
 @dataclass(frozen=True)
 class ServeProcess:
-    """``url`` is where the application is, ``home`` a folder that nothing else uses."""
+    """``url`` is where the application is, ``home`` a folder that nothing else uses. What tests
+    add to ``secrets`` must be in no log, metric or command line at the end."""
 
     url: str
     home: Path
     log: Path
     sessions: set[int] = field(default_factory=set)
+    secrets: set[str] = field(default_factory=set)
+
+    def leaks(self) -> list[str]:
+        """Where its secrets are to be read while it runs."""
+        places = chain(
+            leaks.command_lines(self.ray_processes()),
+            leaks.open_pages(self.url),
+            leaks.dashboard_pages(self.home),
+        )
+        return leaks.leaks(self.all_secrets(), places)
+
+    def all_secrets(self) -> set[str]:
+        return self.secrets | leaks.kept_secrets(self.home)
 
     def ray_processes(self) -> dict[int, str]:
         """Process id to command line of everything that was started for this ``home``."""
@@ -93,19 +93,22 @@ def serve_process(
     """Run ``config`` on a free port until the block ends; every process is gone afterwards."""
     # Ray's socket paths must stay under 108 characters, which pytest's folders exceed.
     home = Path(tempfile.mkdtemp(prefix="pomona-", dir="/tmp"))
-    port = _free_port()
+    port = free_port()
     path = home / "config.yaml"
     path.write_text(yaml.safe_dump({**config, "http_options": {"host": "127.0.0.1", "port": port}}))
     prefix = config["applications"][0]["route_prefix"].rstrip("/")
     running = ServeProcess(f"http://127.0.0.1:{port}{prefix}", home, home / "serve.log")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    given = dict(environment or {})
+    folders = [leaks.recorder(home), *filter(None, [given.get("PYTHONPATH")])]
     with running.log.open("wb") as log:
         process = subprocess.Popen(
             [*command, str(path)],
             cwd=REPOSITORY,
             env=inherited
             | {"HOME": str(home), "RAY_TMPDIR": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
-            | dict(environment or {}),
+            | given
+            | {"PYTHONPATH": os.pathsep.join(folders)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -117,9 +120,12 @@ def serve_process(
     try:
         _wait_until_ready(running, process)
         yield running
+        assert running.leaks() == []
     finally:
         _stop(running, process, stop_signal)
+        found = leaks.leaks(running.all_secrets(), leaks.files(home))
         shutil.rmtree(home)
+    assert found == []
 
 
 def scrape_url(serve: ServeProcess, component: str) -> str:
@@ -131,9 +137,7 @@ def scrape_url(serve: ServeProcess, component: str) -> str:
 
 
 def plugin(folder: Path, **backends: str) -> str:
-    """A ``PYTHONPATH`` on which ``backends`` (name to `module:Class`) are installed, and with which
-    every secret that a process makes is also in ``SECRETS`` in its home."""
-    (folder / "sitecustomize.py").write_text(RECORD_SECRETS)
+    """A ``PYTHONPATH`` on which ``backends`` (name to `module:Class`) are installed."""
     info = folder / "tests_backends-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tests-backends\nVersion: 1.0\n")
@@ -181,7 +185,7 @@ def _stop(
     assert not left, f"left running after {stop_signal.name}: {left}"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port

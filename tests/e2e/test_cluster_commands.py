@@ -11,12 +11,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import leaks
 import openai
 import pytest
 import yaml
@@ -25,6 +26,7 @@ from serve_process import READY_TIMEOUT_S, REPOSITORY, ServeProcess, scrape_url
 from test_readme import block
 
 KEY = "a-key-for-the-test"
+WRONG = "a-key-that-is-none"
 # Long enough to be running when a new deployment reaches the replica.
 NUM_CHOICES = 8
 NUM_TOKENS = 500
@@ -54,6 +56,7 @@ def test_start_a_head_and_deploy_with_an_api_key(home: Path) -> None:
         "PATH": path,
         "RAY_TMPDIR": str(home),
         "RAY_DASHBOARD_ADDRESS": f"http://127.0.0.1:{dashboard}",
+        "PYTHONPATH": leaks.recorder(home),
     }
 
     def shell(command: str) -> None:
@@ -71,13 +74,15 @@ def test_start_a_head_and_deploy_with_an_api_key(home: Path) -> None:
         assert run.returncode == 0, run.stdout.decode()
 
     config = yaml.safe_load((REPOSITORY / "configs" / "cluster.yaml").read_text())
-    config["http_options"]["port"] = http
-    config["applications"][0]["args"]["engine"] = {
-        "model": "demo",
-        # One sequence at a time, so that a stream of several lasts longer than a deployment.
-        "max_num_seqs": 1,
-    }
-    (home / "cluster.yaml").write_text(yaml.safe_dump(config))
+    engines, gateways = (one["args"] for one in config["applications"])
+    gateways["gateway"] |= {"host": "127.0.0.1", "port": http}
+    # One sequence at a time, so that a stream of several lasts longer than a deployment.
+    engines["engine"] = {"model": "demo", "max_num_seqs": 1}
+
+    def deploy() -> None:
+        (home / "cluster.yaml").write_text(yaml.safe_dump(config))
+        shell(block("deploy").replace("configs/cluster.yaml", str(home / "cluster.yaml")))
+
     (home / ".pomona").mkdir()
     (home / ".pomona" / "api_keys").write_text(f"{KEY}\n")
     cluster = ServeProcess(f"http://127.0.0.1:{http}", home, home / "serve.log")
@@ -86,33 +91,53 @@ def test_start_a_head_and_deploy_with_an_api_key(home: Path) -> None:
             f"--port={ray} --ray-client-server-port={client} --dashboard-port={dashboard} "
             f"--dashboard-agent-listen-port={agent}"
         )
-        shell(block("head").replace("--port=6379", own_ports))
-        deploy = block("deploy").replace("configs/cluster.yaml", str(home / "cluster.yaml"))
-        shell(deploy)
-        wait_until_ready(cluster.url)
+        # A host that joins has no gateway: it is this machine, too, where the port is taken.
+        head = block("head").replace("--port=6379", own_ports)
+        shell(head.replace('"mlx": 1', '"mlx": 1, "gateway": 1'))
+        deploy()
+        wait_for(lambda: is_ready(cluster.url))
         answer = OpenAI(base_url=f"{cluster.url}/v1", api_key=KEY).chat.completions.create(
             model="demo", messages=[{"role": "user", "content": "What is Pomona?"}], temperature=0
         )
         assert "Macs" in str(answer.choices[0].message.content)
 
-        # Deployed again with a change, every replica is replaced; what it was asked for it ends.
+        # A gateway's successor takes its port; the engine, and what was asked before, go on.
+        engine, gateway = (replicas_of(cluster, name) for name in ("engine", "gateway"))
+        with ThreadPoolExecutor() as threads:
+            stream = threads.submit(long_stream, cluster.url)
+            wait_for(lambda: is_running(cluster))
+            gateways["gateway"]["max_attempts"] = 4
+            deploy()
+            wait_for(lambda: not replicas_of(cluster, "gateway") <= gateway)
+            assert not stream.done()
+            assert replicas_of(cluster, "engine") == engine
+            assert stream.result(READY_TIMEOUT_S) == (NUM_CHOICES * NUM_TOKENS, "data: [DONE]")
+
+        # An engine ends what it was asked before; the gateway stays.
+        gateway = replicas_of(cluster, "gateway")
         old = scrape_url(cluster, "engine").removesuffix("/metrics")
         with ThreadPoolExecutor() as threads:
             stream = threads.submit(long_stream, cluster.url)
-            config["applications"][0]["args"]["engine"]["max_queued_requests"] = 100
-            (home / "cluster.yaml").write_text(yaml.safe_dump(config))
-            shell(deploy)
-            while httpx.get(f"{old}/ready").status_code == 200:
-                time.sleep(0.05)
+            wait_for(lambda: is_running(cluster))
+            engines["engine"]["max_queued_requests"] = 100
+            deploy()
+            wait_for(lambda: httpx.get(f"{old}/ready").status_code != 200)
             assert not stream.done()
-            num_tokens, last = stream.result(READY_TIMEOUT_S)
-        assert (num_tokens, last) == (NUM_CHOICES * NUM_TOKENS, "data: [DONE]")
-        wait_until_ready(cluster.url)
+            assert stream.result(READY_TIMEOUT_S) == (NUM_CHOICES * NUM_TOKENS, "data: [DONE]")
+        wait_for(lambda: is_ready(cluster.url))
+        assert replicas_of(cluster, "gateway") == gateway
+        assert not replicas_of(cluster, "engine") & engine
         # A second host, as far as Ray is concerned.
         address = f"--address=127.0.0.1:{ray} --dashboard-agent-listen-port={other_agent}"
         shell(block("worker").replace("--address=HEAD_ADDRESS:6379", address))
+        # It gets an engine without another deployment.
+        wait_for(lambda: len(replicas_of(cluster, "engine")) == 2)
         with pytest.raises(openai.AuthenticationError):
-            OpenAI(base_url=f"{cluster.url}/v1", api_key="wrong", max_retries=0).models.list()
+            OpenAI(base_url=f"{cluster.url}/v1", api_key=WRONG, max_retries=0).models.list()
+        assert len(leaks.made_secrets(home)) >= 2
+        cluster.secrets.add(WRONG)
+        assert cluster.leaks() == []
+        assert leaks.leaks(cluster.all_secrets(), leaks.files(home)) == []
     finally:
         while left := cluster.ray_processes():
             for pid in left:
@@ -143,13 +168,28 @@ def long_stream(url: str) -> tuple[int, str]:
     return usage, last
 
 
-def wait_until_ready(url: str) -> None:
+def replicas_of(cluster: ServeProcess, component: str) -> set[str]:
+    groups = httpx.get(f"{cluster.url}/targets").json()
+    return {one["labels"]["replica"] for one in groups if one["labels"]["component"] == component}
+
+
+def is_running(cluster: ServeProcess) -> bool:
+    return " 1.0" in "".join(
+        line
+        for line in httpx.get(scrape_url(cluster, "engine")).text.splitlines()
+        if line.startswith("pomona_requests_running")
+    )
+
+
+def is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/ready", timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + READY_TIMEOUT_S
-    while time.monotonic() < deadline:
-        try:
-            if httpx.get(f"{url}/ready", timeout=5).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.2)
-    raise AssertionError(f"{url} did not become ready")
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

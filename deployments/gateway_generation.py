@@ -1,0 +1,197 @@
+"""The gateway's generation routes: validate a request, relay it, account for it."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from deployments.api_keys import SCOPE_KEY as API_KEY
+from deployments.api_keys import ApiKey
+from deployments.client_response import ClientResponse
+from deployments.disconnect import run_until_disconnect
+from deployments.errors import ApiError, model_not_found, shown
+from deployments.gateway_parts import GatewayParts
+from deployments.limits_middleware import charge
+from deployments.logs import log_request
+from deployments.protocol import (
+    CHAT_COMPLETIONS_PATH,
+    COMPLETIONS_PATH,
+    ChatCompletionRequest,
+    CompletionRequest,
+)
+from deployments.relay import Limits, Outgoing, Relay, no_replica
+from deployments.request_body import parse_body, read_body
+from deployments.request_id import REQUEST_ID_HEADER, SCOPE_KEY
+from deployments.request_path import route_path
+from deployments.routing import Work, affinity_of
+from deployments.settings import GatewaySettings
+from deployments.tracing import request_span
+
+logger = logging.getLogger(__name__)
+
+
+def generation_routes(parts: GatewayParts) -> list[Route]:
+    limits = _limits(parts.settings)
+
+    async def generate(request: Request) -> Response:
+        arrived = time.perf_counter()
+        return _RelayResponse(await _accept(request, parts), parts, limits, arrived)
+
+    return [
+        Route(path, generate, methods=["POST"])
+        for path in (CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH)
+    ]
+
+
+def _limits(settings: GatewaySettings) -> Limits:
+    return Limits(
+        max_attempts=settings.max_attempts,
+        connect_timeout_s=settings.connect_timeout_s,
+        stall_timeout_s=settings.stall_timeout_s,
+        request_timeout_s=settings.request_timeout_s,
+        resume_timeout_s=settings.resume_timeout_s,
+    )
+
+
+async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
+    """Raises ``ApiError`` for whatever no replica needs to see."""
+    path = route_path(request.scope)
+    _check_request_id(request)
+    try:
+        body = await read_body(request, parts.settings.max_body_bytes)
+    except ClientDisconnect as error:
+        raise ApiError(400, "The connection closed before the end of the body.") from error
+    parsed = await parse_body(path, body)
+    if parts.settings.log_prompts:
+        # JSON escapes the line breaks of texts; others would forge lines.
+        text = body.decode().replace("\n", " ").replace("\r", " ")
+        logger.info("request_id=%s body=%s", request.scope[SCOPE_KEY], text)
+    _check_allowed(parsed, parts)
+    charge(
+        request.scope,
+        prompt_tokens=parsed.prompt_size_estimate(),
+        max_new_tokens=parsed.max_new_tokens_estimate(),
+    )
+    key: ApiKey | None = request.scope.get(API_KEY)
+    tenant = key.tenant if key and parts.settings.isolate_tenants else ""
+    return Outgoing(
+        path=path,
+        body=body,
+        stream=parsed.stream,
+        request_id=request.scope[SCOPE_KEY],
+        work=_work(parsed, request, parts.session_header, tenant),
+        tenant=tenant,
+        priority=key.priority if key else 0,
+    )
+
+
+def _check_allowed(parsed: ChatCompletionRequest | CompletionRequest, parts: GatewayParts) -> None:
+    if parsed.priority and not parts.settings.allow_priority:
+        raise ApiError(
+            400,
+            "priority is not allowed here, since any client could pass all others; leave it out, "
+            "or have gateway.allow_priority set.",
+            param="priority",
+        )
+    if not parts.directory.serving(parsed.model):
+        # While there is no replica at all, nobody knows which models there will be.
+        starting = not parts.directory.replicas
+        raise no_replica(parsed.model) if starting else model_not_found(parsed.model)
+
+
+def _work(
+    parsed: ChatCompletionRequest | CompletionRequest,
+    request: Request,
+    session_header: str | None,
+    tenant: str,
+) -> Work:
+    session = request.headers.get(session_header) if session_header else None
+    return Work(
+        model=parsed.model,
+        tokens=parsed.prompt_size_estimate() + parsed.max_new_tokens_estimate(),
+        affinity=affinity_of(parsed, session=session, tenant=tenant),
+        num_sequences=parsed.num_sequences,
+    )
+
+
+def _check_request_id(request: Request) -> None:
+    """Serve returns whatever id was sent; what the log calls the request must be the same."""
+    given = request.headers.get(REQUEST_ID_HEADER)
+    if given is not None and given != request.scope[SCOPE_KEY]:
+        raise ApiError(
+            400,
+            f"{REQUEST_ID_HEADER} must be 1 to 128 letters, digits or characters of ._:/=+-, "
+            f"not {shown(given)}.",
+            param=REQUEST_ID_HEADER,
+        )
+
+
+class _RelayResponse(Response):
+    """Runs the relay as the response, then accounts for it."""
+
+    def __init__(
+        self, outgoing: Outgoing, parts: GatewayParts, limits: Limits, arrived: float
+    ) -> None:
+        self._outgoing = outgoing
+        self._parts = parts
+        self._arrived = arrived
+        self._relay = Relay(
+            outgoing,
+            directory=parts.directory,
+            router=parts.router,
+            breakers=parts.breakers,
+            session=parts.session,
+            limits=limits,
+            on_first_content=self._first_content,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = ClientResponse(send)
+        with request_span(
+            self._parts.tracer, f"POST {self._outgoing.path}", scope, self._outgoing.request_id
+        ) as span:
+            completed = await run_until_disconnect(receive, self._relay.run(client))
+            span.set_attributes(
+                {
+                    "http.response.status_code": client.status,
+                    "pomona.model": self._outgoing.work.model,
+                    "pomona.replica": self._relay.replica_id,
+                    "pomona.resumed": self._relay.num_resumed,
+                    "pomona.completed": completed,
+                }
+            )
+        self._account(scope, client, completed)
+
+    def _account(self, scope: Scope, client: ClientResponse, completed: bool) -> None:
+        elapsed = time.perf_counter() - self._arrived
+        work, model = self._outgoing.work, self._outgoing.work.model
+        if not self._relay.num_resumed:
+            # Otherwise the speed is that of several replicas and of the way between them.
+            speed, replica_id = client.speed, self._relay.replica_id
+            self._parts.router.streamed(work, replica_id, speed.num_events, speed.seconds)
+        key: ApiKey | None = scope.get(API_KEY)
+        if client.error is not None:
+            self._parts.metrics.failed(model, client.error.type)
+        elif completed and client.status == 200 and not client.has_error:
+            self._parts.metrics.completed(model, elapsed)
+        log_request(
+            logger,
+            f"POST {self._outgoing.path} {client.status if completed else 'client gone'}",
+            model=model,
+            key=key.name if key else "-",
+            # Serve has its own idea of a field `replica`: this gateway.
+            served_by=self._relay.replica_id,
+            resumed=self._relay.num_resumed,
+            seconds=round(elapsed, 3),
+            request_id=self._outgoing.request_id,
+        )
+
+    def _first_content(self) -> None:
+        if self._outgoing.stream:
+            elapsed = time.perf_counter() - self._arrived
+            self._parts.metrics.first_content(self._outgoing.work.model, elapsed)

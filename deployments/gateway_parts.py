@@ -1,0 +1,35 @@
+"""What the gateway's routes work with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from deployments.api_keys import Keys
+from deployments.circuit_breaker import CircuitBreakers
+from deployments.directory import ReplicaDirectory
+from deployments.metrics import GatewayMetrics
+from deployments.rate_limits import RateLimiter
+from deployments.routing import Router
+from deployments.settings import GatewaySettings
+from deployments.targets import GatewayAddress
+from deployments.tracing import NoOpTracer, Tracer
+
+
+@dataclass(frozen=True)
+class GatewayParts:
+    settings: GatewaySettings
+    keys: Keys
+    directory: ReplicaDirectory
+    router: Router
+    metrics: GatewayMetrics
+    session: aiohttp.ClientSession
+    gateways: Callable[[], Awaitable[Sequence[GatewayAddress]]]
+    """Every gateway of the application."""
+    breakers: CircuitBreakers = field(default_factory=CircuitBreakers)
+    limiter: RateLimiter = field(default_factory=RateLimiter)
+    session_header: str | None = None
+    """Requests that have the same value in it belong on one replica."""
+    tracer: Tracer = field(default_factory=NoOpTracer)

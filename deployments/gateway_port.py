@@ -1,0 +1,80 @@
+"""A gateway's own port for clients: how it is taken from a predecessor and left to a successor."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.types import Message, Receive, Scope, Send
+
+from deployments.http_protocol import ClientTimeouts
+from deployments.port_claim import PortClaim
+from deployments.server import HttpServer
+
+PATIENCE_S = 30.0
+# From claiming a port to listening there.
+LISTEN_S = 1.0
+
+
+class GatewayPort:
+    """Serves ``app``, whose ``state.draining`` tells load balancers to go elsewhere."""
+
+    def __init__(
+        self,
+        app: Starlette,
+        *,
+        host: str,
+        port: int,
+        is_alone: Callable[[], bool],
+        timeouts: ClientTimeouts | None = None,
+    ) -> None:
+        self._app = app
+        self._claim = PortClaim(host, port) if port else None
+        self._server = HttpServer(
+            self._serve,
+            host=host,
+            port=port,
+            shares_port=self._claim is not None,
+            timeouts=timeouts,
+        )
+        self._is_alone = is_alone
+        self._is_leaving = False
+
+    async def open(self) -> str:
+        """The URL. Raises ``OSError`` naming the address if a stranger has the port, or a gateway
+        of this host that does not drain."""
+        if self._claim is not None:
+            await self._claim.take(patience_s=PATIENCE_S)
+        return await self._server.start(patience_s=PATIENCE_S)
+
+    async def leave(self, *, notice_s: float) -> None:
+        """Go on taking requests, until load balancers have had time to notice that this gateway
+        is to end, or a successor listens."""
+        self._is_leaving = True
+        # A load balancer that has one gateway only would refuse what both of them can serve.
+        self._app.state.draining = not self._is_alone()
+        if self._claim is None:
+            await asyncio.sleep(notice_s)
+            return
+        self._claim.release()
+        try:
+            async with asyncio.timeout(notice_s):
+                await self._claim.taken_over()
+        except TimeoutError:
+            return
+        await asyncio.sleep(LISTEN_S)
+
+    async def close(self, *, timeout_s: float) -> None:
+        """Stop listening; return when the last response has ended, or been cut."""
+        await self._server.stop(timeout_s=timeout_s)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_last(message: Message) -> None:
+            if message["type"] == "http.response.start" and self._is_leaving:
+                # Or a client would pick an idle connection just when it is closed.
+                MutableHeaders(scope=message)["Connection"] = "close"
+            await send(message)
+
+        await self._app(scope, receive, send_last)

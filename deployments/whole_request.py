@@ -1,0 +1,45 @@
+"""Answers wait until their request has arrived, even where they do not depend on its body.
+
+A proxy that has its answer while a client is still sending may close that client's connection, who
+then sees a reset instead of the answer. HAProxy 2.6 does.
+"""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+READ_FACTOR = 4
+
+
+class WholeRequestMiddleware:
+    """Reads what a refused request still sends, up to ``READ_FACTOR`` times ``max_body_bytes``, and
+    throws it away."""
+
+    def __init__(self, app: ASGIApp, *, max_body_bytes: int) -> None:
+        self.app = app
+        self._most_read = READ_FACTOR * max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        announced = headers.get("content-length", "")
+        # Who expects to be told to go on has not sent anything.
+        done = "expect" in headers or (announced.isdecimal() and int(announced) > self._most_read)
+        num_read = 0
+
+        async def read() -> Message:
+            nonlocal done, num_read
+            message = await receive()
+            num_read += len(message.get("body", b""))
+            done = done or not message.get("more_body", False) or num_read > self._most_read
+            return message
+
+        async def answer(message: Message) -> None:
+            while not done:
+                await read()
+            await send(message)
+
+        await self.app(scope, read, answer)

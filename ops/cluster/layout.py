@@ -1,0 +1,103 @@
+"""What is in the folder of a host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ops.cluster import launchd, systemd
+from ops.cluster.credentials import (
+    AUTH_TOKEN,
+    STORE_CA,
+    STORE_CLIENT,
+    STORE_CLIENT_KEY,
+    STORE_SERVER,
+    STORE_SERVER_KEY,
+)
+from ops.cluster.environment import environment_file
+from ops.cluster.files import PRIVATE, PROGRAM, GeneratedFile
+from ops.cluster.host_list import Host, HostList, runs_ray
+from ops.cluster.installer import install_script, uninstall_script
+from ops.cluster.scripts import (
+    DEPLOYED,
+    command_script,
+    deploy_script,
+    ray_script,
+    store_config,
+    store_script,
+)
+from ops.cluster.serve_config import ServeConfig
+from ops.cluster.units import services
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A host list with all that it refers to. ``api_keys`` is the file's content."""
+
+    hosts: HostList
+    config: ServeConfig
+    credentials: Mapping[str, str]
+    api_keys: str | None = None
+
+
+def folder_of(host: Host, cluster: Cluster) -> dict[str, GeneratedFile]:
+    """The files of ``host`` by name."""
+    files = dict(_service_files(host, cluster))
+    if "store" in host.roles:
+        files |= _store_files(host, cluster)
+    if runs_ray(host):
+        files |= _ray_files(host, cluster)
+    if host == cluster.hosts.head:
+        files |= _head_files(cluster)
+    keys = cluster.hosts.api_keys
+    if keys and cluster.api_keys and host in (cluster.hosts.head, *cluster.hosts.gateways):
+        files[keys_name(keys)] = GeneratedFile(cluster.api_keys, PRIVATE)
+    return files
+
+
+def keys_name(path: Path) -> str:
+    """What a file of API keys is called on the hosts: its suffix says what is in it."""
+    return f"api_keys{path.suffix}"
+
+
+def _service_files(host: Host, cluster: Cluster) -> Iterator[tuple[str, GeneratedFile]]:
+    drain_timeout_s = cluster.config.drain_timeout_s(host in cluster.hosts.gateways)
+    of_host = services(host, drain_timeout_s)
+    units = launchd if host.system == "macos" else systemd
+    for service in of_host:
+        yield units.unit_name(service), GeneratedFile(units.unit(service, cluster.hosts))
+    environment = environment_file(host, cluster.hosts, drain_timeout_s)
+    yield "environment", GeneratedFile(environment, PRIVATE)
+    for name, script in (("install", install_script), ("uninstall", uninstall_script)):
+        yield name, GeneratedFile(script(host, cluster.hosts, of_host), PROGRAM)
+
+
+def _ray_files(host: Host, cluster: Cluster) -> dict[str, GeneratedFile]:
+    return {
+        AUTH_TOKEN: GeneratedFile(cluster.credentials[AUTH_TOKEN], PRIVATE),
+        "pomona": GeneratedFile(command_script(cluster.hosts), PROGRAM),
+        "pomona-ray": GeneratedFile(ray_script(host, cluster.hosts), PROGRAM),
+    }
+
+
+def _head_files(cluster: Cluster) -> dict[str, GeneratedFile]:
+    files = {
+        DEPLOYED: GeneratedFile(cluster.config.text),
+        "pomona-deploy": GeneratedFile(deploy_script(cluster.hosts), PROGRAM),
+    }
+    if cluster.hosts.store is not None:
+        files |= _credentials(cluster, STORE_CA, STORE_CLIENT, STORE_CLIENT_KEY)
+    return files
+
+
+def _store_files(host: Host, cluster: Cluster) -> dict[str, GeneratedFile]:
+    return {
+        "pomona-store": GeneratedFile(store_script(), PROGRAM),
+        "redis.conf": GeneratedFile(store_config(host, cluster.hosts)),
+        **_credentials(cluster, STORE_CA, STORE_SERVER, STORE_SERVER_KEY),
+    }
+
+
+def _credentials(cluster: Cluster, *names: str) -> dict[str, GeneratedFile]:
+    return {name: GeneratedFile(cluster.credentials[name], PRIVATE) for name in names}

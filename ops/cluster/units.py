@@ -1,0 +1,38 @@
+"""What keeps a host's services running: which there are, and what launchd and systemd need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ops.cluster.host_list import Host, HostList, runs_ray
+
+# Every connection of a gateway or replica is a file.
+OPEN_FILES = 65536
+RESTART_S = 5
+# Past the drain, for processes to end.
+STOP_MARGIN_S = 30
+
+
+@dataclass(frozen=True)
+class Service:
+    """A script, ``pomona-{name}``, that is to run always."""
+
+    name: str
+    description: str
+    stop_timeout_s: int
+    # What Ray ends with when it is told to stop.
+    stop_status: int = 0
+
+
+def services(host: Host, drain_timeout_s: int) -> tuple[Service, ...]:
+    found = []
+    if "store" in host.roles:
+        found.append(Service("store", "Pomona: the store of Ray's head", STOP_MARGIN_S))
+    if runs_ray(host):
+        stop = drain_timeout_s + STOP_MARGIN_S
+        found.append(Service("ray", f"Pomona: {', '.join(host.roles)}", stop, stop_status=1))
+    return tuple(found)
+
+
+def script_path(service: Service, hosts: HostList) -> str:
+    return f"{hosts.services}/pomona-{service.name}"

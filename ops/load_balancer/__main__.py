@@ -1,0 +1,92 @@
+"""``python -m ops.load_balancer haproxy|nginx --gateway HOST:PORT ...`` prints a configuration."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import yaml
+
+from deployments.settings import GatewaySettings, SettingsError, parse_settings
+from ops.load_balancer.haproxy import haproxy
+from ops.load_balancer.nginx import nginx
+from ops.load_balancer.plan import ClientLimits, Plan, PlanError
+
+BALANCERS = {"haproxy": haproxy, "nginx": nginx}
+STATUS = {"haproxy": "127.0.0.1:8405", "nginx": "127.0.0.1:8406"}
+DIRECTORY = {"haproxy": Path("/run/haproxy"), "nginx": Path("/var/log/nginx")}
+
+
+def main(arguments: list[str]) -> int:
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    try:
+        sys.stdout.write(BALANCERS[given.balancer](_plan(given)))
+    except (PlanError, SettingsError, OSError) as error:
+        parser.error(str(error))
+    return 0
+
+
+def _plan(given: argparse.Namespace) -> Plan:
+    default_listen = "0.0.0.0:443" if given.certificate else "0.0.0.0:80"
+    return Plan(
+        gateways=given.gateway,
+        backups=given.backup,
+        listen=given.listen or [default_listen],
+        status=given.status or STATUS[given.balancer],
+        directory=given.directory or DIRECTORY[given.balancer],
+        certificate=given.certificate,
+        redirect_from=given.redirect_from,
+        user=given.user,
+        limits=ClientLimits(given.requests_at_once, given.requests_per_second),
+        settings=_settings(given.config) if given.config else GatewaySettings(),
+    )
+
+
+def _settings(path: Path) -> GatewaySettings:
+    """Those of the one application in a Serve config. Raises ``SettingsError``."""
+    try:
+        config = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{path}: not a Serve config: {error}") from error
+    applications = config.get("applications") if isinstance(config, dict) else None
+    if not isinstance(applications, list) or len(applications) != 1:
+        raise SettingsError(f"{path}: not a Serve config with one application")
+    return parse_settings(applications[0].get("args") or {}).gateway
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m ops.load_balancer", description=__doc__)
+    add = parser.add_argument
+    limits = ClientLimits()
+    add("balancer", choices=sorted(BALANCERS))
+    add("--gateway", metavar="HOST:PORT", action="append", required=True, help="repeat for each")
+    add(
+        "--backup",
+        metavar="HOST:PORT",
+        action="append",
+        default=[],
+        help="a gateway to use only while no other is up, such as one on another machine",
+    )
+    add("--listen", metavar="HOST:PORT", action="append", help="for clients; 80 or 443 by default")
+    add("--certificate", type=Path, help="PEM file with certificate, chain and key")
+    add("--redirect-from", metavar="HOST:PORT", help="send plain HTTP from here to TLS")
+    add("--status", metavar="HOST:PORT", help="the balancer's own metrics")
+    add("--directory", type=Path, help="for HAProxy's admin socket or nginx's access log")
+    add("--user", help="user and group to serve as; needs root at the start")
+    add(
+        "--config",
+        type=Path,
+        help="the Serve config of the gateways, for the largest body and the longest time",
+    )
+    for name, default in (
+        ("--requests-at-once", limits.requests_at_once),
+        ("--requests-per-second", limits.requests_per_second),
+    ):
+        add(name, type=int, default=default, help=f"of one client address; {default} by default")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

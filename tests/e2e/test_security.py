@@ -1,0 +1,193 @@
+"""A server with API keys, as those meet it who have none, a wrong one, or another's."""
+
+from __future__ import annotations
+
+import base64
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import leaks
+import pytest
+from conftest import shipped_config
+from serve_process import ServeProcess, free_port, plugin, scrape_url, serve_process
+
+MODEL = "echo"
+ALICE, BOB = "alices-own-key-of-some-length", "bobs-own-key-of-some-length"
+KEYS = f"""
+keys:
+  - {{name: alice, key: {ALICE}}}
+  - {{name: bob, key: {BOB}, requests_per_minute: 2}}
+"""
+WRONG = "alices-own-key-of-some-lengthh"
+PROMPT = " ".join(f"a-word-of-alice-{number}" for number in range(40))
+PATH = "/v1/completions"
+
+
+@pytest.fixture(scope="module")
+def own_port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def guarded(own_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
+    folder = tmp_path_factory.mktemp("keys")
+    keys = folder / "keys.yaml"
+    keys.write_text(KEYS)
+    keys.chmod(0o600)
+    config = shipped_config("app.yaml")
+    args = config["applications"][0]["args"]
+    args["engine"] = {
+        "backend": "fake",
+        "model": "somebody/echo",
+        "options": {"faults": {"boom": "crash"}},
+    }
+    args["gateway"] |= {
+        "host": "127.0.0.1",
+        "port": own_port,
+        "api_keys_file": str(keys),
+        "isolate_tenants": True,
+    }
+    path = plugin(tmp_path_factory.mktemp("plugin"), fake="fake_backend:FakeBackend")
+    with serve_process(config, environment={"PYTHONPATH": path}) as running:
+        basic = base64.b64encode(f":{WRONG}".encode()).decode()
+        running.secrets.update((ALICE, BOB, WRONG, basic, "a-word-of-alice"))
+        yield running
+
+
+@pytest.fixture(params=["proxy", "own port"])
+def url(request: pytest.FixtureRequest, guarded: ServeProcess, own_port: int) -> str:
+    return guarded.url if request.param == "proxy" else f"http://127.0.0.1:{own_port}"
+
+
+def ask(url: str, key: str | None = None, *, prompt: str = PROMPT, **more: Any) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    body = {"model": MODEL, "prompt": prompt, "max_tokens": 1, **more.pop("fields", {})}
+    return httpx.post(
+        url + more.pop("path", PATH),
+        json=body,
+        headers=headers | more.pop("headers", {}),
+        timeout=30,
+        **more,
+    )
+
+
+def test_without_a_key_there_is_only_what_balancers_and_prometheus_ask(url: str) -> None:
+    for path in ("/v1/models", f"/v1/models/{MODEL}", "/openapi.json", "/docs", "/"):
+        assert httpx.get(url + path).status_code == 401, path
+    for path in ("/health", "/ready", "/metrics", "/targets"):
+        assert httpx.get(url + path).status_code == 200, path
+    refused = ask(url)
+    assert refused.status_code == 401
+    assert refused.headers["www-authenticate"] == "Bearer"
+    assert refused.json()["error"]["code"] == "invalid_api_key"
+
+
+def test_a_key_anywhere_but_where_it_belongs_opens_nothing_and_is_echoed_nowhere(url: str) -> None:
+    basic = base64.b64encode(f":{WRONG}".encode()).decode()
+    answers = [
+        ask(url, WRONG),
+        ask(url, path=f"{PATH}?api_key={WRONG}"),
+        ask(url, path=f"{PATH}/{WRONG}"),
+        ask(url, headers={"X-API-Key": WRONG}),
+        ask(url, headers={"Authorization": WRONG}),
+        ask(url, headers={"Authorization": f"Basic {basic}"}),
+        ask(url, headers={"Cookie": f"key={WRONG}"}),
+        ask(url, fields={"user": WRONG}),
+    ]
+    for answer in answers:
+        assert answer.status_code == 401, answer.url
+        assert WRONG not in answer.text + str(answer.headers)
+
+
+def test_what_a_client_with_a_key_mistakes_for_something_else_is_not_logged(url: str) -> None:
+    """Some of these are told to the client who sent them, and to nobody else."""
+    answers = {
+        404: [
+            ask(url, ALICE, fields={"model": WRONG}),
+            httpx.get(f"{url}/v1/models/{WRONG}", headers={"Authorization": f"Bearer {ALICE}"}),
+            ask(url, ALICE, path=f"/v1/{WRONG}"),
+        ],
+        400: [
+            ask(url, ALICE, fields={"temperature": WRONG}),
+            ask(url, ALICE, fields={WRONG: 1}),
+            ask(url, ALICE, content=WRONG.encode()),
+        ],
+        500: [ask(url, ALICE, prompt=f"boom {PROMPT}")],
+        200: [ask(url, ALICE, fields={"user": WRONG}, headers={"X-Session-Id": WRONG})],
+    }
+    for status, given in answers.items():
+        assert [one.status_code for one in given] == [status] * len(given)
+
+
+def test_a_replicas_port_answers_gateways_alone(guarded: ServeProcess) -> None:
+    replica = scrape_url(guarded, "engine").removesuffix("/metrics")
+    assert ask(replica).status_code == 401
+    for key in (ALICE, "", "none"):
+        assert ask(replica, key).status_code == 401
+    [secret] = [one for one in leaks.made_secrets(guarded.home) if ask(replica, one).is_success]
+    assert len(secret) == 43
+
+
+def test_no_tenant_meets_anothers_prompts(url: str) -> None:
+    def cached(key: str) -> int:
+        answer = ask(url, key, prompt=f"{url} {PROMPT}")
+        number: int = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+        return number
+
+    assert cached(ALICE) == 0
+    assert cached(ALICE) > 0
+    assert ask(url, BOB, prompt=f"{url} {PROMPT}").status_code in (200, 429)
+
+
+def test_limits_hold(url: str) -> None:
+    refused = next(one for one in (ask(url, BOB) for _ in range(5)) if one.status_code == 429)
+    assert int(refused.headers["retry-after"]) > 0
+    assert refused.headers["x-ratelimit-limit-requests"] == "2"
+    assert ask(url, ALICE).status_code == 200
+
+
+def test_a_body_behind_an_upgrade_is_no_request(guarded: ServeProcess, own_port: int) -> None:
+    hidden = f"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ALICE}\r\n\r\n"
+    start = (
+        f"POST {PATH} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        f"Content-Length: {len(hidden)}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", own_port), timeout=30) as raw:
+        raw.sendall(start.encode())
+        assert raw.recv(1 << 16).startswith(b"HTTP/1.1 400 ")
+        assert raw.recv(1 << 16) == b""
+
+
+def test_its_secrets_would_be_found(guarded: ServeProcess) -> None:
+    """Each kind of place is looked at, each kind of secret known."""
+    assert guarded.leaks() == []
+    secrets = guarded.all_secrets()
+    token = (guarded.home / ".ray" / "auth_token").read_text().strip()
+    assert {token, ALICE, *leaks.made_secrets(guarded.home)} <= secrets
+    looked_for = {
+        "EngineReplica": leaks.command_lines(guarded.ray_processes()),
+        "pomona_request_failure_total": leaks.open_pages(guarded.url),
+        "api_keys_file": leaks.dashboard_pages(guarded.home),
+        f"POST {PATH} 200 model={MODEL} key=alice": leaks.files(guarded.home),
+    }
+    for text, places in looked_for.items():
+        assert leaks.leaks([text], places), text
+
+
+def test_what_is_planted_is_found(tmp_path: Path) -> None:
+    log = tmp_path / "ray" / "session" / "logs" / "worker.err"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"\xff got " + ALICE.encode())
+    store = tmp_path / ".ray" / "auth_token"
+    store.parent.mkdir()
+    store.write_text(BOB)
+    leaks.recorder(tmp_path)
+    assert leaks.kept_secrets(tmp_path) == {BOB}
+    assert leaks.leaks({ALICE, BOB}, leaks.files(tmp_path)) == [
+        "ali...: ray/session/logs/worker.err"
+    ]
+    lines = leaks.command_lines({1: f"serve --key {ALICE}", 2: "serve"})
+    assert leaks.leaks({ALICE}, lines) == ["ali...: command line of 1"]

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from deployments.api_keys import ApiKey, KeyRing
+from deployments.directory import Replica
+from deployments.logs import log_request
+from deployments.request_body import parse_body
+from tests.secret_guard import guarded_logs
+
+logger = logging.getLogger("deployments.somewhere")
+PROMPT = "a question of nobody else's concern"
+
+
+@pytest.fixture(autouse=True)
+def no_secret_is_logged() -> None:
+    """Here they are logged on purpose."""
+
+
+def log_as_text(secret: str) -> None:
+    logger.info("this is %s.", secret)
+
+
+def log_as_member(secret: str) -> None:
+    log_request(logger, "POST", key=secret)
+
+
+def log_as_traceback(secret: str) -> None:
+    try:
+        raise ValueError(secret)
+    except ValueError:
+        logging.getLogger("uvicorn.error").exception("a fault")
+
+
+@pytest.mark.parametrize("log", [log_as_text, log_as_member, log_as_traceback])
+@pytest.mark.parametrize(
+    "secret", ["a-key-that-holds", "a-key-that-is-wrong", "what-a-replica-asks-for", PROMPT]
+)
+async def test_each_secret_is_found_wherever_a_line_has_it(
+    log: Callable[[str], None], secret: str
+) -> None:
+    with guarded_logs() as guard:
+        ring = KeyRing([ApiKey.of("one", "a-key-that-holds")])
+        assert ring.find("a-key-that-is-wrong") is None
+        Replica("r", "n", "http://r", "m", 1, "what-a-replica-asks-for")
+        await parse_body("/v1/completions", f'{{"model": "m", "prompt": "{PROMPT}"}}'.encode())
+        logger.info("key=one")
+        assert guard.leaks() == []
+        log(secret)
+        [line] = guard.leaks()
+    assert secret in line
+
+
+def test_no_line_quotes_an_authorization() -> None:
+    with guarded_logs() as guard:
+        logger.warning("got %s", {"authorization": "Bearer x"})
+        assert len(guard.leaks()) == 1
