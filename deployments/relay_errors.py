@@ -94,19 +94,6 @@ def failure_told(body: bytes) -> tuple[Refusal, ReplicaFailedError | None]:
     )
 
 
-def kinder_refusal(one: Refusal | None, other: Refusal | None) -> Refusal | None:
-    """The one with the shorter wait. A replica that leaves has no say beside one that is full."""
-    return min((one, other), key=_unkindness)
-
-
-def _unkindness(refusal: Refusal | None) -> tuple[bool, bool, int]:
-    if refusal is None:
-        return True, True, 0
-    head, _ = refusal
-    wait = dict(head.headers).get(b"retry-after", b"")
-    return False, head.status != 429, int(wait) if wait.isdigit() else UNAVAILABLE_RETRY_AFTER_S
-
-
 def cannot_resume(body: bytes) -> bool:
     return _error(body).get("code") == "resume_failed"
 
@@ -127,6 +114,17 @@ def no_replica(model: str, retry_after_s: int = UNAVAILABLE_RETRY_AFTER_S) -> Ap
         f"No replica of {shown(model)} can take the request now.",
         type="service_unavailable",
         code="unavailable",
+        headers={"Retry-After": str(retry_after_s)},
+    )
+
+
+def no_room(model: str, retry_after_s: int) -> ApiError:
+    """All who serve ``model`` have said of late that their queues are full."""
+    return ApiError(
+        429,
+        f"Every replica of {shown(model)} has as many requests as it takes.",
+        type="rate_limit_error",
+        code="queue_full",
         headers={"Retry-After": str(retry_after_s)},
     )
 

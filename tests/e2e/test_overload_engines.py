@@ -134,6 +134,3 @@ async def test_just_the_surplus_is_refused_and_the_rest_is_served_as_ever(
         while backend.stats().requests_running or backend.stats().requests_waiting:
             await asyncio.sleep(0.01)
         assert backend.stats().kv_cache_blocks_free == NUM_BLOCKS
-    # Each asked both: a refusal by one replica may be a place at the other.
-    failures = [backend.stats().request_failure["rate_limit_error"] for backend in backends]
-    assert min(failures) >= NUM_SURPLUS
