@@ -145,6 +145,7 @@ class _RelayResponse(Response):
             directory=parts.directory,
             router=parts.router,
             breakers=parts.breakers,
+            full=parts.full,
             session=parts.session,
             limits=limits,
             on_first_content=self._first_content,
