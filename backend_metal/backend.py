@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from backend_metal.engine.admission import check_text_size
+from backend_metal.engine.admission import check_text_size, retry_after
 from backend_metal.engine.build import build_engine
 from backend_metal.engine.engine import Engine, Output
 from backend_metal.engine.loop import EngineLoop
@@ -125,10 +125,15 @@ class MetalBackend:
         if request.request_id in self._streams:
             raise InvalidRequestError(f"request id {request.request_id!r} is already in use")
         if len(self._streams) >= engine.max_requests and not request.resume:
+            num_running = loop.stats().requests_running
             raise QueueFullError(
                 f"{len(self._streams)} requests run or wait, as many as max_num_seqs and "
                 "max_queued_requests allow",
-                retry_after=1,
+                retry_after=retry_after(
+                    num_running=num_running,
+                    num_waiting=len(self._streams) - num_running,
+                    seconds_per_request=engine.seconds_per_request,
+                ),
             )
         check_text_size(request.prompt, engine.longest_token, engine.max_model_len)
 

@@ -52,6 +52,14 @@ class EngineConfig(BaseModel):
     max_num_batched_tokens: int = Field(
         512, ge=1, description="Token budget of one step; at least `max_num_seqs`."
     )
+    max_slowdown: float | None = Field(
+        None,
+        gt=1.0,
+        description="Times as long as alone that a token may take beside others, such as 1.5: "
+        "while sequences decode, prompts get the time that is left in a step, and new ones wait "
+        "when there is none, by what steps were measured to take. Faster streams, for less "
+        "throughput; by default only `max_num_seqs` and `max_num_batched_tokens` bound a step.",
+    )
     block_size: Literal[8, 16, 32] = Field(16, description="Tokens in one KV cache block.")
     num_kv_blocks: int | None = Field(
         None, ge=1, description="Blocks in the KV cache; sized from memory by default."

@@ -10,6 +10,7 @@ import aiohttp
 from deployments.api_keys import Keys
 from deployments.circuit_breaker import CircuitBreakers
 from deployments.directory import ReplicaDirectory
+from deployments.full_replicas import FullReplicas
 from deployments.metrics import GatewayMetrics
 from deployments.rate_limits import RateLimiter
 from deployments.routing import Router
@@ -29,6 +30,7 @@ class GatewayParts:
     gateways: Callable[[], Awaitable[Sequence[GatewayAddress]]]
     """Every gateway of the application."""
     breakers: CircuitBreakers = field(default_factory=CircuitBreakers)
+    full: FullReplicas = field(default_factory=FullReplicas)
     limiter: RateLimiter = field(default_factory=RateLimiter)
     session_header: str | None = None
     """Requests that have the same value in it belong on one replica."""

@@ -14,18 +14,21 @@ from collections.abc import Callable
 
 import aiohttp
 
-from deployments import sse
+from deployments import refusals, sse
 from deployments.attempt import Attempts, Limits, Outgoing
 from deployments.checkpoint import CheckpointReader
 from deployments.circuit_breaker import CircuitBreakers
 from deployments.client_response import ClientResponse
 from deployments.directory import Replica, ReplicaDirectory
 from deployments.envelope import Envelope
+from deployments.errors import ApiError
+from deployments.full_replicas import FullReplicas
 from deployments.relay_errors import (
     CannotResumeError,
     Refusal,
     ReplicaFailedError,
     no_replica,
+    no_room,
     replicas_lost,
     stream_broken,
 )
@@ -50,6 +53,7 @@ class Relay:
         directory: ReplicaDirectory,
         router: Router,
         breakers: CircuitBreakers,
+        full: FullReplicas,
         session: aiohttp.ClientSession,
         limits: Limits,
         on_first_content: Callable[[], None],
@@ -59,6 +63,7 @@ class Relay:
         self._directory = directory
         self._router = router
         self._breakers = breakers
+        self._full = full
         self._session = session
         self._limits = limits
         self._on_first_content = on_first_content
@@ -73,6 +78,8 @@ class Relay:
         """The replica that began the stream."""
         self.replica_id = ""
         """The replica that answered, or was tried last."""
+        self.was_interrupted = False
+        """Whether the stream has looked for another replica to go on at."""
         self.num_resumed = 0
         """How often another replica has gone on in the middle of the stream."""
 
@@ -112,6 +119,8 @@ class Relay:
             for replica in self._directory.serving(self._outgoing.work.model)
             if replica.replica_id not in self._retries.tried
             and self._breakers.admits(replica)
+            # A stream that goes on was let in before, and needs no place in a queue.
+            and (client.has_content or self._full.has_room(replica))
             and (not client.has_content or self._began is None or replica.continues(self._began))
         ]
         return self._router.choose(self._outgoing.work, candidates) if candidates else None
@@ -119,20 +128,27 @@ class Relay:
     async def _attempt(self, attempts: Attempts, replica: Replica) -> None:
         self.replica_id = replica.replica_id
         if attempts.client.has_content:
-            self.num_resumed += 1
+            self.was_interrupted = True
         else:
             self._began = replica
 
         def alive() -> None:
             self._breakers.succeeded(replica)
+            self.num_resumed += self.was_interrupted
 
-        with self._breakers.request(replica), placed(self._router, self._outgoing.work, replica):
+        with (
+            self._breakers.request(replica),
+            self._full.request(replica),
+            placed(self._router, self._outgoing.work, replica),
+        ):
             await attempts.make(replica, alive)
         self._router.answered(replica)
 
     def _failed(self, replica: Replica, failure: ReplicaFailedError) -> None:
         request_id = self._outgoing.request_id
-        logger.warning(
+        # A full one is well, and under overload there would be a line for each request.
+        logger.log(
+            logging.WARNING if failure.is_sick or failure.lost else logging.DEBUG,
             "%s failed %s: %s",
             replica.replica_id,
             request_id,
@@ -142,7 +158,9 @@ class Relay:
         self._router.failed(replica)
         if failure.is_sick:
             self._breakers.failed(replica)
-        self._refusal = failure.refusal or self._refusal
+        if failure.refusal is not None and refusals.is_full(failure.refusal):
+            self._full.refused(replica, refusals.wait_s(failure.refusal))
+        self._refusal = refusals.kinder(failure.refusal, self._refusal)
         self._retries.failed(
             replica.replica_id, lost=failure.lost, progress=self._reader.num_logged
         )
@@ -160,10 +178,16 @@ class Relay:
         elif self._refusal is not None:
             await client.whole(*self._refusal)
         else:
-            model = self._outgoing.work.model
-            rest = self._breakers.retry_after_s(self._directory.serving(model))
-            await client.fail(no_replica(model, rest))
+            await client.fail(self._nobody())
         return True
+
+    def _nobody(self) -> ApiError:
+        model = self._outgoing.work.model
+        serving = self._directory.serving(model)
+        wait = self._full.retry_after_s(serving)
+        if wait is not None:
+            return no_room(model, wait)
+        return no_replica(model, self._breakers.retry_after_s(serving))
 
     async def _pause(self, client: ClientResponse) -> None:
         if client.status:

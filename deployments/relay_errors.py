@@ -118,6 +118,17 @@ def no_replica(model: str, retry_after_s: int = UNAVAILABLE_RETRY_AFTER_S) -> Ap
     )
 
 
+def no_room(model: str, retry_after_s: int) -> ApiError:
+    """All who serve ``model`` have said of late that their queues are full."""
+    return ApiError(
+        429,
+        f"Every replica of {shown(model)} has as many requests as it takes.",
+        type="rate_limit_error",
+        code="queue_full",
+        headers={"Retry-After": str(retry_after_s)},
+    )
+
+
 def stream_broken() -> ApiError:
     return ApiError(
         502,

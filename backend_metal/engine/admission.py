@@ -72,15 +72,22 @@ def check_queue(
     *,
     num_waiting: int,
     num_free_slots: int,
-    max_num_seqs: int,
     max_queued_requests: int,
-    seconds_per_request: float,
+    retry_after: int,
 ) -> None:
     """Raises ``QueueFullError`` when as many requests wait as may, beyond the free slots."""
     if num_waiting - num_free_slots < max_queued_requests:
         return
-    rounds = max(1, num_waiting) / max_num_seqs
     raise QueueFullError(
         f"{num_waiting} requests are waiting, as many as max_queued_requests allows",
-        retry_after=min(LONGEST_RETRY_SECONDS, math.ceil(seconds_per_request * rounds)),
+        retry_after=retry_after,
     )
+
+
+def retry_after(*, num_running: int, num_waiting: int, seconds_per_request: float) -> int:
+    """Whole seconds until as many requests have ended as wait now, within bounds.
+
+    ``seconds_per_request``: what one takes once it runs.
+    """
+    rounds = max(1, num_waiting) / max(1, num_running)
+    return min(LONGEST_RETRY_SECONDS, max(1, math.ceil(seconds_per_request * rounds)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from backend_metal.attention import attention_launches
-from backend_metal.engine.admission import check_queue, check_resume, check_tokens
+from backend_metal.engine.admission import check_queue, check_resume, check_tokens, retry_after
 from backend_metal.engine.block_pool import BlockPool
 from backend_metal.engine.output import SequenceOutput
 from backend_metal.engine.request_state import RequestState, make_sequences, share_prompt
@@ -19,6 +19,7 @@ from backend_metal.engine.scheduler import Scheduler
 from backend_metal.engine.sequence import Status
 from backend_metal.engine.stats import StatsRecorder
 from backend_metal.engine.step import Runner, ScheduledSequence, Step, TokenDraw
+from backend_metal.engine.step_pace import StepPace
 from backend_metal.engine.token_text import TokenText
 from backend_metal.engine.tokenizer import Tokenizer
 from deployments.backend import (
@@ -71,6 +72,7 @@ class Engine:
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
             prefix_caching=config.prefix_caching,
+            pace=StepPace(config.max_slowdown, least_prefill=config.block_size),
         )
         self.max_model_len = min(max_model_len, self.scheduler.capacity_tokens)
         self.vocab_size = vocab_size
@@ -84,6 +86,8 @@ class Engine:
         self._arrivals = itertools.count()
         self._stats = StatsRecorder()
         self._consecutive_failures = 0
+        self._stepped_at: float | None = None
+        """When the latest step ended; None if there was nothing to do since."""
 
     @property
     def has_work(self) -> bool:
@@ -93,6 +97,11 @@ class Engine:
     def max_requests(self) -> int:
         """As many as can run and wait at once."""
         return self.scheduler.max_num_seqs + self._max_queued_requests
+
+    @property
+    def seconds_per_request(self) -> float:
+        """What a request took of late once it ran; any thread may ask."""
+        return self._stats.seconds_per_request
 
     @property
     def is_healthy(self) -> bool:
@@ -120,6 +129,8 @@ class Engine:
         finished = {delta.index for delta in replayed if delta.finish_reason}
         unfinished = {o.sequence.index: o for o in outputs if o.sequence.index not in finished}
         if unfinished:
+            if not self.has_work:
+                self._stepped_at = None
             self._requests[request.request_id] = RequestState(request, arrival_time, unfinished)
         for sequence in share_prompt([output.sequence for output in unfinished.values()]):
             self.scheduler.add(sequence)
@@ -147,6 +158,8 @@ class Engine:
     def step(self) -> list[Output]:
         """Run one step. A failure of the model ends the requests in the step, not the engine."""
         start = time.perf_counter()
+        # What runs between two steps, such as adding requests, makes tokens wait as well.
+        waited_since = start if self._stepped_at is None else self._stepped_at
         step = self.scheduler.schedule()
         for item in step.scheduled:
             self._stats.record_first_run(self._requests[item.sequence.request_id], start)
@@ -159,7 +172,10 @@ class Engine:
         self._consecutive_failures = 0
         outputs = list(self._complete(step, draws))
         self._stats.steps += 1
-        self._stats.step_duration.observe(time.perf_counter() - start)
+        end = time.perf_counter()
+        self._stats.step_duration.observe(end - start)
+        self.scheduler.pace.observe(step, end - waited_since)
+        self._stepped_at = end
         return outputs
 
     def reset_prefix_cache(self) -> None:
@@ -217,12 +233,16 @@ class Engine:
             check_resume(request, vocab_size=self.vocab_size)
             return
         running = {sequence.request_id for sequence in self.scheduler.running}
+        num_waiting = len(self._requests) - len(running)
         check_queue(
-            num_waiting=len(self._requests) - len(running),
+            num_waiting=num_waiting,
             num_free_slots=self.scheduler.max_num_seqs - len(self.scheduler.running),
-            max_num_seqs=self.scheduler.max_num_seqs,
             max_queued_requests=self._max_queued_requests,
-            seconds_per_request=self._stats.e2e_request_latency.mean(default=1.0),
+            retry_after=retry_after(
+                num_running=len(running),
+                num_waiting=num_waiting,
+                seconds_per_request=self.seconds_per_request,
+            ),
         )
 
     def _make_outputs(

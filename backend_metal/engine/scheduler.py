@@ -4,7 +4,8 @@ Every step first serves the running sequences, decodes before prefill chunks, th
 ones, within one budget of tokens. Sequences are ranked by priority, then age. When blocks run out
 the lowest-ranked running sequence is preempted: its blocks are freed and it is recomputed later,
 mostly from the prefix cache. The highest-ranked sequence always makes progress, because admission
-refuses a sequence that the pool could not hold alone.
+refuses a sequence that the pool could not hold alone. A pace may hold prompts back so that steps
+end in time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections import defaultdict
 from backend_metal.engine.block_pool import BlockPool
 from backend_metal.engine.sequence import Sequence, Status
 from backend_metal.engine.step import ScheduledSequence, Step
+from backend_metal.engine.step_pace import StepPace
 
 
 class Scheduler:
@@ -27,6 +29,7 @@ class Scheduler:
         max_num_seqs: int,
         max_num_batched_tokens: int,
         prefix_caching: bool,
+        pace: StepPace,
     ) -> None:
         if max_num_batched_tokens < max_num_seqs:
             raise ValueError(
@@ -38,6 +41,7 @@ class Scheduler:
         self.max_num_seqs = max_num_seqs
         self.max_num_batched_tokens = max_num_batched_tokens
         self.prefix_caching = prefix_caching
+        self.pace = pace
         self.running: list[Sequence] = []
         """Ranked, highest first."""
         self._waiting: list[tuple[tuple[int, int, int], Sequence]] = []
@@ -79,8 +83,9 @@ class Scheduler:
         step = Step()
         decodes = [sequence for sequence in self.running if sequence.num_uncomputed_tokens == 1]
         prefills = [sequence for sequence in self.running if sequence.num_uncomputed_tokens > 1]
+        step.max_tokens = self._max_tokens(len(decodes))
         for sequence in decodes + prefills:
-            num_tokens = min(sequence.num_uncomputed_tokens, self._budget(step))
+            num_tokens = min(sequence.num_uncomputed_tokens, step.budget)
             if sequence.status is Status.RUNNING and num_tokens > 0:
                 self._schedule_running(step, sequence, num_tokens)
         while not step.num_preempted and self._admit_next(step):
@@ -116,8 +121,9 @@ class Scheduler:
         for sequence in list(self.running):
             self._preempt(sequence)
 
-    def _budget(self, step: Step) -> int:
-        return self.max_num_batched_tokens - step.num_tokens
+    def _max_tokens(self, num_decodes: int) -> int:
+        room = self.max_num_batched_tokens - num_decodes
+        return num_decodes + self.pace.max_prefill_tokens(num_decodes, room)
 
     def _schedule_running(self, step: Step, sequence: Sequence, num_tokens: int) -> None:
         """Add a running sequence to the step, preempting until it has its blocks.
@@ -137,8 +143,8 @@ class Scheduler:
 
     def _admit_next(self, step: Step) -> bool:
         """Start the first waiting sequence, if the step, the batch and the pool have room."""
-        budget = self._budget(step)
-        if not self._waiting or budget < 1 or len(self.running) >= self.max_num_seqs:
+        max_running = self.pace.max_sequences(self.max_num_seqs)
+        if not self._waiting or step.budget < 1 or len(self.running) >= max_running:
             return False
         sequence = self._waiting[0][1]
         num_found = self._attach_prefix(sequence)
@@ -151,7 +157,7 @@ class Scheduler:
         sequence.status = Status.RUNNING
         insort(self.running, sequence, key=lambda running: running.order)
         self._reserve(step, sequence, num_tokens)
-        step.add(ScheduledSequence(sequence, min(num_tokens, budget)))
+        step.add(ScheduledSequence(sequence, min(num_tokens, step.budget)))
         return True
 
     def _attach_prefix(self, sequence: Sequence) -> int:

@@ -15,6 +15,11 @@ REQUEST_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
+UNMEASURED_REQUEST_S = 1.0
+NEWEST_WEIGHT = 0.1
+"""Of a request in the mean of the latest ones."""
+
+
 class HistogramRecorder:
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
@@ -24,10 +29,6 @@ class HistogramRecorder:
     def observe(self, value: float) -> None:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
-
-    def mean(self, default: float) -> float:
-        count = sum(self._counts)
-        return self._sum / count if count else default
 
     def snapshot(self) -> Histogram:
         return Histogram(self._bounds, tuple(self._counts), self._sum)
@@ -55,13 +56,14 @@ class StatsRecorder:
     inter_token_latency: HistogramRecorder = field(default_factory=_token_seconds)
     e2e_request_latency: HistogramRecorder = field(default_factory=_request_seconds)
     queue_time: HistogramRecorder = field(default_factory=_request_seconds)
+    seconds_per_request: float = UNMEASURED_REQUEST_S
+    """From the first step to the last token, a mean of the latest requests."""
     step_duration: HistogramRecorder = field(default_factory=_token_seconds)
 
     def record_batch(self, step: Step) -> None:
         """What a step is about to run, by phase: its sequences and their tokens."""
         for item in step.scheduled:
-            decodes = item.num_tokens == 1 and item.sequence.is_prompt_computed
-            phase = "decode" if decodes else "prefill"
+            phase = "decode" if item.decodes else "prefill"
             self.step_sequences[phase] += 1
             self.step_tokens[phase] += item.num_tokens
 
@@ -89,3 +91,6 @@ class StatsRecorder:
     def record_request_end(self, state: RequestState, finish_reason: str, now: float) -> None:
         self.request_success[finish_reason] += 1
         self.e2e_request_latency.observe(now - state.arrival_time)
+        assert state.first_run_time is not None, "a request ended that never ran"
+        latest = now - state.first_run_time
+        self.seconds_per_request += NEWEST_WEIGHT * (latest - self.seconds_per_request)

@@ -25,6 +25,11 @@ class ScheduledSequence:
         return self.sequence.token_range(self.start, self.start + self.num_tokens)
 
     @property
+    def decodes(self) -> bool:
+        """Whether this is the next token of an answer, rather than part of a prompt."""
+        return self.num_tokens == 1 and self.sequence.is_prompt_computed
+
+    @property
     def samples(self) -> bool:
         """Whether the step reaches the newest token, so that its logits draw the next one."""
         return self.num_tokens == self.sequence.num_uncomputed_tokens
@@ -32,16 +37,24 @@ class ScheduledSequence:
 
 @dataclass
 class Step:
+    max_tokens: int = 0
     scheduled: list[ScheduledSequence] = field(default_factory=list)
     num_tokens: int = 0
+    num_decodes: int = 0
     num_preempted: int = 0
     block_copies: dict[int, int] = field(default_factory=dict)
     """Copy-on-write: destination to source. All sources are read before any destination is written,
     and both before any token of this step."""
 
+    @property
+    def budget(self) -> int:
+        """Tokens for which it still has room."""
+        return self.max_tokens - self.num_tokens
+
     def add(self, item: ScheduledSequence) -> None:
         self.scheduled.append(item)
         self.num_tokens += item.num_tokens
+        self.num_decodes += item.decodes
 
     def copy_block(self, source: int, destination: int) -> None:
         # A source that is a copy of this step too holds nothing yet: its own source does.

@@ -15,6 +15,7 @@ from backend_metal.engine.block_pool import BlockPool
 from backend_metal.engine.scheduler import Scheduler
 from backend_metal.engine.sequence import Sequence as EngineSequence
 from backend_metal.engine.step import Step
+from backend_metal.engine.step_pace import StepPace
 from deployments.backend import SamplingParams
 from deployments.directory import Replica
 from deployments.routing import Router, Work
@@ -108,6 +109,7 @@ def make_hosts(speeds: Sequence[float], *, cache_tokens: int) -> list[Host]:
                 max_num_seqs=32,
                 max_num_batched_tokens=512,
                 prefix_caching=True,
+                pace=StepPace(),
             ),
             speed,
         )

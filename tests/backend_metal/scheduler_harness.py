@@ -8,6 +8,7 @@ from backend_metal.engine.block_pool import BlockPool
 from backend_metal.engine.scheduler import Scheduler
 from backend_metal.engine.sequence import Sequence
 from backend_metal.engine.step import Step
+from backend_metal.engine.step_pace import StepPace
 from deployments.backend import SamplingParams
 
 BLOCK_SIZE = 8
@@ -22,6 +23,7 @@ class Harness:
         max_num_seqs: int = 8,
         max_num_batched_tokens: int = 32,
         prefix_caching: bool = True,
+        pace: StepPace | None = None,
     ) -> None:
         self.pool = BlockPool(num_blocks)
         self.runner = StubRunner(num_blocks, BLOCK_SIZE)
@@ -31,6 +33,7 @@ class Harness:
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             prefix_caching=prefix_caching,
+            pace=pace or StepPace(),
         )
         self.arrival = 0
 

@@ -209,8 +209,10 @@ async def test_requests_in_the_tokenizer_count_as_waiting(
         for i in range(2)
     ]
     await asyncio.sleep(0)
-    with pytest.raises(QueueFullError, match="2 requests run or wait"):
+    with pytest.raises(QueueFullError, match="2 requests run or wait") as error:
         await collect(backend, GenerationRequest("third", "hello", GREEDY))
+    # Both wait, and until one has ended each is taken to need a second.
+    assert error.value.retry_after == 2
     held_tokenizer.set()
     assert [len(tokens(await task)) for task in tasks] == [12, 12]
     await backend.stop()

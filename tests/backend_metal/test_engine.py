@@ -1,3 +1,5 @@
+import itertools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -5,9 +7,10 @@ import pytest
 from engine_harness import VOCAB_SIZE, byte_tokenizer, make_engine, request, run, token_ids
 from stub_runner import expected_tokens
 
+from backend_metal.engine.admission import retry_after
 from backend_metal.engine.engine import MAX_CONSECUTIVE_FAILURES
 from backend_metal.engine.output import SequenceOutput
-from backend_metal.engine.step import TokenDraw
+from backend_metal.engine.step import Step, TokenDraw
 from deployments.backend import (
     Delta,
     InvalidRequestError,
@@ -129,6 +132,70 @@ def test_the_queue_is_bounded(tokenizer: Any) -> None:
     assert [token_ids(items[name]) for name in "abc"] == [expected(8)] * 3
     engine.add_request(*request("d", PROMPT))
     assert token_ids(run(engine)["d"]) == expected(8)
+
+
+def test_when_to_come_back_follows_from_what_requests_take_and_how_many_wait(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, _ = make_engine(tokenizer, max_num_seqs=2, max_queued_requests=6)
+    # Each look at the clock is a second later.
+    ticks = itertools.count()
+    monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
+    for number in range(60):
+        engine.add_request(*request(str(number), PROMPT, max_tokens=4))
+        run(engine)
+    seconds = engine.seconds_per_request
+    assert 4 < seconds < 30
+    for number in range(8):
+        engine.add_request(*request(str(number), PROMPT))
+        if number < 2:
+            engine.step()
+    with pytest.raises(QueueFullError, match="6 requests are waiting") as error:
+        engine.add_request(*request("too many", PROMPT))
+    assert error.value.retry_after == math.ceil(seconds * 6 / 2)
+
+
+@pytest.mark.parametrize(
+    ("num_running", "num_waiting", "seconds", "expected"),
+    [(4, 8, 2.2, 5), (4, 0, 0.1, 1), (0, 3, 1.5, 5), (8, 256, 30.0, 60)],
+)
+def test_when_to_come_back_has_bounds(
+    num_running: int, num_waiting: int, seconds: float, expected: int
+) -> None:
+    told = retry_after(
+        num_running=num_running, num_waiting=num_waiting, seconds_per_request=seconds
+    )
+    assert told == expected
+
+
+def test_a_bounded_slowdown_holds_requests_back_and_changes_no_token(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, runner = make_engine(tokenizer, max_num_seqs=16, num_blocks=512, max_slowdown=1.5)
+    now, run_step = [0.0], runner.run
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    def timed(step: Step) -> list[TokenDraw]:
+        now[0] += 0.004 + 0.0004 * step.num_tokens
+        return run_step(step)
+
+    monkeypatch.setattr(runner, "run", timed)
+    for wave in range(6):
+        # Whatever happens while it is idle says nothing about steps.
+        now[0] += 1000.0
+        for number in range(16):
+            prompt = [wave, number, *PROMPT]
+            engine.add_request(*request(str(number), prompt, max_tokens=40))
+        most_running, items = 0, {}
+        while engine.has_work:
+            for output in engine.step():
+                items.setdefault(output.request_id, []).append(output.item)
+            most_running = max(most_running, engine.stats().requests_running)
+        for number in range(16):
+            prompt = [wave, number, *PROMPT]
+            assert token_ids(items[str(number)]) == expected(40, prompt)
+    # 6.6 ms a step: 4, and 0.4 for each sequence and its share of prompts.
+    assert 3 <= most_running <= 6
 
 
 def test_samples_of_one_request_have_seeds_of_their_own(tokenizer: Any) -> None:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from deployments.api_keys import ApiKey, KeyRing, Keys
 from deployments.backend import EngineConfig
 from deployments.directory import Replica, ReplicaDirectory
+from deployments.full_replicas import FullReplicas
 from deployments.gateway import open_session
 from deployments.gateway_http import GatewayParts, build_gateway_app
 from deployments.http_protocol import ClientTimeouts
@@ -50,6 +51,7 @@ async def gateway(
     *,
     keys: Sequence[str] | Keys = (),
     limiter: RateLimiter | None = None,
+    full: FullReplicas | None = None,
     route_prefix: str = "",
     router: Router | None = None,
     session_header: str | None = None,
@@ -71,6 +73,7 @@ async def gateway(
                 settings=GatewaySettings.model_validate(settings),
                 keys=_key_ring(keys) if isinstance(keys, Sequence) else keys,
                 limiter=limiter or RateLimiter(),
+                full=full or FullReplicas(),
                 directory=directory,
                 router=router,
                 metrics=metrics,

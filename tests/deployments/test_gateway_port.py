@@ -21,7 +21,6 @@ from deployments.gateway_port import GatewayPort
 @pytest.fixture(autouse=True)
 def _own_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(gateway_port, "LISTEN_S", 0.05)
 
 
 @pytest.fixture

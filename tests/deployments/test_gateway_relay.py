@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 from contextlib import AsyncExitStack
 
@@ -144,6 +145,42 @@ async def test_a_refusal_by_all_is_passed_on_as_it_is() -> None:
         response = await running.client.post(PATH, json=STREAM)
     assert (response.status_code, response.headers["retry-after"]) == (429, "7")
     assert response.json() == {"error": {"type": "full"}}
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([(429, b"9"), (429, b"4"), (429, b"7")], (429, "4")),
+        # One that leaves says nothing of how soon the others have room.
+        ([(429, b"9"), (503, b"1")], (429, "9")),
+        ([(503, b"1"), (429, b"9")], (429, "9")),
+    ],
+)
+async def test_of_several_refusals_the_client_gets_the_one_with_the_shortest_wait(
+    answers: list[tuple[int, bytes]], expected: tuple[int, str]
+) -> None:
+    async with AsyncExitStack() as stack:
+        replicas = [
+            await stack.enter_async_context(
+                scripted(
+                    ScriptedReplica(status, [(b"retry-after", wait)], [b"{}"]), name=str(number)
+                )
+            )
+            for number, (status, wait) in enumerate(answers)
+        ]
+        running = await stack.enter_async_context(gateway(replicas))
+        response = await running.client.post(PATH, json=STREAM)
+    assert (response.status_code, response.headers["retry-after"]) == expected
+
+
+async def test_a_full_replica_is_no_reason_for_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    full = ScriptedReplica(status=429, headers=[(b"retry-after", b"2")], chunks=[b"{}"])
+    async with scripted(full) as one, gateway([one]) as running:
+        assert (await running.client.post(PATH, json=CHAT)).status_code == 429
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert not warnings
 
 
 async def test_a_replica_that_does_not_know_the_secret_is_no_fault_of_the_client() -> None:

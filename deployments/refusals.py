@@ -1,0 +1,28 @@
+"""Of several replicas' refusals, what the client is told."""
+
+from __future__ import annotations
+
+from deployments.errors import UNAVAILABLE_RETRY_AFTER_S
+from deployments.relay_errors import Refusal
+
+
+def kinder(one: Refusal | None, other: Refusal | None) -> Refusal | None:
+    """The one with the shorter wait. A replica that leaves has no say beside one that is full."""
+    return min((one, other), key=_unkindness)
+
+
+def wait_s(refusal: Refusal) -> int:
+    """Whole seconds after which the client may come back."""
+    head, _ = refusal
+    wait = dict(head.headers).get(b"retry-after", b"")
+    return int(wait) if wait.isdigit() else UNAVAILABLE_RETRY_AFTER_S
+
+
+def is_full(refusal: Refusal) -> bool:
+    return refusal[0].status == 429
+
+
+def _unkindness(refusal: Refusal | None) -> tuple[bool, bool, int]:
+    if refusal is None:
+        return True, True, 0
+    return False, not is_full(refusal), wait_s(refusal)

@@ -1,0 +1,92 @@
+"""An engine with the demo model and a gateway in front of it, each a process of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+from deployments.backend import EngineConfig, create_backend
+from deployments.directory import Replica
+from deployments.metrics import EngineMetrics, Identity
+from deployments.replica_http import build_replica_app
+from deployments.server import HttpServer
+from ops.bench.relay_servers import HOST, SECRET, Server, process, serve_gateway
+
+# The other cores are for whoever talks HTTP, as on a Mac, whose GPU is the engine's alone.
+ONE_CORE = {"POMONA_BLAS_THREADS": "1", "POMONA_CPU_THREADS": "1"}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the servers held ``at`` so many seconds, by the name of the process."""
+
+    at: float
+    resident_bytes: dict[str, int]
+    open_files: dict[str, int]
+    metrics: dict[str, float]
+    """The engine's."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """``engine`` and ``gateway`` are base URLs; ``process_ids`` theirs, by name."""
+
+    engine: str
+    gateway: str
+    model: str
+    process_ids: dict[str, int]
+
+    async def sample(self, at: float) -> Sample:
+        processes = {name: psutil.Process(number) for name, number in self.process_ids.items()}
+        async with aiohttp.request("GET", f"{self.engine}/metrics") as response:
+            text = await response.text()
+        return Sample(
+            at,
+            {name: process.memory_info().rss for name, process in processes.items()},
+            {name: process.num_fds() for name, process in processes.items()},
+            {
+                sample.name: sample.value
+                for family in text_string_to_metric_families(text)
+                for sample in family.samples
+            },
+        )
+
+
+async def serve_engine(config: EngineConfig) -> Replica:
+    # Before anything imports MLX.
+    os.environ.update(ONE_CORE)
+    backend = create_backend(config.backend)
+    model = await backend.start(config)
+    metrics = EngineMetrics(backend.stats, Identity(model=model.name, replica="engine", node=HOST))
+    app = build_replica_app(
+        backend=backend,
+        model=model,
+        secret=SECRET,
+        registry=metrics.registry,
+        on_failure=metrics.failed,
+        max_body_bytes=1 << 20,
+        keep_alive_interval_s=5.0,
+    )
+    url = await HttpServer(app, host=HOST, port=0).start()
+    return Replica("engine", HOST, url, model.name, model.max_model_len, SECRET)
+
+
+async def with_process_id(server: Server, argument: object) -> tuple[Any, int]:
+    return await server(argument), os.getpid()
+
+
+@contextmanager
+def engine_and_gateway(config: EngineConfig) -> Iterator[Running]:
+    with (
+        process(with_process_id, serve_engine, config) as (replica, engine_id),
+        process(with_process_id, serve_gateway, [replica]) as (gateway, gateway_id),
+    ):
+        ids = {"engine": engine_id, "gateway": gateway_id}
+        yield Running(replica.url, gateway, replica.model, ids)
