@@ -1,14 +1,19 @@
 """Variables that Ray reads before any of this package is imported.
 
 `serve run` works without them; they spare its users questions and surprises. `make serve` and the
-service files take them from here: ``python -m deployments.environment`` prints them for a shell.
+service files take them from here: ``python -m deployments.environment`` prints them for a shell,
+those of a cluster's host with the argument ``head`` or ``worker``.
 """
 
 from __future__ import annotations
 
+import argparse
 import platform
 import shlex
 import sys
+from typing import Literal
+
+Role = Literal["alone", "head", "worker"]
 
 EVERYWHERE = {
     # Only who holds the token may submit code. A single machine makes one on first use; a cluster
@@ -22,15 +27,28 @@ MACOS = {
     # Without it Ray refuses workers on other Macs and calls this one 127.0.0.1.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",
 }
+CLUSTER = {
+    # Seconds that a host serves on without the head, which may be back by then.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
+}
+HEAD = {
+    # A host that has been silent for some 9 s is lost, not one that has been for 40.
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "3",
+}
+OF_ROLE: dict[Role, dict[str, str]] = {"alone": {}, "head": CLUSTER | HEAD, "worker": CLUSTER}
 
 
-def variables(system: str) -> dict[str, str]:
+def variables(system: str, role: Role = "alone") -> dict[str, str]:
     """For a host whose ``platform.system()`` is ``system``."""
-    return EVERYWHERE | (MACOS if system == "Darwin" else {})
+    return EVERYWHERE | (MACOS if system == "Darwin" else {}) | OF_ROLE[role]
 
 
 def main() -> None:
-    for name, value in variables(platform.system()).items():
+    parser = argparse.ArgumentParser(description="Prints what Ray needs in a shell's environment.")
+    parser.add_argument("role", nargs="?", choices=OF_ROLE, default="alone")
+    for name, value in variables(platform.system(), parser.parse_args().role).items():
         # What the user has set wins.
         sys.stdout.write(f'export {name}="${{{name}:-{shlex.quote(value)}}}"\n')
 

@@ -95,7 +95,8 @@ class Gateway:
             patience_s = self._settings.client_timeout_s
             self._port = GatewayPort(
                 app,
-                host=self._settings.host or self._node,
+                node=self._node,
+                host=self._settings.host,
                 port=self._settings.port,
                 is_alone=lambda: not process_peers().gateways,
                 timeouts=ClientTimeouts(receive_s=patience_s, send_s=patience_s),

@@ -171,10 +171,11 @@ class _RelayResponse(Response):
     def _account(self, scope: Scope, client: ClientResponse, completed: bool) -> None:
         elapsed = time.perf_counter() - self._arrived
         work, model = self._outgoing.work, self._outgoing.work.model
-        if not self._relay.num_resumed:
+        if not self._relay.was_interrupted:
             # Otherwise the speed is that of several replicas and of the way between them.
             speed, replica_id = client.speed, self._relay.replica_id
             self._parts.router.streamed(work, replica_id, speed.num_events, speed.seconds)
+        self._parts.metrics.resumed(model, self._relay.num_resumed)
         key: ApiKey | None = scope.get(API_KEY)
         if client.error is not None:
             self._parts.metrics.failed(model, client.error.type)

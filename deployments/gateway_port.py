@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from starlette.applications import Starlette
@@ -14,8 +15,6 @@ from deployments.port_claim import PortClaim
 from deployments.server import HttpServer
 
 PATIENCE_S = 30.0
-# From claiming a port to listening there.
-LISTEN_S = 1.0
 
 
 class GatewayPort:
@@ -25,13 +24,15 @@ class GatewayPort:
         self,
         app: Starlette,
         *,
-        host: str,
+        node: str,
+        host: str | None,
         port: int,
         is_alone: Callable[[], bool],
         timeouts: ClientTimeouts | None = None,
     ) -> None:
+        host = host or node
         self._app = app
-        self._claim = PortClaim(host, port) if port else None
+        self._claim = PortClaim(node=node, host=host, port=port) if port else None
         self._server = HttpServer(
             self._serve,
             host=host,
@@ -47,7 +48,10 @@ class GatewayPort:
         of this host that does not drain."""
         if self._claim is not None:
             await self._claim.take(patience_s=PATIENCE_S)
-        return await self._server.start(patience_s=PATIENCE_S)
+        url = await self._server.start(patience_s=PATIENCE_S)
+        if self._claim is not None:
+            self._claim.listening()
+        return url
 
     async def leave(self, *, notice_s: float) -> None:
         """Go on taking requests, until load balancers have had time to notice that this gateway
@@ -59,12 +63,9 @@ class GatewayPort:
             await asyncio.sleep(notice_s)
             return
         self._claim.release()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(notice_s):
                 await self._claim.taken_over()
-        except TimeoutError:
-            return
-        await asyncio.sleep(LISTEN_S)
 
     async def close(self, *, timeout_s: float) -> None:
         """Stop listening; return when the last response has ended, or been cut."""

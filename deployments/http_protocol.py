@@ -125,7 +125,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _is_answering(self) -> bool:
         cycle = self.cycle
-        return cycle is not None and not (cycle.response_complete or cycle.more_body)
+        return bool(self.pipeline) or (
+            cycle is not None and not (cycle.response_complete or cycle.more_body)
+        )
 
     def _refuse(self, error: ApiError) -> None:
         """Answer in the place of the application, and hang up."""

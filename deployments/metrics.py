@@ -226,6 +226,12 @@ class GatewayMetrics:
             [*IDENTITY, "error_type"],
             registry=self.registry,
         )
+        self._resumes = Counter(
+            "pomona_stream_resumes",
+            "Times that a stream went on at another replica, after its own was lost.",
+            IDENTITY,
+            registry=self.registry,
+        )
         self._time_to_first_token = self._histogram(
             "pomona_time_to_first_token_seconds",
             "From arrival to the first content sent to the client; streams only.",
@@ -244,6 +250,10 @@ class GatewayMetrics:
     def failed(self, model: str, error_type: str) -> None:
         """``model`` is empty unless it is one that is served: clients choose names freely."""
         self._failures.labels(model, self._replica, self._node, error_type).inc()
+
+    def resumed(self, model: str, times: int) -> None:
+        """Of each request, also of one that was not: a series that begins at 1 has no rate."""
+        self._resumes.labels(model, self._replica, self._node).inc(times)
 
     def first_content(self, model: str, seconds: float) -> None:
         self._time_to_first_token.labels(model, self._replica, self._node, "gateway").observe(

@@ -12,6 +12,7 @@ import fcntl
 import os
 import tempfile
 import time
+import uuid
 from pathlib import Path
 from typing import IO
 
@@ -21,11 +22,14 @@ POLL_INTERVAL_S = 0.05
 class PortClaim:
     """Held by one process at most; the system gives up that of a process which dies."""
 
-    def __init__(self, host: str, port: int, *, folder: Path | None = None) -> None:
+    def __init__(self, *, node: str, host: str, port: int) -> None:
+        """``node`` is the host's own address: several may have a folder for temporary files in
+        common, and listen at 0.0.0.0."""
         self._address = f"{host}:{port}"
-        name = f"pomona-gateway-{host}-{port}-{os.getuid()}.lock".replace(":", "_")
-        self._path = (folder or Path(tempfile.gettempdir())) / name
+        name = f"pomona-gateway-{node}-{host}-{port}-{os.getuid()}.lock".replace(":", "_")
+        self._path = Path(tempfile.gettempdir()) / name
         self._file: IO[bytes] | None = None
+        self._name = uuid.uuid4().hex.encode()
 
     async def take(self, *, patience_s: float) -> None:
         """Raises ``OSError`` naming the address, if another one still has it after that long."""
@@ -35,7 +39,14 @@ class PortClaim:
                 message = f"another gateway of this host serves {self._address}"
                 raise OSError(errno.EADDRINUSE, message)
             await asyncio.sleep(POLL_INTERVAL_S)
+        file.truncate(0)
         self._file = file
+
+    def listening(self) -> None:
+        """Tells the predecessor that it may stop."""
+        assert self._file is not None, "the claim has not been taken"
+        self._file.write(self._name)
+        self._file.flush()
 
     def release(self) -> None:
         if self._file is not None:
@@ -43,10 +54,17 @@ class PortClaim:
             self._file = None
 
     async def taken_over(self) -> None:
-        """Returns once a successor has what was released here."""
-        while (file := self._lock()) is not None:
-            file.close()
+        """Returns once a successor has what was released here, and listens."""
+        while True:
+            if self._is_taken_over():
+                return
             await asyncio.sleep(POLL_INTERVAL_S)
+
+    def _is_taken_over(self) -> bool:
+        if file := self._lock():
+            file.close()
+            return False
+        return self._path.read_bytes() not in (b"", self._name)
 
     def _lock(self) -> IO[bytes] | None:
         file = self._path.open("ab")

@@ -1,7 +1,8 @@
 """How much one holder of API keys may use of one gateway: requests, tokens, and both at a time.
 
 A gateway counts for itself. With ``share`` each of ``n`` gateways gets an ``n``-th of the limits,
-so that together they enforce the whole behind a load balancer that spreads requests evenly.
+so that together they enforce the whole behind a load balancer that spreads requests evenly. Of
+requests at a time the part is rounded up: a gateway without any would refuse whoever is sent there.
 """
 
 from __future__ import annotations

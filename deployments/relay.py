@@ -78,6 +78,8 @@ class Relay:
         """The replica that began the stream."""
         self.replica_id = ""
         """The replica that answered, or was tried last."""
+        self.was_interrupted = False
+        """Whether the stream has looked for another replica to go on at."""
         self.num_resumed = 0
         """How often another replica has gone on in the middle of the stream."""
 
@@ -126,12 +128,13 @@ class Relay:
     async def _attempt(self, attempts: Attempts, replica: Replica) -> None:
         self.replica_id = replica.replica_id
         if attempts.client.has_content:
-            self.num_resumed += 1
+            self.was_interrupted = True
         else:
             self._began = replica
 
         def alive() -> None:
             self._breakers.succeeded(replica)
+            self.num_resumed += self.was_interrupted
 
         with (
             self._breakers.request(replica),

@@ -45,7 +45,8 @@ class GatewaySettings(BaseModel):
     limits_scope: Literal["cluster", "gateway"] = Field(
         "cluster",
         description="What a key's limits are for: all gateways together, each of which enforces "
-        "an equal part, or each gateway.",
+        "an equal part, or each gateway. Parts of `max_concurrent_requests` are rounded up: three "
+        "gateways allow a key of 1 three requests at a time, one each.",
     )
     isolate_tenants: bool = Field(
         False,

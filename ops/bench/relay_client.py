@@ -22,6 +22,8 @@ class Load:
     seconds: float = 0.0
     first_chunk_s: list[float] = field(default_factory=list)
     """One a stream: from its request to its first chunk."""
+    server_cpu_s: float = 0.0
+    """Processor time of the server meanwhile."""
 
     @property
     def chunks_per_second(self) -> float:

@@ -10,8 +10,9 @@ import multiprocessing
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
+import psutil
 import uvloop
 from prometheus_client import CollectorRegistry
 
@@ -134,9 +135,15 @@ async def serve_gateway(replicas: list[Replica]) -> str:
     return await HttpServer(app, host=HOST, port=0).start()
 
 
+class Running(NamedTuple):
+    place: Any
+    """What the server returned: where it is."""
+    process: psutil.Process
+
+
 @contextmanager
-def process(server: Server, *arguments: Any) -> Iterator[Any]:
-    """``server`` in a process of its own for as long as the block runs; its result."""
+def process(server: Server, *arguments: Any) -> Iterator[Running]:
+    """``server`` in a process of its own for as long as the block runs."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     running = context.Process(target=_run, args=(theirs, server, *arguments), daemon=True)
@@ -144,7 +151,7 @@ def process(server: Server, *arguments: Any) -> Iterator[Any]:
     try:
         if not ours.poll(START_TIMEOUT_S):
             raise RuntimeError(f"{server.__name__} did not start")
-        yield ours.recv()
+        yield Running(ours.recv(), psutil.Process(running.pid))
     finally:
         running.kill()
         running.join()

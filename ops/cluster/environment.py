@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from deployments.environment import variables
+from deployments.environment import Role, variables
 from ops.cluster.credentials import STORE_CA, STORE_CLIENT, STORE_CLIENT_KEY
 from ops.cluster.host_list import Host, HostList, runs_ray
 
@@ -13,13 +13,7 @@ SYSTEM_NAMES = {"macos": "Darwin", "linux": "Linux"}
 # Where Homebrew puts redis-server; launchd looks in neither.
 MACOS_PATH = "/opt/homebrew/bin:/usr/local/bin:"
 
-HEAD = {
-    # A host that is cut off counts as lost after about nine seconds.
-    "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "2000",
-    "RAY_health_check_failure_threshold": "3",
-}
-# With a store the cluster waits this long for its head; without one, nobody would be back.
+# With a store the cluster can wait this long for its head.
 HEAD_ABSENCE_S = 24 * 3600
 
 
@@ -32,9 +26,9 @@ def environment_file(host: Host, hosts: HostList, drain_timeout_s: int) -> str:
         f"state={hosts.state}",
     ]
     if runs_ray(host):
-        lines += _exports(
-            variables(SYSTEM_NAMES[host.system]) | dict(_of_role(host, hosts, drain_timeout_s))
-        )
+        role: Role = "head" if host == hosts.head else "worker"
+        common = variables(SYSTEM_NAMES[host.system], role)
+        lines += _exports(common | dict(_of_cluster(host, hosts, drain_timeout_s)))
         lines += _files(host, hosts)
     return "\n".join([*lines, *_exports(hosts.environment)]) + "\n"
 
@@ -43,12 +37,10 @@ def _system_path(host: Host) -> str:
     return MACOS_PATH if host.system == "macos" else ""
 
 
-def _of_role(host: Host, hosts: HostList, drain_timeout_s: int) -> Iterator[tuple[str, str]]:
+def _of_cluster(host: Host, hosts: HostList, drain_timeout_s: int) -> Iterator[tuple[str, str]]:
     is_head = host == hosts.head
     # The controller never leaves the head, so waiting for it to would be in vain.
     yield "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0" if is_head else str(drain_timeout_s)
-    if is_head:
-        yield from HEAD.items()
     if hosts.store is None:
         return
     yield "RAY_gcs_rpc_server_reconnect_timeout_s", str(HEAD_ABSENCE_S)

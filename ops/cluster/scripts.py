@@ -14,7 +14,9 @@ DEPLOYED = "cluster.yaml"
 OBJECT_STORE_BYTES = 256 * 1024 * 1024
 RESOURCES = {"engine": "mlx", "gateway": "gateway"}
 
-DEPLOY_BESIDE = """
+BESIDE_HEAD = """\
+# By this a head that was killed would keep its successor from starting.
+rm -f "$state/ray/ray_current_cluster"
 # Without a store a new head knows of no application. With one this changes nothing.
 "$here/pomona-deploy" &
 """
@@ -49,12 +51,10 @@ attempt serve deploy --address=http://127.0.0.1:{dashboard_port} "$here/{deploye
 
 
 def ray_script(host: Host, hosts: HostList) -> str:
-    deploy = ""
-    if host == hosts.head:
-        deploy = DEPLOY_BESIDE
+    beside = BESIDE_HEAD if host == hosts.head else ""
     command = " \\\n    ".join(["exec ray start --block", *_ray_arguments(host, hosts)])
     start = START.format(purpose="Runs Ray on this host until it ends; a unit starts it again.")
-    return f'{start}{deploy}\nmkdir -p "$state/ray"\n{command}\n'
+    return f'{start}\nmkdir -p "$state/ray"\n{beside}{command}\n'
 
 
 def deploy_script(hosts: HostList) -> str:

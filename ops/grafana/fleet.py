@@ -62,6 +62,7 @@ HEALTH = Row(
             ),
             kind="stacked",
             unit="reqps",
+            width=6,
         ),
         Panel(
             "Failed, by error",
@@ -75,12 +76,21 @@ HEALTH = Row(
             ),
             kind="stacked",
             unit="reqps",
+            width=6,
+        ),
+        Panel(
+            "Resumed",
+            "Streams a minute that lost their replica and went on at another one, by gateway.",
+            (Query(f"60 * {of_replicas('pomona_stream_resumes_total')}", BY_REPLICA),),
+            kind="stacked",
+            width=6,
         ),
         Panel(
             "Everybody",
             "1: answers Prometheus, 0: does not.",
             (Query('sort_desc(max by (component, model, replica, node) (up{job="pomona"}))'),),
             kind="table",
+            width=6,
         ),
     ),
 )

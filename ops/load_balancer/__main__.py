@@ -15,6 +15,7 @@ from ops.load_balancer.plan import ClientLimits, Plan, PlanError
 
 BALANCERS = {"haproxy": haproxy, "nginx": nginx}
 STATUS = {"haproxy": "127.0.0.1:8405", "nginx": "127.0.0.1:8406"}
+ENGINES_ALONE = "deployments.app:build_engines"
 DIRECTORY = {"haproxy": Path("/run/haproxy"), "nginx": Path("/var/log/nginx")}
 
 
@@ -45,15 +46,16 @@ def _plan(given: argparse.Namespace) -> Plan:
 
 
 def _settings(path: Path) -> GatewaySettings:
-    """Those of the one application in a Serve config. Raises ``SettingsError``."""
+    """Those of the one application with gateways in a Serve config. Raises ``SettingsError``."""
     try:
         config = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
         raise SettingsError(f"{path}: not a Serve config: {error}") from error
     applications = config.get("applications") if isinstance(config, dict) else None
-    if not isinstance(applications, list) or len(applications) != 1:
-        raise SettingsError(f"{path}: not a Serve config with one application")
-    return parse_settings(applications[0].get("args") or {}).gateway
+    found = [one for one in applications or () if one.get("import_path") != ENGINES_ALONE]
+    if len(found) != 1:
+        raise SettingsError(f"{path}: not a Serve config with one application of gateways")
+    return parse_settings(found[0].get("args") or {}).gateway
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -144,3 +144,10 @@ def test_macs_get_the_variables_that_ray_wants_there() -> None:
     assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER" not in variables("Linux")
     assert variables("Darwin").items() >= variables("Linux").items()
     assert variables("Darwin")["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "1"
+
+
+def test_hosts_of_a_cluster_wait_for_their_head_which_watches_them() -> None:
+    alone, worker, head = (variables("Linux", role) for role in ("alone", "worker", "head"))
+    assert int(worker["RAY_gcs_rpc_server_reconnect_timeout_s"]) >= 300
+    assert alone.keys() < worker.keys() < head.keys()
+    assert "RAY_health_check_period_ms" in head.keys() - worker.keys()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from failover_cases import Cut, Seen, ask, places
 from fake_backend import FakeBackend
-from gateway_harness import CHAT, Running, gateway, replica_app, replica_at, serving
+from gateway_harness import CHAT, Running, failures, gateway, replica_app, replica_at, serving
 
 from deployments.directory import Replica
 from deployments.retries import ACQUITTED_AFTER
@@ -82,6 +82,47 @@ BODIES = {
     "not streamed": chat(n=2, logprobs=True),
     "completion, not streamed": completion(logprobs=1, stop="é"),
 }
+
+
+IDENTITY = {"model": "demo", "replica": "gateway-1", "node": "10.0.0.1"}
+
+
+async def resumes(running: Running, *, after_requests: int) -> float | None:
+    """What the metric says once so many requests have been accounted for, which is after the
+    client has its answer."""
+    registry = running.metrics.registry
+    name, labels = "pomona_e2e_request_latency_seconds_count", {**IDENTITY, "stage": "gateway"}
+
+    def num_accounted() -> float:
+        return (registry.get_sample_value(name, labels) or 0) + sum(failures(running).values())
+
+    async with asyncio.timeout(10):
+        while num_accounted() < after_requests:
+            await asyncio.sleep(0.001)
+    return registry.get_sample_value("pomona_stream_resumes_total", IDENTITY)
+
+
+async def test_resumed_streams_are_counted_from_zero_on() -> None:
+    async with pair() as replicas:
+        assert await resumes(replicas.running, after_requests=0) is None
+        await replicas.ask(BODIES["chat"])
+        assert await resumes(replicas.running, after_requests=1) == 0
+        place = sum(map(len, replicas.cut.writes)) // 2
+        for number in (1, 2):
+            await replicas.ask(BODIES["chat"], after_bytes=place)
+            assert await resumes(replicas.running, after_requests=1 + number) == number
+        # What nobody has seen anything of is begun again, not resumed.
+        await replicas.ask(BODIES["chat"], after_bytes=0)
+        assert await resumes(replicas.running, after_requests=4) == 2
+
+
+async def test_a_stream_that_can_not_go_on_is_not_counted_as_resumed() -> None:
+    async with pair(second={"options": {"can_resume": False}}) as replicas:
+        await replicas.ask(BODIES["chat"])
+        place = sum(map(len, replicas.cut.writes)) - 50
+        with pytest.raises(AssertionError, match="stream_broken"):
+            await replicas.ask(BODIES["chat"], after_bytes=place)
+        assert await resumes(replicas.running, after_requests=2) == 0
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)

@@ -21,7 +21,6 @@ from deployments.gateway_port import GatewayPort
 @pytest.fixture(autouse=True)
 def _own_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(gateway_port, "LISTEN_S", 0.05)
 
 
 @pytest.fixture
@@ -43,7 +42,9 @@ class Gateway:
             ]
         )
         self.app.state.draining = False
-        self.port = GatewayPort(self.app, host="127.0.0.1", port=port, is_alone=lambda: is_alone)
+        self.port = GatewayPort(
+            self.app, node="127.0.0.1", host=None, port=port, is_alone=lambda: is_alone
+        )
 
     async def _stream(self, request: Request) -> Response:
         async def parts() -> AsyncIterator[bytes]:

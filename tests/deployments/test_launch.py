@@ -196,7 +196,7 @@ def closed_url() -> str:
 
 
 def test_the_environment_for_a_shell_leaves_the_users_choices() -> None:
-    script = f'eval "$({sys.executable} -m deployments.environment)"; env'
+    script = f'eval "$({sys.executable} -m deployments.environment worker)"; env'
     run = subprocess.run(
         ["bash", "-euc", script],
         env={"PATH": "/usr/bin:/bin", "RAY_AUTH_MODE": "disabled"},
@@ -207,3 +207,4 @@ def test_the_environment_for_a_shell_leaves_the_users_choices() -> None:
     lines = run.stdout.splitlines()
     assert "RAY_AUTH_MODE=disabled" in lines
     assert "RAY_USAGE_STATS_ENABLED=0" in lines
+    assert "RAY_gcs_rpc_server_reconnect_timeout_s=600" in lines

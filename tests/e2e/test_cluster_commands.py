@@ -56,6 +56,8 @@ def test_start_a_head_and_deploy_with_an_api_key(home: Path) -> None:
         "PATH": path,
         "RAY_TMPDIR": str(home),
         "RAY_DASHBOARD_ADDRESS": f"http://127.0.0.1:{dashboard}",
+        # A machine that runs tests may be too busy to answer in two seconds.
+        "RAY_health_check_timeout_ms": "20000",
         "PYTHONPATH": leaks.recorder(home),
     }
 

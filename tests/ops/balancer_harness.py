@@ -167,9 +167,9 @@ class Balancer:
         servers = [row for row in rows if row["pxname"] == "gateways"]
         return {row["svname"]: row["status"] for row in servers if row["svname"] != "BACKEND"}
 
-    async def sees(self, gateway: FakeGateway, state: str) -> None:
+    async def sees(self, address: str, state: str) -> None:
         async with asyncio.timeout(DEADLINE_S):
-            while (await self.states())[gateway.address] != state:
+            while (await self.states())[address] != state:
                 await asyncio.sleep(0.02)
 
 

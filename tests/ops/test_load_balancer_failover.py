@@ -22,6 +22,8 @@ from balancer_harness import (
     needs,
     plan_for,
 )
+from fake_backend import FakeBackend
+from gateway_harness import fake_replica, gateway
 
 from deployments.errors import ApiError
 
@@ -57,12 +59,27 @@ async def test_a_draining_gateway_gets_no_new_request_and_ends_its_streams(
         leaving, staying = both
         stream = await open_stream(balancer, leaving)
         leaving.is_ready = False
-        await balancer.sees(leaving, "DOWN")
+        await balancer.sees(leaving.address, "DOWN")
         assert await served_by(balancer) == {staying.name}
         await assert_goes_on(stream, leaving)
         leaving.is_ready = True
-        await balancer.sees(leaving, "UP")
+        await balancer.sees(leaving.address, "UP")
         assert await served_by(balancer) == {leaving.name, staying.name}
+
+
+@needs("haproxy")
+async def test_gateways_say_that_they_drain_or_have_no_replica(tmp_path: Path) -> None:
+    backend = FakeBackend()
+    async with fake_replica(backend) as replica, gateway([replica], keys=["a-key"]) as running:
+        address = running.url.removeprefix("http://")
+        async with balancing("haproxy", plan_for(tmp_path, [address])) as balancer:
+            await balancer.sees(address, "UP")
+            running.app.state.draining = True
+            await balancer.sees(address, "DOWN")
+            running.app.state.draining = False
+            await balancer.sees(address, "UP")
+            backend.healthy = False
+            await balancer.sees(address, "DOWN")
 
 
 async def assert_goes_on(stream: httpx.Response, gateway: FakeGateway) -> None:

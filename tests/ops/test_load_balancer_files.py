@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -93,6 +94,13 @@ def test_gateways_may_take_as_long_and_get_as_much_as_their_config_says() -> Non
     assert "client_max_body_size 4321;" in nginx(plan)
 
 
+def test_health_checks_notice_a_draining_gateway_while_it_still_takes_requests() -> None:
+    found = re.search(r"check inter (\d+)s .*fall (\d+)", haproxy(PLAN))
+    assert found is not None
+    interval, falls = map(int, found.groups())
+    assert 2 * interval * falls <= GatewaySettings().drain_notice_s
+
+
 @each_balancer
 async def test_the_balancer_tells_of_itself_on_this_machine(kind: str, tmp_path: Path) -> None:
     async with gateways(1) as [one]:
@@ -120,6 +128,14 @@ def test_the_command_prints_a_configuration(
     assert "listen 0.0.0.0:80;" in text
     assert main(["haproxy", *addresses, "--certificate", "/etc/pomona/tls.pem"]) == 0
     assert "bind 0.0.0.0:443 ssl crt /etc/pomona/tls.pem" in capsys.readouterr().out
+
+
+def test_the_shipped_cluster_config_says_which_settings_gateways_have(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = ["--config", "configs/cluster.yaml"]
+    assert main(["haproxy", "--gateway", "10.0.0.1:8000", *config]) == 0
+    assert "10.0.0.1:8000" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

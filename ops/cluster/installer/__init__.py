@@ -13,8 +13,9 @@ from ops.cluster.units import Service
 FOLDER = Path(__file__).parent
 UNIT_FOLDERS = {"linux": "/etc/systemd/system", "macos": "/Library/LaunchDaemons"}
 UNINSTALLED = """
-rm -r "$services"
-echo "Left are $state and what is in ~$user/.pomona."
+cd "$services"
+rm -f pomona pomona-* environment auth_token cluster.yaml redis.conf store-*
+echo "Left are $state, what is in ~$user/.pomona, and what others put into $services."
 """
 
 

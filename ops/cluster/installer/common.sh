@@ -16,13 +16,13 @@ changed=
 
 place() { # source, target, mode, owner
     if ! cmp -s "$1" "$2"; then
-        install -o "$4" -g "$(id -gn "$4")" -m "$3" "$1" "$2"
         case $1 in
-        cluster.yaml) echo "Deploy the new $2: $services/pomona $services/pomona-deploy" ;;
+        cluster.yaml) echo "To deploy the new $1: sudo -H -u $user $services/pomona-deploy" ;;
         api_keys* | pomona | pomona-deploy) ;;
         *) changed=yes ;;
         esac
     fi
+    install -o "$4" -g "$(id -gn "$4")" -m "$3" "$1" "$2"
 }
 
 mkdir -p "$services" "$state" "$home/.pomona"

@@ -1,0 +1,26 @@
+"""What the tests of ``ops.cluster`` share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ops.cluster.__main__ import generate
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+EXAMPLE = REPOSITORY / "ops" / "cluster" / "hosts.example.yaml"
+API_KEY = "a-key-of-a-client"
+HUB_TOKEN = "a-token-for-the-hub"
+
+
+def generated(content: dict[str, Any], tmp_path: Path) -> Path:
+    """The folder with the folders of the hosts in ``content``."""
+    (tmp_path / "hosts.yaml").write_text(yaml.safe_dump(content))
+    generate(tmp_path / "hosts.yaml", tmp_path / "out")
+    return tmp_path / "out"
+
+
+def files_of(out: Path) -> list[Path]:
+    return [path for path in out.rglob("*") if path.is_file()]

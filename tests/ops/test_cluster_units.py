@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import plistlib
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from host_lists import files_of, generated
+
+# Of launchd.plist(5).
+LAUNCHD_KEYS = {
+    "Label",
+    "ProgramArguments",
+    "UserName",
+    "WorkingDirectory",
+    "RunAtLoad",
+    "KeepAlive",
+    "ThrottleInterval",
+    "ExitTimeOut",
+    "ProcessType",
+    "SoftResourceLimits",
+    "HardResourceLimits",
+    "Umask",
+    "StandardOutPath",
+    "StandardErrorPath",
+}
+
+
+def test_property_lists_say_what_launchd_needs(content: dict[str, Any], tmp_path: Path) -> None:
+    out = generated(content, tmp_path)
+    for host in ("head", "studio-1"):
+        job = plistlib.loads((out / host / "com.pomona.ray.plist").read_bytes())
+        assert job["Label"] == "com.pomona.ray"
+        assert job["ProgramArguments"] == ["/etc/pomona/pomona-ray"]
+        assert job["UserName"] == "pomona"
+        assert job["WorkingDirectory"] == "/var/lib/pomona"
+        assert job["KeepAlive"] is True
+        assert job["RunAtLoad"] is True
+        assert job["ProcessType"] == "Interactive"
+        assert job["ThrottleInterval"] == 5
+        assert job["SoftResourceLimits"] == {"NumberOfFiles": 65536}
+        assert job["Umask"] == 0o077
+        assert {job["StandardOutPath"], job["StandardErrorPath"]} == {"/var/lib/pomona/log/ray.log"}
+        # The head has nothing to drain; an engine's streams get the 300 s of the config.
+        assert job["ExitTimeOut"] >= 300
+        assert set(job) <= LAUNCHD_KEYS
+
+
+def test_systemd_accepts_the_units(content: dict[str, Any], tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    # It looks for the programs of the units.
+    out = generated(content | {"services": str(tmp_path / "out" / "edge-1")}, tmp_path)
+    units = [str(path) for path in (out / "edge-1").glob("*.service")]
+    assert len(units) == 2
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False
+    )
+    assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
+    broken = Path(units[0])
+    broken.write_text(broken.read_text().replace("Restart=always", "Restart=perhaps"))
+    refused = subprocess.run(
+        ["systemd-analyze", "verify", str(broken)], capture_output=True, text=True, check=False
+    )
+    assert "perhaps" in refused.stderr
+
+
+def test_systemd_units_drain_before_they_stop(content: dict[str, Any], tmp_path: Path) -> None:
+    lines = (generated(content, tmp_path) / "edge-1" / "pomona-ray.service").read_text().split("\n")
+    settings = dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
+    assert settings["User"] == "pomona"
+    assert settings["Restart"] == "always"
+    assert settings["StartLimitIntervalSec"] == "0"
+    assert settings["KillMode"] == "mixed"
+    assert settings["LimitNOFILE"] == "65536"
+    environment = (tmp_path / "out" / "edge-1" / "environment").read_text()
+    (drain,) = re.findall(r"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=(\d+)", environment)
+    assert 300 < int(drain) < int(settings["TimeoutStopSec"])
+
+
+def test_the_longest_drain_of_the_deployed_config_is_waited_for(
+    content: dict[str, Any], tmp_path: Path
+) -> None:
+    config = yaml.safe_load((tmp_path / "cluster.yaml").read_text())
+    for application in config["applications"]:
+        application["args"]["replica"] = {"drain_timeout_s": 77}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config))
+    out = generated(content | {"config": "mine.yaml"}, tmp_path)
+    line = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S="
+    assert f"{line}77\n" in (out / "studio-1" / "environment").read_text()
+    assert f"{line}102\n" in (out / "edge-2" / "environment").read_text()
+    assert f"{line}0\n" in (out / "head" / "environment").read_text()
+
+
+def test_scripts_are_sound_shell(content: dict[str, Any], tmp_path: Path) -> None:
+    out = generated(content, tmp_path)
+    scripts = [path for path in files_of(out) if path.read_bytes().startswith(b"#!/bin/sh")]
+    assert {path.name for path in scripts} >= {"pomona", "pomona-ray", "pomona-store", "install"}
+    scripts += out.rglob("environment")
+    for script in scripts:
+        subprocess.run(["bash", "-n", str(script)], check=True)
+    shellcheck = Path(sys.executable).parent / "shellcheck"
+    # What the environment file sets, and what the scripts set for it.
+    sourced = "SC1091,SC2154,SC2034"
+    found = subprocess.run(
+        [shellcheck, "--shell=sh", f"--exclude={sourced}", *scripts],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (found.returncode, found.stdout) == (0, "")
+
+
+def test_ray_gets_its_arguments(content: dict[str, Any], tmp_path: Path) -> None:
+    content["hosts"][2]["roles"] = ["head", "engine", "gateway"]
+    out = generated(content, tmp_path)
+    head = ray_arguments(out / "head", tmp_path)
+    assert head[:3] == ["start", "--block", "--head"]
+    assert {"--port=8266", "--node-ip-address=10.0.0.4", "--num-cpus=0"} < set(head)
+    assert '--resources={"mlx": 1, "gateway": 1}' in head
+    worker = ray_arguments(out / "studio-1", tmp_path)
+    assert {"--block", "--address=10.0.0.4:8266", '--resources={"mlx": 1}'} < set(worker)
+    assert not any(argument.startswith(("--head", "--num-cpus")) for argument in worker)
+
+
+def ray_arguments(folder: Path, tmp_path: Path) -> list[str]:
+    """What the host's script calls ``ray`` with."""
+    script = (folder / "pomona-ray").read_text().replace('"$here/pomona-deploy" &', "")
+    recorded = tmp_path / "bin" / "ray"
+    recorded.parent.mkdir(exist_ok=True)
+    recorded.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    recorded.chmod(0o755)
+    (folder / "pomona-ray").write_text(script.replace("exec ray", f"exec {recorded}"))
+    environment = (folder / "environment").read_text()
+    (folder / "environment").write_text(environment.replace("/var/lib/pomona", str(tmp_path / "s")))
+    ran = subprocess.run(
+        [folder / "pomona-ray"], capture_output=True, text=True, check=True, env={"PATH": "/bin"}
+    )
+    return ran.stdout.splitlines()

@@ -1,0 +1,117 @@
+"""What the runbook says to type and to look at exists."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from ray.scripts.scripts import cli as ray_cli
+from ray.serve.scripts import cli as serve_cli
+
+from deployments.settings import AppSettings
+from ops.grafana.__main__ import DASHBOARDS
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RUNBOOK = (REPOSITORY / "ops" / "README.md").read_text()
+SECTION = RUNBOOK.partition("## Running a cluster")[2].partition("\n## ")[0]
+INSTALLED = re.compile(r"/etc/pomona/([\w.-]+)")
+
+
+def block(name: str) -> str:
+    """The code block below the marker ``<!-- test: name -->``."""
+    found = re.search(rf"<!-- test: {name} -->\n```\w+\n(.*?)```", RUNBOOK, re.DOTALL)
+    assert found, f"the runbook has no block {name!r}"
+    return found.group(1)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the runbook's folder has been generated from nothing."""
+    made = tmp_path_factory.mktemp("home")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(
+        ["bash", "-euc", block("generate")],
+        cwd=REPOSITORY,
+        env=os.environ | {"HOME": str(made), "PATH": path},
+        check=True,
+    )
+    return made
+
+
+def test_the_generated_folder_is_private(home: Path) -> None:
+    assert (home / "cluster").stat().st_mode & 0o777 == 0o700
+    hosts = yaml.safe_load((home / "cluster" / "hosts.yaml").read_text())["hosts"]
+    names = {host["name"] for host in hosts}
+    assert {path.name for path in (home / "cluster" / "out").iterdir()} == names | {"secrets"}
+
+
+def test_what_is_installed_is_what_was_generated(home: Path) -> None:
+    copy, install = map(shlex.split, block("install").splitlines())
+    source, target = copy[-2].replace("~", str(home)), copy[-1].partition(":")[2].rstrip("/")
+    assert install[-1] == f"{target}/install"
+    assert (Path(source) / "install").stat().st_mode & 0o111
+
+
+def test_installed_programs_are_files_of_the_head(home: Path) -> None:
+    programs = set(INSTALLED.findall(SECTION))
+    assert programs >= {"pomona", "pomona-deploy", "cluster.yaml"}
+    assert programs <= {path.name for path in (home / "cluster" / "out" / "head").iterdir()}
+
+
+def test_units_have_the_names_that_are_stopped_and_started(home: Path) -> None:
+    out = home / "cluster" / "out"
+    systemd = set(re.findall(r"(?:systemctl \w+|journalctl -u) ([\w-]+)", SECTION))
+    assert systemd == {"pomona-ray", "pomona-store"}
+    assert all((out / "edge-1" / f"{name}.service").exists() for name in systemd)
+    launchd = set(re.findall(r"(com\.pomona\.\w+)(?:\.plist)?", SECTION))
+    assert launchd == {"com.pomona.ray"}
+    assert (out / "studio-1" / "com.pomona.ray.plist").exists()
+
+
+def test_commands_of_ray_and_serve_exist() -> None:
+    programs = {"ray": ray_cli, "serve": serve_cli}
+    for line in block("look").splitlines():
+        program, command = shlex.split(line)[-2:]
+        assert command in programs[program].commands
+
+
+def test_removed_secrets_are_those_that_there_are(home: Path) -> None:
+    patterns = re.findall(r"~/cluster/out/secrets/([\w*-]+)", SECTION)
+    assert set(patterns) == {"auth_token", "store-*"}
+    assert all(list((home / "cluster" / "out" / "secrets").glob(one)) for one in patterns)
+
+
+def test_panels_that_symptoms_point_to_exist() -> None:
+    panels = {
+        board.title.removeprefix("Pomona: "): {
+            panel.title for row in board.rows for panel in row.panels
+        }
+        for board in DASHBOARDS
+    }
+    table = RUNBOOK.partition("### Read the dashboards")[2].partition("\n## ")[0]
+    named = [
+        (board, panel)
+        for board, listed in re.findall(r"(Fleet|Latency|Engine): ((?:\*[^*]+\*(?:, )?)+)", table)
+        for panel in re.findall(r"\*([^*]+)\*", listed)
+    ]
+    assert len(named) > 10
+    assert [(board, panel) for board, panel in named if panel not in panels[board]] == []
+
+
+def test_settings_that_are_named_exist() -> None:
+    named = re.findall(r"`(engine|gateway|routing|replica|observability)\.(\w+)`", RUNBOOK)
+    assert len(named) > 5
+    for section, key in named:
+        assert key in AppSettings.model_fields[section].annotation.model_fields  # type: ignore[union-attr]
+
+
+def test_headings_that_are_linked_to_exist() -> None:
+    headings = re.findall(r"^#+ (.*)$", RUNBOOK, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
+    assert set(re.findall(r"\]\(#([\w-]+)\)", RUNBOOK)) <= anchors
