@@ -99,7 +99,6 @@ class Host:
             self._root.wait()
             _wait_for_end(self._init)
             self._root = None
-            self._network.wait_until_unplugged(self.name)
 
     def cut(self) -> None:
         self._network.cut(self.name)
