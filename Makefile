@@ -1,5 +1,6 @@
 # make setup | serve | test | lint | native | test-asan | test-ubsan
 #      bench | bench-attention | bench-engine
+#      on Linux, as root: test-cluster
 #      on a Mac: test-metal | bench-metal
 #      Metal's kernels without a Mac: metal-tools | test-metal-ladder | test-metal-RUNG, see RUNGS
 
@@ -94,6 +95,11 @@ $(RUNGS:%=test-metal-%): test-metal-%: setup
 
 test-metal-ladder: setup
 	$(BIN)/python -m pytest -m ladder
+
+# A cluster of hosts in network namespaces, which loses some of them; as root on Linux.
+.PHONY: test-cluster
+test-cluster: setup
+	$(BIN)/python -m pytest -m cluster tests/cluster
 
 # Clang and whatever else the ladder runs on.
 metal-tools: setup

@@ -1,0 +1,88 @@
+"""``python -m ops.bench.cluster [--in-front haproxy|nginx|nothing] [--only NAME ...]``, as root."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from ops.bench.cluster.balancers import CONFIGURATIONS, Balancer, start_balancer
+from ops.bench.cluster.cluster import Cluster, cluster
+from ops.bench.cluster.outcome import Answers, Endpoint, Outcome, observe
+from ops.bench.cluster.requests import requests
+from ops.bench.cluster.requirements import what_is_missing
+from ops.bench.cluster.scenarios import NUM_ENGINES, NUM_STREAMS, SCENARIOS
+from ops.bench.timing import markdown_table
+
+COLUMNS = (
+    "what happens",
+    "streams",
+    "failed",
+    "differing",
+    "next token of all after, s",
+    "longest silence, s",
+    "recovered after, s",
+)
+NOTHING = "nothing"
+
+
+def main() -> None:
+    arguments = _parser().parse_args()
+    if missing := what_is_missing():
+        sys.exit(missing)
+    names = arguments.only or list(SCENARIOS)
+    with (
+        tempfile.TemporaryDirectory(prefix="pomona-") as folder,
+        cluster(Path(folder), num_workers=NUM_ENGINES) as running,
+    ):
+        if arguments.in_front == NOTHING:
+            table = run(running, running.gateway_of, names)
+        else:
+            table = run_behind(start_balancer(running.hosts, arguments.in_front), running, names)
+    sys.stdout.write(table)
+
+
+def run_behind(balancer: Balancer, running: Cluster, names: Sequence[str]) -> str:
+    table = run(running, lambda number: balancer.url, names)
+    switches = ", ".join(f"{times} x {gateway}" for gateway, times in balancer.switches().items())
+    return f"{table}\n{balancer.name} turned away from: {switches or 'no gateway'}\n"
+
+
+def run(running: Cluster, endpoint: Endpoint, names: Sequence[str]) -> str:
+    asked = requests(NUM_STREAMS)
+    answers = Answers(running, asked)
+    rows: list[tuple[str, ...]] = []
+    for name in tqdm(names):
+        before = answers.of_now()
+        outcome = observe(SCENARIOS[name](running), endpoint, asked)
+        differences = outcome.differences(before, answers.of_now())
+        rows.append((name, *_figures(outcome, len(differences))))
+        for what in (*outcome.failures, *differences):
+            tqdm.write(what, file=sys.stderr)
+    return markdown_table(COLUMNS, rows) + "\n"
+
+
+def _figures(outcome: Outcome, num_differences: int) -> tuple[str, ...]:
+    return (
+        str(len(outcome.streams)),
+        str(len(outcome.failures)),
+        str(num_differences),
+        f"{outcome.next_token_s:.1f}",
+        f"{outcome.longest_silence_s:.1f}",
+        f"{outcome.recovered_s:.0f}",
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--in-front", choices=[*CONFIGURATIONS, NOTHING], default="haproxy")
+    parser.add_argument("--only", choices=list(SCENARIOS), action="append")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

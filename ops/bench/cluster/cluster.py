@@ -1,0 +1,84 @@
+"""The whole cluster, up and serving."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ops.bench.cluster.deployment import configuration
+from ops.bench.cluster.hosts import Hosts, hosts
+from ops.bench.cluster.network import Network
+from ops.bench.cluster.status import (
+    Target,
+    gateway_url,
+    is_ready,
+    requests_on,
+    targets,
+    wait_until,
+)
+
+
+@dataclass
+class Cluster:
+    hosts: Hosts
+    folder: Path
+    model: str = "demo"
+    num_deployments: int = 0
+
+    def gateway_of(self, number: int) -> str:
+        """Where a client goes when nothing is in front of the gateways: to every second one."""
+        edges = self.hosts.edges
+        return gateway_url(edges[number % len(edges)])
+
+    @property
+    def targets(self) -> list[Target]:
+        """Those that every gateway knows."""
+        first, *others = (targets(gateway_url(edge)) for edge in self.hosts.edges)
+        return [target for target in first if all(target in known for known in others)]
+
+    @property
+    def engines(self) -> list[Target]:
+        return [target for target in self.targets if target.component == "engine"]
+
+    def requests_on(self, address: str) -> int:
+        """Running and waiting on the engine of a host."""
+        return sum(requests_on(engine) for engine in self.engines if engine.node == address)
+
+    def deploy(self) -> None:
+        """``model``, with something else that is new to engines and to gateways each time."""
+        self.num_deployments += 1
+        self.hosts.write_services(
+            configuration(
+                engine={"model": self.model, "max_queued_requests": 500 + self.num_deployments},
+                gateway={"max_attempts": 3 + self.num_deployments},
+            )
+        )
+        deployed = self._on_head(self.hosts.script(self.hosts.head, "pomona-deploy"))
+        if deployed.returncode:
+            raise RuntimeError(f"it was not deployed:\n{deployed.stdout}")
+
+    def is_serving(self, num_engines: int) -> bool:
+        ready = all(is_ready(gateway_url(edge)) for edge in self.hosts.edges)
+        return ready and len(self.engines) == num_engines
+
+    def can_be_deployed_to(self) -> bool:
+        return self._on_head("serve", "status").returncode == 0
+
+    def _on_head(self, *command: str) -> subprocess.CompletedProcess[str]:
+        head = self.hosts.head
+        return head.run(self.hosts.script(head, "pomona"), *command)
+
+
+@contextmanager
+def cluster(folder: Path, *, num_workers: int) -> Iterator[Cluster]:
+    """Started in the wrong order: whoever needs another one is there before it is."""
+    with Network() as network, hosts(network, folder, num_workers=num_workers) as all_hosts:
+        running = Cluster(all_hosts, folder)
+        all_hosts.write_services(configuration())
+        for host in (*all_hosts.workers, *all_hosts.edges, all_hosts.head, all_hosts.store):
+            all_hosts.start(host)
+        wait_until(lambda: running.is_serving(num_workers), "gateways and engines serve")
+        yield running

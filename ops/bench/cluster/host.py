@@ -1,0 +1,150 @@
+"""A host: processes with their own network card, process ids, and folders.
+
+What it has on disk outlives it, as a machine's disk does.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from ops.bench.cluster.network import Network, address_of
+from ops.cluster.units import RESTART_S
+
+START_TIMEOUT_S = 10.0
+STATE = "/mnt/pomona"
+"""Where every host has a folder of its own."""
+TEMPORARY = "/mnt/tmp"
+SHARED_MEMORY = "512m"
+
+_BOOT = """
+mount -t tmpfs tmpfs {state_parent}
+mkdir {state} {temporary}
+mount --bind {folder}/state {state}
+mount -t tmpfs -o size={memory} tmpfs /dev/shm
+hostname {name}
+touch {folder}/up
+# The first process of a host takes in those that lose their parents.
+while :; do sleep 1000 & wait; done
+"""
+
+# As launchd and systemd do it: whatever way it ends, it is started again.
+_SUPERVISE = """
+ulimit -n "$(ulimit -Hn)"
+while :; do
+    "$@"
+    echo "supervisor: ended with status $?, starting again"
+    sleep {pause}
+done
+"""
+
+
+class Host:
+    def __init__(self, network: Network, folder: Path, name: str, number: int) -> None:
+        self._network = network
+        self.name = name
+        self.number = number
+        self.address = address_of(number)
+        self.folder = folder / name
+        self.home = self.folder / "home"
+        self._root: subprocess.Popen[bytes] | None = None
+        self._init = 0
+        for one in (self.home, self.folder / "state"):
+            one.mkdir(parents=True)
+
+    @property
+    def is_up(self) -> bool:
+        return self._root is not None
+
+    def boot(self) -> None:
+        """Power on, with nothing running yet."""
+        (self.folder / "up").unlink(missing_ok=True)
+        script = _BOOT.format(
+            folder=self.folder,
+            memory=SHARED_MEMORY,
+            name=self.name,
+            state=STATE,
+            temporary=TEMPORARY,
+            state_parent=Path(STATE).parent,
+        )
+        # Whatever ends this process ends the host.
+        self._root = subprocess.Popen(
+            [
+                *("setpriv", "--pdeathsig", "KILL"),
+                *("unshare", "--net", "--uts", "--mount", "--mount-proc"),
+                *("--pid", "--fork", "--kill-child"),
+                *("bash", "-euc", script),
+            ],
+            stdin=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not (self.folder / "up").exists():
+            if self._root.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{self.name} did not boot")
+            time.sleep(0.01)
+        [init] = psutil.Process(self._root.pid).children()
+        self._init = init.pid
+        self._network.plug(self.name, self.number, self._init)
+
+    def kill(self) -> None:
+        """Power off: all its processes end at once, and nobody is told."""
+        if self._root is not None:
+            self._root.kill()
+            self._root.wait()
+            _wait_for_end(self._init)
+            self._root = None
+            self._network.wait_until_unplugged(self.name)
+
+    def cut(self) -> None:
+        self._network.cut(self.name)
+
+    def heal(self) -> None:
+        self._network.heal(self.name)
+
+    def start(self, service: str, command: Sequence[str]) -> None:
+        """Run ``command`` for as long as the host is up, from its end to the next. Its output is in
+        ``log(service)``."""
+        script = _SUPERVISE.format(pause=RESTART_S)
+        supervised = ("bash", "-c", script, "supervisor", *command)
+        with self.log(service).open("ab") as log:
+            subprocess.Popen(
+                [*self._entered(), *supervised],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment(),
+                cwd=self.home,
+            )
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run ``command`` to its end, and take its output."""
+        return subprocess.run(
+            [*self._entered(), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self._environment(),
+            cwd=self.home,
+            text=True,
+        )
+
+    def log(self, service: str) -> Path:
+        return self.folder / f"{service}.log"
+
+    def _entered(self) -> tuple[str, ...]:
+        return ("nsenter", f"--target={self._init}", "--net", "--uts", "--mount", "--pid")
+
+    def _environment(self) -> dict[str, str]:
+        return {"HOME": str(self.home), "PATH": os.environ["PATH"], "TMPDIR": TEMPORARY}
+
+
+def _wait_for_end(pid: int) -> None:
+    try:
+        psutil.Process(pid).wait(START_TIMEOUT_S)
+    except psutil.NoSuchProcess:
+        return

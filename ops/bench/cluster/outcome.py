@@ -1,0 +1,92 @@
+"""What comes of streams that something happens to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ops.bench.cluster.cluster import Cluster
+from ops.bench.cluster.load import Load
+from ops.bench.cluster.requests import Request
+from ops.bench.cluster.scenarios import Event
+from ops.bench.cluster.status import wait_until
+from ops.bench.cluster.streams import Said, Stream
+
+Endpoint = Callable[[int], str]
+"""Where each client goes."""
+
+UNDER_WAY_S = 0.25
+"""Tokens that come so soon after an event left before it."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    streams: Sequence[Stream]
+    happened_at: float
+    recovered_s: float
+
+    @property
+    def failures(self) -> list[str]:
+        return [
+            f"{one.number}: {one.failure or 'it has no end'}"
+            for one in self.streams
+            if one.failure or not one.done
+        ]
+
+    def differences(self, *undisturbed: Sequence[Said]) -> list[str]:
+        """Streams that are whole, but say what none of these runs did."""
+        return [
+            f"{one.number}: {one.said} is not {undisturbed[0][one.number]}"
+            for one in self.streams
+            if one.done and one.said not in [run[one.number] for run in undisturbed]
+        ]
+
+    @property
+    def longest_silence_s(self) -> float:
+        """Between two tokens of a stream."""
+        return max(stream.longest_silence_s() for stream in self.streams)
+
+    @property
+    def next_token_s(self) -> float:
+        """From the event until the last stream that ran then had its next token."""
+        after = self.happened_at + UNDER_WAY_S
+        waits = [
+            next(time for time in stream.token_times if time >= after) - self.happened_at
+            for stream in self.streams
+            if stream.token_times and stream.token_times[0] < after <= stream.token_times[-1]
+        ]
+        return max(waits, default=0.0)
+
+
+def observe(event: Event, endpoint: Endpoint, requests: Sequence[Request]) -> Outcome:
+    """As many streams as there are requests run from before the event until it is over."""
+    with Load(endpoint, requests) as load:
+        wait_until(lambda: load.num_running == len(requests), "all streams run at once")
+        moment = event.happen(load)
+        wait_until(event.is_over, "the cluster has recovered")
+        recovered_s = time.monotonic() - moment
+    return Outcome(load.streams, moment, recovered_s)
+
+
+class Answers:
+    """What each request is answered when nothing happens, by each model."""
+
+    def __init__(self, cluster: Cluster, requests: Sequence[Request]) -> None:
+        self._cluster = cluster
+        self._requests = requests
+        self._of_model: dict[str, list[Said]] = {}
+
+    def of_now(self) -> list[Said]:
+        """By the model that is deployed."""
+        model = self._cluster.model
+        if model not in self._of_model:
+            self._of_model[model] = self._undisturbed()
+        return self._of_model[model]
+
+    def _undisturbed(self) -> list[Said]:
+        with Load(self._cluster.gateway_of, self._requests) as load:
+            pass
+        if failures := Outcome(load.streams, 0.0, 0.0).failures:
+            raise RuntimeError(f"{len(failures)} streams failed in peace: {failures[0]}")
+        return [stream.said for stream in load.streams]

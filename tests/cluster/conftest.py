@@ -1,0 +1,40 @@
+"""One cluster in namespaces, and what it says when nothing happens, for all tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from ops.bench.cluster.balancers import CONFIGURATIONS, Balancer, start_balancer
+from ops.bench.cluster.cluster import Cluster, cluster
+from ops.bench.cluster.outcome import Answers
+from ops.bench.cluster.requests import Request, requests
+from ops.bench.cluster.requirements import what_is_missing
+from ops.bench.cluster.scenarios import NUM_ENGINES, NUM_STREAMS
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if "CI" in os.environ:
+        pytest.skip("CI has neither the time nor the rights.")
+    if missing := what_is_missing():
+        pytest.skip(missing)
+    with cluster(tmp_path_factory.mktemp("cluster"), num_workers=NUM_ENGINES) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def asked() -> list[Request]:
+    return requests(NUM_STREAMS)
+
+
+@pytest.fixture(scope="session")
+def answers(running: Cluster, asked: list[Request]) -> Answers:
+    return Answers(running, asked)
+
+
+@pytest.fixture(scope="module", params=list(CONFIGURATIONS))
+def balancer(request: pytest.FixtureRequest, running: Cluster) -> Balancer:
+    return start_balancer(running.hosts, request.param)
