@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import aiohttp
 import psutil
@@ -17,7 +16,7 @@ from deployments.directory import Replica
 from deployments.metrics import EngineMetrics, Identity
 from deployments.replica_http import build_replica_app
 from deployments.server import HttpServer
-from ops.bench.relay_servers import HOST, SECRET, Server, process, serve_gateway
+from ops.bench.relay_servers import HOST, SECRET, process, serve_gateway
 
 # The other cores are for whoever talks HTTP, as on a Mac, whose GPU is the engine's alone.
 ONE_CORE = {"POMONA_BLAS_THREADS": "1", "POMONA_CPU_THREADS": "1"}
@@ -36,21 +35,20 @@ class Sample:
 
 @dataclass(frozen=True)
 class Running:
-    """``engine`` and ``gateway`` are base URLs; ``process_ids`` theirs, by name."""
+    """``engine`` and ``gateway`` are base URLs; ``processes`` theirs, by name."""
 
     engine: str
     gateway: str
     model: str
-    process_ids: dict[str, int]
+    processes: dict[str, psutil.Process]
 
     async def sample(self, at: float) -> Sample:
-        processes = {name: psutil.Process(number) for name, number in self.process_ids.items()}
         async with aiohttp.request("GET", f"{self.engine}/metrics") as response:
             text = await response.text()
         return Sample(
             at,
-            {name: process.memory_info().rss for name, process in processes.items()},
-            {name: process.num_fds() for name, process in processes.items()},
+            {name: process.memory_info().rss for name, process in self.processes.items()},
+            {name: process.num_fds() for name, process in self.processes.items()},
             {
                 sample.name: sample.value
                 for family in text_string_to_metric_families(text)
@@ -78,15 +76,11 @@ async def serve_engine(config: EngineConfig) -> Replica:
     return Replica("engine", HOST, url, model.name, model.max_model_len, SECRET)
 
 
-async def with_process_id(server: Server, argument: object) -> tuple[Any, int]:
-    return await server(argument), os.getpid()
-
-
 @contextmanager
 def engine_and_gateway(config: EngineConfig) -> Iterator[Running]:
     with (
-        process(with_process_id, serve_engine, config) as (replica, engine_id),
-        process(with_process_id, serve_gateway, [replica]) as (gateway, gateway_id),
+        process(serve_engine, config) as (replica, engine),
+        process(serve_gateway, [replica]) as (gateway, relaying),
     ):
-        ids = {"engine": engine_id, "gateway": gateway_id}
-        yield Running(replica.url, gateway, replica.model, ids)
+        processes = {"engine": engine, "gateway": relaying}
+        yield Running(replica.url, gateway, replica.model, processes)

@@ -40,10 +40,11 @@ def main() -> None:
         cluster(Path(folder), num_workers=NUM_ENGINES) as running,
     ):
         if arguments.in_front == NOTHING:
-            table = run(running, running.gateway_of, names)
+            report = run(running, running.gateway_of, names)
         else:
-            table = run_behind(start_balancer(running.hosts, arguments.in_front), running, names)
-    sys.stdout.write(table)
+            report = run_behind(start_balancer(running.hosts, arguments.in_front), running, names)
+        sys.stdout.write(report)
+        sys.stdout.flush()
 
 
 def run_behind(balancer: Balancer, running: Cluster, names: Sequence[str]) -> str:
@@ -61,8 +62,8 @@ def run(running: Cluster, endpoint: Endpoint, names: Sequence[str]) -> str:
         outcome = observe(SCENARIOS[name](running), endpoint, asked)
         differences = outcome.differences(before, answers.of_now())
         rows.append((name, *_figures(outcome, len(differences))))
-        for what in (*outcome.failures, *differences):
-            tqdm.write(what, file=sys.stderr)
+        for told in (*outcome.failures, *differences, " | ".join(rows[-1])):
+            tqdm.write(told, file=sys.stderr)
     return markdown_table(COLUMNS, rows) + "\n"
 
 
