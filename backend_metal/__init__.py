@@ -8,7 +8,13 @@ reading at ``engine/scheduler.py``; ``LLM`` is the way in without a server.
 
 # First: what it loads must be there before mlx.core is.
 from backend_metal.blas import blas_in_use
-from backend_metal.llm import LLM, Completion
-from deployments.backend import ChatPrompt, SamplingParams
+from backend_metal.open_files import limit_kept, raise_limit
+
+with limit_kept():
+    import mlx_lm.utils  # noqa: F401
+raise_limit()
+
+from backend_metal.llm import LLM, Completion  # noqa: E402
+from deployments.backend import ChatPrompt, SamplingParams  # noqa: E402
 
 __all__ = ["LLM", "ChatPrompt", "Completion", "SamplingParams", "blas_in_use"]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+POLL_INTERVAL_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,15 @@ class ReplicaDirectory:
     def replace(self, replicas: Sequence[Replica]) -> None:
         # One rebinding of an immutable tuple: a reader sees the old list or the new one.
         self._replicas = tuple(sorted(replicas, key=lambda replica: replica.replica_id))
+
+    async def wait_for_any(self, patience_s: float) -> None:
+        """Returns once there are replicas, or after ``patience_s`` seconds without any."""
+        give_up_at = time.monotonic() + patience_s
+        while True:
+            if self._replicas or time.monotonic() >= give_up_at:
+                return
+            # What changes the list is another thread, which knows no loop to wake.
+            await asyncio.sleep(POLL_INTERVAL_S)
 
     def models(self) -> dict[str, int]:
         """Model name to the longest sequence that every replica of it accepts, in tokens."""

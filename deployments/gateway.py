@@ -37,6 +37,8 @@ from deployments.watched_keys import KeySource
 
 logger = logging.getLogger(__name__)
 
+ENGINES_PATIENCE_S = 5.0
+
 
 @serve.ingress()
 class Gateway:
@@ -92,6 +94,9 @@ class Gateway:
             )
         )
         if self._settings.port is not None:
+            # Nobody asks a port for its readiness before each request: this one opens ready, unless
+            # there is no engine at all.
+            await process_directory().wait_for_any(ENGINES_PATIENCE_S)
             patience_s = self._settings.client_timeout_s
             self._port = GatewayPort(
                 app,

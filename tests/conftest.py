@@ -6,6 +6,8 @@ from contextlib import suppress
 
 import pytest
 
+# Before any test imports mlx-lm, which would leave fewer open files than load balancers need.
+import backend_metal  # noqa: F401
 from tests.secret_guard import guarded_logs
 
 

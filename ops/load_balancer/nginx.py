@@ -44,8 +44,11 @@ def _lines(indent: int, lines: list[str]) -> str:
 
 def _servers(plan: Plan) -> list[str]:
     watched = "max_fails=2 fail_timeout=5s"
-    lines = [f"server {address} {watched};" for address in plan.gateways]
-    return lines + [f"server {address} {watched} backup;" for address in plan.backups]
+    return [
+        *(f"server {address} {watched};" for address in plan.gateways),
+        *(f"server {address} {watched} backup;" for address in plan.backups),
+        *(f"server {address} max_fails=0 backup;" for address in plan.gateways),
+    ]
 
 
 def _tls(plan: Plan) -> str:

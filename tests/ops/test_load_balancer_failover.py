@@ -105,6 +105,18 @@ async def test_no_request_fails_when_a_gateway_goes_and_comes_back(
                 await asyncio.sleep(0.1)
 
 
+@needs("nginx")
+async def test_no_request_fails_when_the_next_gateway_goes_as_the_first_is_back(
+    tmp_path: Path,
+) -> None:
+    """Sooner than nginx looks again at the first one."""
+    async with gateways(2) as both, balancing("nginx", plan_for(tmp_path, both)) as balancer:
+        for leaving, staying in (both, both[::-1]):
+            await leaving.stop()
+            assert await served_by(balancer, times=30) == {staying.name}
+            await leaving.start()
+
+
 @each_balancer
 async def test_a_stream_that_loses_its_gateway_does_not_look_complete(
     kind: str, tmp_path: Path

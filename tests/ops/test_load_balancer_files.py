@@ -123,7 +123,7 @@ def test_the_command_prints_a_configuration(
     addresses = ["--gateway", "10.0.0.1:8000", "--gateway", "10.0.0.2:8000"]
     assert main(["nginx", *addresses, "--config", str(config)]) == 0
     text = capsys.readouterr().out
-    assert text.count("max_fails") == 2
+    assert text.count("max_fails=2") == 2
     assert "client_max_body_size 4321;" in text
     assert "listen 0.0.0.0:80;" in text
     assert main(["haproxy", *addresses, "--certificate", "/etc/pomona/tls.pem"]) == 0

@@ -34,11 +34,12 @@ while :; do sleep 1000 & wait; done
 """
 
 # As launchd and systemd do it: whatever way it ends, it is started again.
+_ENDED = "supervisor: ended"
 _SUPERVISE = """
 ulimit -n "$(ulimit -Hn)"
 while :; do
     "$@"
-    echo "supervisor: ended with status $?, starting again"
+    echo "{ended} with status $?, starting again"
     sleep {pause}
 done
 """
@@ -98,7 +99,6 @@ class Host:
             self._root.wait()
             _wait_for_end(self._init)
             self._root = None
-            self._network.wait_until_unplugged(self.name)
 
     def cut(self) -> None:
         self._network.cut(self.name)
@@ -109,7 +109,7 @@ class Host:
     def start(self, service: str, command: Sequence[str]) -> None:
         """Run ``command`` for as long as the host is up, from its end to the next. Its output is in
         ``log(service)``."""
-        script = _SUPERVISE.format(pause=RESTART_S)
+        script = _SUPERVISE.format(ended=_ENDED, pause=RESTART_S)
         supervised = ("bash", "-c", script, "supervisor", *command)
         with self.log(service).open("ab") as log:
             subprocess.Popen(
@@ -120,6 +120,10 @@ class Host:
                 env=self._environment(),
                 cwd=self.home,
             )
+
+    def num_ends(self, service: str) -> int:
+        """How often ``service`` has ended and been started again."""
+        return self.log(service).read_text(errors="replace").count(_ENDED)
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run ``command`` to its end, and take its output."""

@@ -18,7 +18,7 @@ CLONE_NEWNET = 0x40000000
 SUBNET = "10.77.0"
 CLIENT_ADDRESS = f"{SUBNET}.1"
 SWITCH = "switch"
-UNPLUG_TIMEOUT_S = 10.0
+UNPLUG_TIMEOUT_S = 60.0
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -51,6 +51,7 @@ class Network:
     def plug(self, host: str, number: int, pid: int) -> str:
         """A cable from the switch to the namespace of ``pid``. Returns the host's address."""
         address = address_of(number)
+        self._wait_until_unplugged(host)
         # A host that comes back has the card that its neighbours know.
         card = f"address 02:00:00:00:00:{number:02x}"
         _ip(f"link add {port_of(host)} type veth peer name eth0 {card} netns {pid}")
@@ -61,8 +62,9 @@ class Network:
         _ip("link set eth0 up", inside)
         return address
 
-    def wait_until_unplugged(self, host: str) -> None:
-        """The kernel takes its time to clear a namespace that nobody is left in."""
+    def _wait_until_unplugged(self, host: str) -> None:
+        """A host that was killed has its cable for a while: the kernel takes its time to clear a
+        namespace that nobody is left in."""
         deadline = time.monotonic() + UNPLUG_TIMEOUT_S
         while port_of(host) in {name for _, name in socket.if_nameindex()}:
             if time.monotonic() > deadline:

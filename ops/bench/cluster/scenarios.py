@@ -98,6 +98,25 @@ def head_restarted(cluster: Cluster) -> Event:
     return Event(happen, is_over)
 
 
+def store_restarted(cluster: Cluster) -> Event:
+    """The head does not go on without what it has to remember, and everybody else does."""
+    hosts = cluster.hosts
+    old = set(cluster.targets)
+    ends = hosts.head.num_ends("pomona-ray")
+
+    def happen(load: Load) -> float:
+        moment = time.monotonic()
+        hosts.store.kill()
+        wait_until(lambda: hosts.head.num_ends("pomona-ray") > ends, "the head ends")
+        hosts.start(hosts.store)
+        return moment
+
+    def is_over() -> bool:
+        return cluster.can_be_deployed_to() and old == set(cluster.targets)
+
+    return Event(happen, is_over)
+
+
 def host_joins_and_leaves(cluster: Cluster) -> Event:
     """One that the cluster has not known: its engine gets streams, and they outlive it."""
     host = cluster.hosts.spare
@@ -117,6 +136,7 @@ SCENARIOS: Mapping[str, Callable[[Cluster], Event]] = {
     "an engine's host cut off": engine_host_cut_off,
     "a host joins, and is killed": host_joins_and_leaves,
     "the head killed, and back": head_restarted,
+    "the store killed, and back": store_restarted,
     "rolling update": rolling_update,
     "another model": model_changed,
 }
