@@ -114,6 +114,9 @@ class HostPolicy:
 
     def __call__(self, context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
         now = float(context.current_time or 0.0)
+        if self._counted_at == -math.inf:
+            # The controller may have started again, with the head, before all hosts are back.
+            self._capacity.add(now, context.target_num_replicas)
         hosts = self._count(now)
         wanted = self._capacity.add(now, hosts)
         if self._scaling.max_replicas is not None:

@@ -15,6 +15,10 @@ from deployments.port_claim import PortClaim
 from deployments.server import HttpServer
 
 PATIENCE_S = 30.0
+"""For a stranger to leave a port."""
+CLAIM_PATIENCE_S = 10.0
+"""For another gateway of this host. One that is to leave was told when its successor's process was
+started; one that is to stay keeps a second one from a host that has none."""
 
 
 class GatewayPort:
@@ -47,7 +51,7 @@ class GatewayPort:
         """The URL. Raises ``OSError`` naming the address if a stranger has the port, or a gateway
         of this host that does not drain."""
         if self._claim is not None:
-            await self._claim.take(patience_s=PATIENCE_S)
+            await self._claim.take(patience_s=CLAIM_PATIENCE_S)
         url = await self._server.start(patience_s=PATIENCE_S)
         if self._claim is not None:
             self._claim.listening()

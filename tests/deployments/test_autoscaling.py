@@ -152,6 +152,21 @@ def test_hosts_that_are_missing_for_a_moment_change_nothing(
     assert fleet.after(2) == 3
 
 
+def test_a_controller_that_starts_again_before_hosts_are_back_keeps_their_replicas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = cluster(monkeypatch)
+    fleet.hosts, fleet.running = 1, 0
+    assert fleet.after(0) == 3
+    fleet.hosts, fleet.running = 3, 3
+    assert fleet.after(LOST_HOST_S - 1) == 3
+    fleet = cluster(monkeypatch)
+    fleet.hosts, fleet.running = 1, 0
+    fleet.after(0)
+    fleet.running = 1
+    assert fleet.after(LOST_HOST_S + 1) == 1, "they did not come back"
+
+
 def test_load_calls_engines_quickly_and_lets_them_go_slowly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -121,7 +121,7 @@ async def test_a_stream_that_takes_too_long_is_cut(port: int) -> None:
 async def test_two_gateways_do_not_stay_on_one_host(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_port, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(gateway_port, "CLAIM_PATIENCE_S", 0.1)
     first, second = Gateway("first", port), Gateway("second", port)
     await first.port.open()
     with pytest.raises(OSError, match=f"another gateway of this host serves 127.0.0.1:{port}"):
