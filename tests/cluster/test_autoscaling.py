@@ -158,6 +158,7 @@ def test_a_lost_host_costs_its_own_engine_only(
 def test_a_gateway_host_that_joins_gets_a_gateway(fleet: Cluster, all_hosts: Hosts) -> None:
     """Where there was one at the deployment, so that Serve may put two there."""
     first, second = all_hosts.edges
+    wait_until(lambda: len(gateways(fleet)) == 1, "the gateway knows of itself")
     [before] = gateways(fleet)
     assert before.node == first.address
     grown = Cluster(all_hosts, all_hosts.folder)
