@@ -49,7 +49,9 @@ def main() -> None:
 
 def run_behind(balancer: Balancer, running: Cluster, names: Sequence[str]) -> str:
     table = run(running, lambda number: balancer.url, names)
-    switches = ", ".join(f"{times} x {gateway}" for gateway, times in balancer.switches().items())
+    switches = ", ".join(
+        f"{times} x {gateway}" for gateway, times in balancer.switches().items() if times
+    )
     return f"{table}\n{balancer.name} turned away from: {switches or 'no gateway'}\n"
 
 
