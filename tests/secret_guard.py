@@ -51,18 +51,27 @@ class SecretGuard(logging.Handler):
 def guarded_logs() -> Iterator[SecretGuard]:
     guard = SecretGuard()
     loggers = [logging.getLogger(name) for name in LOGGERS]
-    levels = [logger.level for logger in loggers]
+    # Servers of other tests may have silenced some below these.
+    below = [logging.getLogger(name) for name in _names_below(LOGGERS)]
+    levels = [(logger, logger.level) for logger in (*loggers, *below)]
     for logger in loggers:
         logger.setLevel(logging.INFO)
         logger.addHandler(guard)
+    for logger in below:
+        logger.setLevel(logging.NOTSET)
     try:
         with pytest.MonkeyPatch.context() as patch:
             _listen(guard, patch)
             yield guard
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
+        for logger, level in levels:
             logger.setLevel(level)
             logger.removeHandler(guard)
+
+
+def _names_below(names: tuple[str, ...]) -> list[str]:
+    prefixes = tuple(f"{name}." for name in names)
+    return [name for name in logging.root.manager.loggerDict if name.startswith(prefixes)]
 
 
 def _listen(guard: SecretGuard, patch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,19 @@ async def test_each_secret_is_found_wherever_a_line_has_it(
     assert secret in line
 
 
+def test_a_logger_that_a_server_has_silenced_is_heard() -> None:
+    silenced = logging.getLogger("uvicorn.error")
+    level = silenced.level
+    silenced.setLevel(logging.CRITICAL)
+    try:
+        with guarded_logs() as guard:
+            silenced.error("Bearer x")
+        assert len(guard.leaks()) == 1
+        assert silenced.level == logging.CRITICAL
+    finally:
+        silenced.setLevel(level)
+
+
 def test_no_line_quotes_an_authorization() -> None:
     with guarded_logs() as guard:
         logger.warning("got %s", {"authorization": "Bearer x"})
