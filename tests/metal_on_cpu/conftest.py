@@ -13,7 +13,16 @@ from tests.metal_on_cpu.emulator import ToolMissingError
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    return (yield from _told_of_missing_tools())
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    return (yield from _told_of_missing_tools())
+
+
+def _told_of_missing_tools() -> Generator[None, Any, Any]:
     try:
         return (yield)
     except ToolMissingError as missing:
