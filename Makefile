@@ -1,6 +1,6 @@
 # make setup | serve | test | lint | native | test-asan | test-ubsan
 #      bench | bench-attention | bench-engine
-#      on Linux, as root: test-cluster
+#      test-cluster, as root on Linux
 #      on a Mac: test-metal | bench-metal
 #      Metal's kernels without a Mac: metal-tools | test-metal-ladder | test-metal-RUNG, see RUNGS
 
@@ -48,8 +48,11 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Three, since the end-to-end tests mostly wait; each file stays with one, for its fixtures.
+WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
+
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(WORKERS)
 
 bench: setup
 	$(BIN)/python -m ops.bench
@@ -96,7 +99,7 @@ $(RUNGS:%=test-metal-%): test-metal-%: setup
 test-metal-ladder: setup
 	$(BIN)/python -m pytest -m ladder
 
-# A cluster of hosts in network namespaces, which loses some of them; as root on Linux.
+# Clusters that lose some of their hosts; those in network namespaces as root on Linux.
 .PHONY: test-cluster
 test-cluster: setup
 	$(BIN)/python -m pytest -m cluster tests/cluster

@@ -11,6 +11,11 @@ import backend_metal  # noqa: F401
 from tests.secret_guard import guarded_logs
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What waits for whole servers goes first, so that workers beside it have something to do."""
+    items.sort(key=lambda item: "e2e" not in item.path.parts)
+
+
 @pytest.fixture(autouse=True)
 def no_lost_tasks() -> Iterator[None]:
     """Tests that make evaluations fail leave errors in MLX's streams, and tasks that it lost: past

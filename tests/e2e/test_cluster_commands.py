@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -21,23 +18,12 @@ import leaks
 import openai
 import pytest
 import yaml
+from long_stream import KEY, NUM_CHOICES, NUM_TOKENS, long_stream
 from openai import OpenAI
-from serve_process import READY_TIMEOUT_S, REPOSITORY, ServeProcess, scrape_url
+from serve_process import READY_TIMEOUT_S, REPOSITORY, ServeProcess, free_ports, scrape_url
 from test_readme import block
 
-KEY = "a-key-for-the-test"
 WRONG = "a-key-that-is-none"
-# Long enough to be running when a new deployment reaches the replica.
-NUM_CHOICES = 8
-NUM_TOKENS = 500
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
-        ]
-        return [server.getsockname()[1] for server in sockets]
 
 
 @pytest.fixture
@@ -145,29 +131,6 @@ def test_start_a_head_and_deploy_with_an_api_key(home: Path) -> None:
             for pid in left:
                 os.kill(pid, signal.SIGKILL)
             time.sleep(0.1)
-
-
-def long_stream(url: str) -> tuple[int, str]:
-    """Completion tokens by the stream's own usage, and its last line."""
-    usage, last = 0, ""
-    body = {
-        "model": "demo",
-        "prompt": "Pomona is",
-        "n": NUM_CHOICES,
-        "max_tokens": NUM_TOKENS,
-        "ignore_eos": True,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    headers = {"Authorization": f"Bearer {KEY}"}
-    with httpx.stream(
-        "POST", f"{url}/v1/completions", json=body, headers=headers, timeout=READY_TIMEOUT_S
-    ) as response:
-        for line in filter(None, response.iter_lines()):
-            last = line
-            if '"completion_tokens"' in line:
-                usage = json.loads(line.removeprefix("data: "))["usage"]["completion_tokens"]
-    return usage, last
 
 
 def replicas_of(cluster: ServeProcess, component: str) -> set[str]:

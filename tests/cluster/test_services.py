@@ -18,12 +18,14 @@ import httpx
 import psutil
 import pytest
 import yaml
+from long_stream import KEY, NUM_CHOICES, NUM_TOKENS, long_stream
 from openai import OpenAI
-from serve_process import REPOSITORY, ServeProcess, scrape_url
+from serve_process import REPOSITORY, ServeProcess, free_ports, scrape_url
 from supervised import DEADLINE_S, Supervised, wait_until
-from test_cluster_commands import KEY, NUM_CHOICES, NUM_TOKENS, free_ports, long_stream
 
 from ops.cluster.__main__ import generate
+
+pytestmark = pytest.mark.cluster
 
 HEAD, ENGINE = "127.0.0.2", "127.0.0.3"
 PORTS = ("ray", "dashboard", "agent", "client", "metrics", "store")
