@@ -15,6 +15,8 @@ from backend_metal.engine.step import Step
 
 FORGETTING = 0.995
 """Weight of each step against the one after it: some two hundred steps count."""
+ENOUGH_ALONE = 16
+"""Steps with one decode alone after which their own times count, and no longer the fit's."""
 PRIOR_STEPS = 0.1
 """How many steps' worth of weight what was known before has."""
 SCALE = np.array([1.0, 1 / 8, 1 / 64])
@@ -57,6 +59,30 @@ class StepCost:
         return float(self._cost[2])
 
 
+class DecodeAlone:
+    """Seconds of a step that is one decode and nothing else, as it last was.
+
+    A harmonic mean that forgets, so that one stall counts little. Between such steps it stays as it
+    was: a machine that is slower when busy is held to what it does when it is not. Held too low, it
+    leaves one sequence, whose steps show what a decode alone takes now.
+    """
+
+    def __init__(self) -> None:
+        self._num_steps = 0
+        self._weight = 0.0
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self._num_steps += 1
+        self._weight = FORGETTING * self._weight + 1 / seconds
+        self._sum = FORGETTING * self._sum + 1
+
+    @property
+    def seconds(self) -> float | None:
+        """None until enough such steps were seen."""
+        return None if self._num_steps < ENOUGH_ALONE else self._sum / self._weight
+
+
 class StepPace:
     """Bounds on the next step. Without a factor there are none.
 
@@ -73,6 +99,7 @@ class StepPace:
         self._num_sequences = 0
         """In the latest step."""
         self.cost = StepCost()
+        self._alone = DecodeAlone()
 
     def observe(self, step: Step, seconds: float) -> None:
         """A step took so long, counted from the end of the one before it."""
@@ -81,6 +108,8 @@ class StepPace:
         self._num_sequences = len(step.scheduled)
         num_prefill_tokens = step.num_tokens - step.num_decodes
         self.cost.observe(step.num_decodes, num_prefill_tokens, seconds)
+        if step.num_decodes == step.num_tokens == 1:
+            self._alone.observe(seconds)
         self._num_decodes = FORGETTING * self._num_decodes + step.num_decodes
         self._num_prefill_tokens = FORGETTING * self._num_prefill_tokens + num_prefill_tokens
 
@@ -109,5 +138,5 @@ class StepPace:
 
     def _seconds_beyond_base(self) -> float:
         assert self._max_slowdown is not None
-        alone = self.cost.base + self.cost.per_decode
+        alone = self._alone.seconds or self.cost.base + self.cost.per_decode
         return self._max_slowdown * alone - self.cost.base

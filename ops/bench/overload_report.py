@@ -48,8 +48,7 @@ class Phase:
 
 
 def report(phases: Sequence[Phase], samples: Sequence[Sample], drained_s: float) -> str:
-    """``phases`` begin and end with requests alone, the median of which is the unit of others."""
-    alone = statistics.mean(phase.time_per_output_token(0.5) for phase in (phases[0], phases[-1]))
+    """``phases`` begin and end with requests alone: what others are so many times as long as."""
     rows = [
         ("requests a second", *(f"{len(p.outcomes) / p.seconds:.1f}" for p in phases)),
         ("served a second", *(f"{len(p.served) / p.seconds:.1f}" for p in phases)),
@@ -59,6 +58,7 @@ def report(phases: Sequence[Phase], samples: Sequence[Sample], drained_s: float)
     ]
     for quantile in (0.5, 0.9, 0.99):
         times = [phase.time_per_output_token(quantile) for phase in phases]
+        alone = statistics.mean((times[0], times[-1]))
         cells = (f"{1000 * one:.1f} ({one / alone:.2f})" for one in times)
         rows.append((f"TPOT p{100 * quantile:.0f}, ms (times alone)", *cells))
     for quantile in (0.5, 0.99):

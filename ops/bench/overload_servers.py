@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Iterator, Set
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import aiohttp
@@ -77,10 +78,29 @@ async def serve_engine(config: EngineConfig) -> Replica:
 
 
 @contextmanager
+def on_cores(cores: Set[int]) -> Iterator[None]:
+    """This thread and the processes that it starts; systems other than Linux have no say in it."""
+    if sys.platform != "linux":
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
 def engine_and_gateway(config: EngineConfig) -> Iterator[Running]:
-    with (
-        process(serve_engine, config) as (replica, engine),
-        process(serve_gateway, [replica]) as (gateway, relaying),
-    ):
+    """Whoever else runs in the block has the gateway's cores."""
+    cores = set(range(os.cpu_count() or 1))
+    of_engine = {min(cores)}
+    of_others = cores - of_engine or cores
+    with ExitStack() as stack:
+        with on_cores(of_engine):
+            replica, engine = stack.enter_context(process(serve_engine, config))
+        stack.enter_context(on_cores(of_others))
+        gateway, relaying = stack.enter_context(process(serve_gateway, [replica]))
         processes = {"engine": engine, "gateway": relaying}
         yield Running(replica.url, gateway, replica.model, processes)

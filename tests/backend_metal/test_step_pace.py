@@ -131,6 +131,26 @@ def test_one_sequence_always_runs() -> None:
     assert pace.max_prefill_tokens(1, MOST) == 16
 
 
+def test_a_machine_that_is_slower_when_busy_is_held_to_what_it_does_alone() -> None:
+    pace = learned(CPU, 2.0, least_prefill=1)
+    busy = Machine(1.4 * CPU.base, CPU.per_decode, CPU.per_prefill_token)
+    for _ in range(20):
+        pace.observe(*made(CPU, 1, 0))
+    dice = random.Random(1)
+    for _ in range(2000):
+        pace.observe(*made(busy, dice.randint(2, 16), dice.randint(0, 16)))
+    left = pace.max_prefill_tokens(8, MOST)
+    assert busy.of(8, left) == pytest.approx(2.0 * CPU.alone, rel=0.03)
+    # Held to less than it can do, it runs one sequence, and learns what that takes now.
+    slow = Machine(3 * CPU.base, CPU.per_decode, CPU.per_prefill_token)
+    for _ in range(1000):
+        pace.observe(*made(slow, dice.randint(2, 16), dice.randint(0, 16)))
+    assert pace.max_sequences(MOST) == 1
+    for _ in range(2000):
+        pace.observe(*made(slow, 1, 0))
+    assert slow.of(8, pace.max_prefill_tokens(8, MOST)) == pytest.approx(2 * slow.alone, rel=0.03)
+
+
 def run_to_the_end(harness: Harness, machine: Machine) -> list[Step]:
     steps = []
     while harness.scheduler.has_work:
