@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import yaml
 
 from ops.bench.cluster.cluster import Cluster
 from ops.bench.cluster.deployment import configuration
@@ -88,20 +87,6 @@ def outcome(load: Load) -> Outcome:
     return Outcome(load.streams, 0.0, 0.0)
 
 
-def has_settled(fleet: Cluster, application: str, name: str, num_replicas: int) -> bool:
-    """Serve has what it wants: of this deployment nothing starts, stops, or waits for a host."""
-    head = fleet.hosts.head
-    told = head.run(fleet.hosts.script(head, "pomona"), "serve", "status")
-    assert told.returncode == 0, told.stdout
-    found = yaml.safe_load(told.stdout)["applications"][application]["deployments"][name]
-    state = (found["status"], found["replica_states"])
-    return state == ("HEALTHY", {"RUNNING": num_replicas})
-
-
-def engines_have_settled(fleet: Cluster, num_engines: int) -> bool:
-    return has_settled(fleet, "engines", "EngineReplica", num_engines)
-
-
 def gateways(fleet: Cluster) -> list[Target]:
     return [target for target in fleet.targets if target.component == "gateway"]
 
@@ -131,7 +116,7 @@ def test_engines_follow_the_load(fleet: Cluster, answers: Mapping[str, list[Said
         given_up = [num_streams for engine, num_streams in last_seen.items() if engine != kept]
         assert len(given_up) == 1
         assert given_up[0] > 0, "the engine that is let go has no stream to lose"
-        wait_until(lambda: engines_have_settled(fleet, 1), "Serve is content with one engine")
+        wait_until(lambda: fleet.engines_have_settled(1), "Serve is content with one engine")
     assert outcome(few).failures == []
     assert outcome(few).differences(answers["few"]) == []
 
@@ -145,11 +130,11 @@ def test_a_lost_host_costs_its_own_engine_only(
         kept = [engine for engine in fleet.engines if engine.node != lost.address]
         lost.kill()
         wait_until(lambda: fleet.engines == kept, "the engine is known to be gone")
-        wait_until(lambda: engines_have_settled(fleet, 1), "Serve waits for no second engine")
+        wait_until(lambda: fleet.engines_have_settled(1), "Serve waits for no second engine")
         assert fleet.engines == kept
         fleet.hosts.start(lost)
         waits_for_scale(fleet, 2)
-        wait_until(lambda: engines_have_settled(fleet, 2), "the host has its engine back")
+        wait_until(lambda: fleet.engines_have_settled(2), "the host has its engine back")
         assert set(kept) < set(fleet.engines)
     assert outcome(crowd).failures == []
     assert outcome(crowd).differences(answers["crowd"]) == []
@@ -164,7 +149,7 @@ def test_a_gateway_host_that_joins_gets_a_gateway(fleet: Cluster, all_hosts: Hos
     grown = Cluster(all_hosts, all_hosts.folder)
 
     def both_are_there() -> bool:
-        return is_ready(gateway_url(second)) and has_settled(grown, "pomona", "Gateway", 2)
+        return is_ready(gateway_url(second)) and grown.has_settled("pomona", "Gateway", 2)
 
     all_hosts.start(second)
     wait_until(both_are_there, "the second host has a gateway")

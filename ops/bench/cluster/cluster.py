@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from ops.bench.cluster.deployment import configuration
 from ops.bench.cluster.hosts import Hosts, hosts
 from ops.bench.cluster.network import Network
@@ -66,6 +68,18 @@ class Cluster:
 
     def can_be_deployed_to(self) -> bool:
         return self._on_head("serve", "status").returncode == 0
+
+    def has_settled(self, application: str, deployment: str, num_replicas: int) -> bool:
+        """Serve has what it wants: nothing starts, stops, or waits for a host."""
+        told = self._on_head("serve", "status")
+        if told.returncode:
+            raise RuntimeError(f"Serve does not say how it is:\n{told.stdout}")
+        found = yaml.safe_load(told.stdout)["applications"][application]["deployments"][deployment]
+        state = (found["status"], found["replica_states"])
+        return state == ("HEALTHY", {"RUNNING": num_replicas})
+
+    def engines_have_settled(self, num_engines: int) -> bool:
+        return self.has_settled("engines", "EngineReplica", num_engines)
 
     def _on_head(self, *command: str) -> subprocess.CompletedProcess[str]:
         head = self.hosts.head
