@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -78,13 +78,17 @@ async def serve_engine(config: EngineConfig) -> Replica:
 
 
 @contextmanager
-def on_cores(cores: Set[int]) -> Iterator[None]:
-    """This thread and the processes that it starts; systems other than Linux have no say in it."""
-    if sys.platform != "linux":
+def apart(*, first: bool) -> Iterator[None]:
+    """This thread, and the processes that it starts, on the first of its cores or on all others.
+
+    Where there is one core, or the system is not Linux, it stays as it was.
+    """
+    if sys.platform != "linux" or len(os.sched_getaffinity(0)) == 1:
         yield
         return
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
+    one = {min(before)}
+    os.sched_setaffinity(0, one if first else before - one)
     try:
         yield
     finally:
@@ -94,13 +98,10 @@ def on_cores(cores: Set[int]) -> Iterator[None]:
 @contextmanager
 def engine_and_gateway(config: EngineConfig) -> Iterator[Running]:
     """Whoever else runs in the block has the gateway's cores."""
-    cores = set(range(os.cpu_count() or 1))
-    of_engine = {min(cores)}
-    of_others = cores - of_engine or cores
     with ExitStack() as stack:
-        with on_cores(of_engine):
+        with apart(first=True):
             replica, engine = stack.enter_context(process(serve_engine, config))
-        stack.enter_context(on_cores(of_others))
+        stack.enter_context(apart(first=False))
         gateway, relaying = stack.enter_context(process(serve_gateway, [replica]))
         processes = {"engine": engine, "gateway": relaying}
         yield Running(replica.url, gateway, replica.model, processes)

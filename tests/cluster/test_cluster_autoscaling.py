@@ -39,7 +39,8 @@ def configured() -> dict[str, Any]:
     gateways["routing"] = {"policy": "least_outstanding_tokens"}
     engines["autoscaling"] = {"min_replicas": 1, "upscale_delay_s": 1, "downscale_delay_s": 5}
     # Shorter than a stream of ``FEW``: what an engine has not finished goes on at another.
-    engines["replica"]["drain_timeout_s"] = 8
+    for arguments in (engines, gateways):
+        arguments["replica"] = {"drain_timeout_s": 8}
     return config
 
 

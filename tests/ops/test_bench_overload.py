@@ -17,7 +17,7 @@ def served(seconds_per_token: float, first: float = 0.02) -> Outcome:
 def test_a_small_run_of_real_processes() -> None:
     config = EngineConfig(max_num_seqs=2, max_queued_requests=1, num_kv_blocks=64)
     with engine_and_gateway(config) as running:
-        measured = asyncio.run(measure(running, num_clients=2, times=40, seconds=1.5, num_alone=2))
+        measured = asyncio.run(measure(running, num_clients=2, times=40, seconds=4.0, num_alone=2))
     phases = {phase.name: phase for phase in measured.phases}
     assert list(phases) == ["alone", "capacity", "overload x 40", "alone again"]
     assert len(phases["alone"].served) == len(phases["alone again"].served) == 2

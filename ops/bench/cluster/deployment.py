@@ -20,6 +20,8 @@ ENGINE = {
 }
 # So that a lost host is noticed within seconds.
 GATEWAY = {"keep_alive_interval_s": 2, "stall_timeout_s": 6}
+# As long as streams take; a replica whose host was lost for good stays so long.
+ENGINE_DRAIN_S = 120
 NO_CHANGE: Mapping[str, Any] = {}
 
 
@@ -32,5 +34,6 @@ def configuration(
     engines["engine"] = {**ENGINE, **engine}
     # The engines send what the gateways wait for.
     engines["gateway"] = {"keep_alive_interval_s": GATEWAY["keep_alive_interval_s"]}
+    engines["replica"] = {"drain_timeout_s": ENGINE_DRAIN_S}
     gateways["gateway"] |= {**GATEWAY, **gateway}
     return config

@@ -136,11 +136,11 @@ def host_joins_and_leaves(cluster: Cluster) -> Event:
 SCENARIOS: Mapping[str, Callable[[Cluster], Event]] = {
     "an engine's host killed": engine_host_killed,
     "an engine's host cut off": engine_host_cut_off,
-    "a host joins, and is killed": host_joins_and_leaves,
     "the head killed, and back": head_restarted,
     "the store killed, and back": store_restarted,
     "rolling update": rolling_update,
     "another model": model_changed,
+    "a host joins, and is killed": host_joins_and_leaves,
 }
 
 
