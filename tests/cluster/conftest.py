@@ -16,11 +16,15 @@ from ops.bench.cluster.scenarios import NUM_ENGINES, NUM_STREAMS
 
 
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def may_have_hosts() -> None:
     if "CI" in os.environ:
         pytest.skip("CI has neither the time nor the rights.")
     if missing := what_is_missing():
         pytest.skip(missing)
+
+
+@pytest.fixture(scope="session")
+def running(may_have_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with cluster(tmp_path_factory.mktemp("cluster"), num_workers=NUM_ENGINES) as started:
         yield started
 

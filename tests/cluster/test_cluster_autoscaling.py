@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,6 @@ from ops.bench.cluster.load import Load
 from ops.bench.cluster.network import Network
 from ops.bench.cluster.outcome import Outcome
 from ops.bench.cluster.requests import Request, requests
-from ops.bench.cluster.requirements import what_is_missing
 from ops.bench.cluster.status import Target, gateway_url, is_ready, requests_on, wait_until
 from ops.bench.cluster.streams import Said
 
@@ -45,12 +43,8 @@ def configured() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def all_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+def all_hosts(may_have_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     """Off, but ready to start."""
-    if "CI" in os.environ:
-        pytest.skip("CI has neither the time nor the rights.")
-    if missing := what_is_missing():
-        pytest.skip(missing)
     folder = tmp_path_factory.mktemp("fleet")
     with Network() as network, hosts(network, folder, num_workers=2) as made:
         made.write_services(configured())
