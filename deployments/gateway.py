@@ -38,6 +38,8 @@ from deployments.watched_keys import KeySource
 logger = logging.getLogger(__name__)
 
 ENGINES_PATIENCE_S = 5.0
+LAST_REQUEST_S = 2.0
+"""For what load balancers have just sent on idle connections, when a gateway stops."""
 
 
 @serve.ingress()
@@ -104,7 +106,9 @@ class Gateway:
                 host=self._settings.host,
                 port=self._settings.port,
                 is_alone=lambda: not process_peers().gateways,
-                timeouts=ClientTimeouts(receive_s=patience_s, send_s=patience_s),
+                timeouts=ClientTimeouts(
+                    receive_s=patience_s, send_s=patience_s, last_request_s=LAST_REQUEST_S
+                ),
             )
             logger.info("Clients are served at %s", await self._port.open())
         return _without_request_id(app)

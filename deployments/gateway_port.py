@@ -41,7 +41,6 @@ class GatewayPort:
             self._serve,
             host=host,
             port=port,
-            shares_port=self._claim is not None,
             timeouts=timeouts,
         )
         self._is_alone = is_alone
@@ -50,11 +49,15 @@ class GatewayPort:
     async def open(self) -> str:
         """The URL. Raises ``OSError`` naming the address if a stranger has the port, or a gateway
         of this host that does not drain."""
-        if self._claim is not None:
-            await self._claim.take(patience_s=CLAIM_PATIENCE_S)
-        url = await self._server.start(patience_s=PATIENCE_S)
-        if self._claim is not None:
-            self._claim.listening()
+        if self._claim is None:
+            return await self._server.start()
+        listener = await self._claim.take(patience_s=CLAIM_PATIENCE_S)
+        try:
+            url = await self._server.start(patience_s=PATIENCE_S, listener=listener)
+        except OSError:
+            self._claim.release()
+            raise
+        self._claim.listening()
         return url
 
     async def leave(self, *, notice_s: float) -> None:
@@ -66,10 +69,9 @@ class GatewayPort:
         if self._claim is None:
             await asyncio.sleep(notice_s)
             return
-        self._claim.release()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(notice_s):
-                await self._claim.taken_over()
+                await self._claim.hand_over(self._server.listener)
 
     async def close(self, *, timeout_s: float) -> None:
         """Stop listening; return when the last response has ended, or been cut."""

@@ -35,6 +35,8 @@ class ClientTimeouts:
     """For a whole request to arrive."""
     send_s: float | None = None
     """For a client to read on, while more of its answer waits."""
+    last_request_s: float = 0.0
+    """For a client that is connected to ask once more, when the server is to stop."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -45,6 +47,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _receiving: asyncio.TimerHandle | None = None
     _sending: asyncio.TimerHandle | None = None
+    _stopping: asyncio.TimerHandle | None = None
     _refusal = NOT_HTTP
     _in_request = False
     _in_head = True
@@ -58,6 +61,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         _cancel(self._receiving)
         _cancel(self._sending)
+        _cancel(self._stopping)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -85,6 +89,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refusal = UPGRADE_WITH_BODY
             raise ValueError("an upgrade with a body")
         super().on_headers_complete()
+        if self._stopping is not None:
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         self._unparsed_bytes = 0
@@ -96,6 +102,12 @@ class BoundedProtocol(HttpToolsProtocol):
         _cancel(self._receiving)
         self._receiving = None
         super().on_message_complete()
+
+    def shutdown(self) -> None:
+        # A request may be under way on a connection that has none yet.
+        self._stopping = self.loop.call_later(self.timeouts.last_request_s, self._close_if_idle)
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(self._refusal)
@@ -121,6 +133,10 @@ class BoundedProtocol(HttpToolsProtocol):
         elif self._in_request and (self._in_head or not self.cycle.response_complete):
             self._refuse(TOO_SLOW)
         else:
+            self.transport.close()
+
+    def _close_if_idle(self) -> None:
+        if not (self._in_request or self._is_answering()):
             self.transport.close()
 
     def _is_answering(self) -> bool:

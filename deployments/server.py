@@ -27,10 +27,7 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Serves ``app`` on ``host`` and ``port`` (0: a free one) until ``stop``.
-
-    A port may be shared among servers which agree to that; a new connection goes to any of them.
-    """
+    """Serves ``app`` on ``host`` and ``port`` (0: a free one) until ``stop``."""
 
     def __init__(
         self,
@@ -38,12 +35,10 @@ class HttpServer:
         *,
         host: str,
         port: int,
-        shares_port: bool = False,
         timeouts: ClientTimeouts | None = None,
     ) -> None:
         self._host = host
         self._port = port
-        self._shares_port = shares_port
         self._server = _Server(
             uvicorn.Config(
                 app,
@@ -61,11 +56,21 @@ class HttpServer:
             )
         )
         self._task: asyncio.Task[None] | None = None
+        self._listener: socket.socket | None = None
 
-    async def start(self, *, patience_s: float = 0.0) -> str:
-        """Listen; returns the base URL. Raises ``OSError`` naming the address, if it is still taken
-        after ``patience_s`` seconds."""
-        listener = await self._bind_patiently(patience_s)
+    @property
+    def listener(self) -> socket.socket:
+        """For another server, to listen with as well."""
+        assert self._listener is not None, "the server has not been started"
+        return self._listener
+
+    async def start(self, *, patience_s: float = 0.0, listener: socket.socket | None = None) -> str:
+        """Listen, with a socket of its own or with another server's ``listener``; returns the base
+        URL. Raises ``OSError`` naming the address, if it is still taken after ``patience_s``
+        seconds."""
+        if listener is None:
+            listener = await self._bind_patiently(patience_s)
+        self._listener = listener
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
         while not self._server.started:
             if self._task.done():
@@ -102,8 +107,6 @@ class HttpServer:
         # asyncio turns Nagle's delay off only for a socket that names its protocol.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if self._shares_port:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
             listener.bind(address)
         except OSError as error:

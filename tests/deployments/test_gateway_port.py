@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import socket
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
@@ -16,11 +19,16 @@ from starlette.routing import Route
 
 from deployments import gateway_port
 from deployments.gateway_port import GatewayPort
+from deployments.http_protocol import ClientTimeouts
+from deployments.port_claim import PortClaim
 
 
 @pytest.fixture(autouse=True)
-def _own_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+def own_claims(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    # A socket's path must stay under 104 characters, which pytest's folders exceed.
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setattr("tempfile.tempdir", folder)
+        yield Path(folder)
 
 
 @pytest.fixture
@@ -33,7 +41,9 @@ def port() -> int:
 class Gateway:
     """Says its name; a stream of it ends when it is told to."""
 
-    def __init__(self, name: str, port: int, *, is_alone: bool = True) -> None:
+    def __init__(
+        self, name: str, port: int, *, is_alone: bool = True, last_request_s: float = 30.0
+    ) -> None:
         self.end = asyncio.Event()
         self.app = Starlette(
             routes=[
@@ -43,7 +53,12 @@ class Gateway:
         )
         self.app.state.draining = False
         self.port = GatewayPort(
-            self.app, node="127.0.0.1", host=None, port=port, is_alone=lambda: is_alone
+            self.app,
+            node="127.0.0.1",
+            host=None,
+            port=port,
+            is_alone=lambda: is_alone,
+            timeouts=ClientTimeouts(last_request_s=last_request_s),
         )
 
     async def _stream(self, request: Request) -> Response:
@@ -53,6 +68,19 @@ class Gateway:
             yield b"ended"
 
         return StreamingResponse(parts())
+
+
+async def _answer(client: socket.socket) -> str:
+    reader, writer = await asyncio.open_connection(sock=client.dup())
+    return await _answer_on(reader, writer)
+
+
+async def _answer_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    text = (await reader.read()).decode()
+    writer.close()
+    await writer.wait_closed()
+    return json.loads(text.rpartition("\r\n\r\n")[2])
 
 
 async def test_a_successor_takes_over_while_streams_end(port: int) -> None:
@@ -70,17 +98,81 @@ async def test_a_successor_takes_over_while_streams_end(port: int) -> None:
                 answers.append((await client.get("/")).json())
             closing = asyncio.create_task(old.port.close(timeout_s=30))
             await asyncio.sleep(0)
-            for _ in range(20):
+            while answers[-10:] != ["new"] * 10:
                 answers.append((await client.get("/")).json())
-                await asyncio.sleep(0.01)
             assert answers[0] == "old"
-            assert answers[-1] == "new"
             assert not closing.done()
             old.end.set()
             assert await anext(rest) == b"ended"
         await closing
     assert await opening == url
     await new.port.close(timeout_s=0)
+
+
+async def test_no_connection_that_a_client_has_is_lost_with_a_gateway(port: int) -> None:
+    """Neither one that nobody has accepted, nor one that has not asked yet, nor one that asks for
+    the second time."""
+    old, new = Gateway("old", port), Gateway("new", port)
+    url = await old.port.open()
+    limits = httpx.Limits(max_connections=1)
+    async with httpx.AsyncClient(base_url=url, limits=limits, timeout=30) as client:
+        first = await client.get("/")
+        silent = await asyncio.open_connection("127.0.0.1", port)
+        leaving = asyncio.create_task(old.port.leave(notice_s=30))
+        await new.port.open()
+        await leaving
+        closing = asyncio.create_task(old.port.close(timeout_s=30))
+        # Without giving the old one the time to accept it before it stops.
+        with socket.create_connection(("127.0.0.1", port)) as waiting:
+            waiting.setblocking(False)
+            await asyncio.sleep(0.3)
+            second = await client.get("/")
+            answers = [await _answer(waiting), await _answer_on(*silent)]
+        await closing
+        third = await client.get("/")
+    await new.port.close(timeout_s=0)
+    assert [response.json() for response in (first, second, third)] == ["old", "old", "new"]
+    assert second.headers["connection"] == "close"
+    assert answers[1] == "old"
+    assert answers[0] in ("old", "new")
+
+
+async def test_a_client_that_asks_nothing_does_not_keep_a_gateway(port: int) -> None:
+    gateway = Gateway("only", port, last_request_s=0.1)
+    await gateway.port.open()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    await gateway.port.leave(notice_s=0)
+    await gateway.port.close(timeout_s=60)
+    assert await reader.read() == b""
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_a_successor_that_fails_leaves_the_port_to_the_next(port: int) -> None:
+    old, new = Gateway("old", port), Gateway("new", port)
+    url = await old.port.open()
+    leaving = asyncio.create_task(old.port.leave(notice_s=30))
+    failed = PortClaim(node="127.0.0.1", host="127.0.0.1", port=port)
+    await asyncio.sleep(0)
+    listener = await failed.take(patience_s=30)
+    assert listener is not None
+    listener.close()
+    failed.release()
+    assert await new.port.open() == url
+    await leaving
+    await old.port.close(timeout_s=0)
+    async with httpx.AsyncClient(timeout=30) as client:
+        assert (await client.get(url)).json() == "new"
+    await new.port.close(timeout_s=0)
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o777])
+async def test_a_folder_that_others_can_read_is_named(own_claims: Path, mode: int) -> None:
+    folder = own_claims / f"pomona-{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(PermissionError, match=f"{folder} has to be a folder of mode 700"):
+        PortClaim(node="127.0.0.1", host="127.0.0.1", port=1)
 
 
 @pytest.mark.parametrize("is_alone", [True, False])
