@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 import leaks
 import yaml
+from filelock import FileLock
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SERVE_RUN = (sys.executable, "-m", "ray.serve.scripts", "run")
@@ -101,6 +102,7 @@ def serve_process(
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     given = dict(environment or {})
     folders = [leaks.recorder(home), *filter(None, [given.get("PYTHONPATH")])]
+    starting = ray_start().acquire()
     with running.log.open("wb") as log:
         process = subprocess.Popen(
             [*command, str(path)],
@@ -118,7 +120,8 @@ def serve_process(
             preexec_fn=_take_interrupts if stop_signal == signal.SIGINT else _ignore_interrupts,
         )
     try:
-        _wait_until_ready(running, process)
+        with starting:
+            _wait_until_ready(running, process)
         yield running
         assert running.leaks() == []
     finally:
@@ -126,6 +129,12 @@ def serve_process(
         found = leaks.leaks(running.all_secrets(), leaks.files(home))
         shutil.rmtree(home)
     assert found == []
+
+
+def ray_start() -> FileLock:
+    """Held while a Ray cluster starts: Ray gives up a host that takes 30 seconds, as several that
+    start at once may do."""
+    return FileLock(Path(tempfile.gettempdir()) / "pomona-tests-ray-start.lock")
 
 
 def scrape_url(serve: ServeProcess, component: str) -> str:

@@ -20,7 +20,14 @@ import pytest
 import yaml
 from long_stream import KEY, NUM_CHOICES, NUM_TOKENS, long_stream
 from openai import OpenAI
-from serve_process import READY_TIMEOUT_S, REPOSITORY, ServeProcess, free_ports, scrape_url
+from serve_process import (
+    READY_TIMEOUT_S,
+    REPOSITORY,
+    ServeProcess,
+    free_ports,
+    ray_start,
+    scrape_url,
+)
 from test_readme import block
 
 WRONG = "a-key-that-is-none"
@@ -81,9 +88,10 @@ def test_start_a_head_and_deploy_with_an_api_key(home: Path) -> None:
         )
         # A host that joins has no gateway: it is this machine, too, where the port is taken.
         head = block("head").replace("--port=6379", own_ports)
-        shell(head.replace('"mlx": 1', '"mlx": 1, "gateway": 1'))
-        deploy()
-        wait_for(lambda: is_ready(cluster.url))
+        with ray_start():
+            shell(head.replace('"mlx": 1', '"mlx": 1, "gateway": 1'))
+            deploy()
+            wait_for(lambda: is_ready(cluster.url))
         answer = OpenAI(base_url=f"{cluster.url}/v1", api_key=KEY).chat.completions.create(
             model="demo", messages=[{"role": "user", "content": "What is Pomona?"}], temperature=0
         )
@@ -117,7 +125,8 @@ def test_start_a_head_and_deploy_with_an_api_key(home: Path) -> None:
         assert not replicas_of(cluster, "engine") & engine
         # A second host, as far as Ray is concerned.
         address = f"--address=127.0.0.1:{ray} --dashboard-agent-listen-port={other_agent}"
-        shell(block("worker").replace("--address=HEAD_ADDRESS:6379", address))
+        with ray_start():
+            shell(block("worker").replace("--address=HEAD_ADDRESS:6379", address))
         # It gets an engine without another deployment.
         wait_for(lambda: len(replicas_of(cluster, "engine")) == 2)
         with pytest.raises(openai.AuthenticationError):
