@@ -80,7 +80,6 @@ class Gateway:
             host=self._settings.metrics_host or self._node,
             port=self._settings.metrics_port,
         )
-        self._metrics_url = await self._metrics_server.start(patience_s=PATIENCE_S)
         app = build_gateway_app(
             GatewayParts(
                 settings=self._settings,
@@ -111,6 +110,8 @@ class Gateway:
                 ),
             )
             logger.info("Clients are served at %s", await self._port.open())
+        # After that, since a predecessor which has handed over the one port gives up the other.
+        self._metrics_url = await self._metrics_server.start(patience_s=PATIENCE_S)
         return _without_request_id(app)
 
     def record_replica_metadata(self) -> dict[str, Any]:
@@ -123,11 +124,13 @@ class Gateway:
         if self._port is None:
             await self._metrics_server.stop()
         else:
-            await self._port.leave(notice_s=self._settings.drain_notice_s)
-            # A successor may want both ports.
-            await asyncio.gather(
-                self._metrics_server.stop(), self._port.close(timeout_s=self._drain_timeout_s)
-            )
+            try:
+                await self._port.leave(notice_s=self._settings.drain_notice_s)
+            finally:
+                # A successor may want both ports.
+                await asyncio.gather(
+                    self._metrics_server.stop(), self._port.close(timeout_s=self._drain_timeout_s)
+                )
         await self._session.close()
 
 

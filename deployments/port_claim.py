@@ -13,7 +13,6 @@ import errno
 import fcntl
 import os
 import socket
-import tempfile
 import time
 from pathlib import Path
 from typing import IO
@@ -30,10 +29,10 @@ class PortClaim:
     """Held by one process at most; the system gives up that of a process which dies."""
 
     def __init__(self, *, node: str, host: str, port: int) -> None:
-        """``node`` is the host's own address: several may have a folder for temporary files in
-        common, and listen at 0.0.0.0."""
+        """``node`` is the host's own address: several may have their users' home in common, and
+        listen at 0.0.0.0."""
         self._address = f"{host}:{port}"
-        # A Unix socket's path may have 103 characters, and macOS' folder takes half of them.
+        # A Unix socket's path may have 103 characters.
         name = xxhash.xxh64_hexdigest(f"{node} {self._address}".encode())
         folder = _own_folder()
         self._lock_path = folder / f"{name}.lock"
@@ -81,7 +80,8 @@ class PortClaim:
             self.release()
             while True:
                 successor, _ = await loop.sock_accept(offer)
-                with successor:
+                # One that has died meanwhile leaves the offer to the next.
+                with successor, contextlib.suppress(ConnectionError):
                     socket.send_fds(successor, [LISTENING], [listener.fileno()])
                     if await loop.sock_recv(successor, 1) == LISTENING:
                         return
@@ -124,9 +124,10 @@ def _tcp_listener(descriptor: int) -> socket.socket:
 
 
 def _own_folder() -> Path:
-    """Nobody else may offer a gateway a socket. Raises ``OSError`` naming the folder."""
-    folder = Path(tempfile.gettempdir()) / f"pomona-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    """Where nobody else may offer a gateway a socket, and nothing cleans up what looks unused, as
+    among temporary files. Raises ``OSError`` naming the folder."""
+    folder = Path.home() / ".pomona" / "run"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
         message = f"{folder} has to be a folder of mode 700 that belongs to user {os.getuid()}"

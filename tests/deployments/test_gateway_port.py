@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -26,9 +25,9 @@ from deployments.port_claim import PortClaim
 @pytest.fixture(autouse=True)
 def own_claims(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     # A socket's path must stay under 104 characters, which pytest's folders exceed.
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        monkeypatch.setattr("tempfile.tempdir", folder)
-        yield Path(folder)
+    with tempfile.TemporaryDirectory(dir="/tmp") as home:
+        monkeypatch.setenv("HOME", home)
+        yield Path(home) / ".pomona" / "run"
 
 
 @pytest.fixture
@@ -148,6 +147,26 @@ async def test_a_client_that_asks_nothing_does_not_keep_a_gateway(port: int) -> 
     await writer.wait_closed()
 
 
+def _offer(claims: Path) -> str:
+    [path] = claims.glob("*.sock")
+    return str(path)
+
+
+async def test_a_successor_that_dies_at_once_leaves_the_port_to_the_next(
+    port: int, own_claims: Path
+) -> None:
+    old, new = Gateway("old", port), Gateway("new", port)
+    url = await old.port.open()
+    leaving = asyncio.create_task(old.port.leave(notice_s=30))
+    await asyncio.sleep(0)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.connect(_offer(own_claims))
+    assert await new.port.open() == url
+    await leaving
+    await old.port.close(timeout_s=0)
+    await new.port.close(timeout_s=0)
+
+
 async def test_a_successor_that_fails_leaves_the_port_to_the_next(port: int) -> None:
     old, new = Gateway("old", port), Gateway("new", port)
     url = await old.port.open()
@@ -167,11 +186,10 @@ async def test_a_successor_that_fails_leaves_the_port_to_the_next(port: int) -> 
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o777])
-async def test_a_folder_that_others_can_read_is_named(own_claims: Path, mode: int) -> None:
-    folder = own_claims / f"pomona-{os.getuid()}"
-    folder.mkdir()
-    folder.chmod(mode)
-    with pytest.raises(PermissionError, match=f"{folder} has to be a folder of mode 700"):
+def test_a_folder_that_others_can_read_is_named(own_claims: Path, mode: int) -> None:
+    own_claims.mkdir(parents=True)
+    own_claims.chmod(mode)
+    with pytest.raises(PermissionError, match=f"{own_claims} has to be a folder of mode 700"):
         PortClaim(node="127.0.0.1", host="127.0.0.1", port=1)
 
 
