@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,10 +53,7 @@ def hosts() -> Iterator[Hosts]:
     try:
         yield generated(home)
     finally:
-        while left := made.ray_processes():
-            for pid in left:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        made.kill()
         shutil.rmtree(home)
 
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -51,6 +51,15 @@ class ServeProcess:
 
     def all_secrets(self) -> set[str]:
         return self.secrets | leaks.kept_secrets(self.home)
+
+    def kill(self) -> None:
+        """Returns when no process of it is left."""
+        while left := self.ray_processes():
+            for pid in left:
+                # It may have ended since.
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
 
     def ray_processes(self) -> dict[int, str]:
         """Process id to command line of everything that was started for this ``home``."""
@@ -189,8 +198,7 @@ def _stop(
     finally:
         process.kill()
         process.wait()
-        for pid in running.ray_processes():
-            os.kill(pid, signal.SIGKILL)
+        running.kill()
     assert not left, f"left running after {stop_signal.name}: {left}"
 
 
