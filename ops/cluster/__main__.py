@@ -1,26 +1,36 @@
 """``python -m ops.cluster hosts.yaml OUT/`` writes a folder for each host of the list.
 
-Secrets are made once, in ``OUT/secrets``, and kept: a second run changes only what the list does.
+The secrets in ``OUT/secrets`` are made for a new cluster and kept: a second run changes only what
+the list does.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from deployments.keys_file import read_keys_file
 from deployments.settings import SettingsError
-from ops.cluster.credentials import keep_credentials
+from ops.cluster.credentials import (
+    KINDS,
+    CredentialsError,
+    keep_credentials,
+    refuse_credentials,
+)
 from ops.cluster.files import write_folder
 from ops.cluster.host_list import SECRETS, HostListError, read_host_list
 from ops.cluster.layout import Cluster, folder_of, keys_name
 from ops.cluster.serve_config import ServeConfig, read_serve_config
 
 
-def generate(host_list: Path, out: Path) -> tuple[str, ...]:
-    """Names of the hosts whose folders changed. Raises ``HostListError``."""
-    cluster = read_cluster(host_list, out / SECRETS)
+def generate(host_list: Path, out: Path, make: Collection[str] = ()) -> tuple[str, ...]:
+    """Names of the hosts whose folders changed, with new secrets of the kinds in ``make``.
+
+    Raises ``HostListError`` and ``CredentialsError``.
+    """
+    cluster = read_cluster(host_list, out / SECRETS, make)
     return tuple(
         host.name
         for host in cluster.hosts.hosts
@@ -28,15 +38,23 @@ def generate(host_list: Path, out: Path) -> tuple[str, ...]:
     )
 
 
-def read_cluster(host_list: Path, secrets: Path) -> Cluster:
-    """Makes those ``secrets`` that are missing. Raises ``HostListError``."""
+def read_cluster(host_list: Path, secrets: Path, make: Collection[str] = ()) -> Cluster:
+    """Like ``generate``."""
     hosts = read_host_list(host_list)
     config = read_serve_config(hosts.config)
-    keys = _api_keys(hosts.api_keys, config) if hosts.api_keys else None
-    return Cluster(hosts, config, keep_credentials(secrets), keys)
+    keys = _api_keys(hosts.api_keys, config)
+    return Cluster(hosts, config, keep_credentials(secrets, make), keys)
 
 
-def _api_keys(path: Path, config: ServeConfig) -> str:
+def _api_keys(path: Path | None, config: ServeConfig) -> str | None:
+    if path is None:
+        wanted = ", ".join(map(str, config.api_keys_files))
+        if not wanted:
+            return None
+        raise HostListError(
+            f"api_keys: gateway.api_keys_file is {wanted}, and no gateway starts without it. "
+            "Name a file here that has a key a line, and mode 600."
+        )
     installed = Path("~/.pomona") / keys_name(path)
     if config.api_keys_files != {installed}:
         told = ", ".join(map(str, config.api_keys_files)) or "nothing"
@@ -54,10 +72,18 @@ def main(arguments: list[str]) -> int:
         "hosts", type=Path, help="the host list, like ops/cluster/hosts.example.yaml"
     )
     parser.add_argument("out", type=Path, help="folder for the hosts' folders and the secrets")
+    secrets = parser.add_mutually_exclusive_group()
+    secrets.add_argument(
+        "--new-cluster", action="store_true", help="make the secrets, of which there are none yet"
+    )
+    secrets.add_argument("--rotate", choices=KINDS, help="make new secrets of one kind")
     options = parser.parse_args(arguments)
+    make = KINDS if options.new_cluster else filter(None, [options.rotate])
     try:
-        changed = generate(options.hosts, options.out)
-    except HostListError as error:
+        if options.new_cluster:
+            refuse_credentials(options.out / SECRETS)
+        changed = generate(options.hosts, options.out, tuple(make))
+    except (HostListError, CredentialsError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     sys.stdout.write(f"changed: {', '.join(changed) or 'nothing'}\n")

@@ -1,4 +1,4 @@
-"""The cluster's secrets, made once and kept: Ray's token, and certificates for the store.
+"""The cluster's secrets, made when asked for and kept: Ray's token, and certificates for the store.
 
 The store (Redis) admits by certificate because Ray would put a password on the command lines of its
 processes, where every user of the host can read it.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +24,13 @@ STORE_CA = "store-ca.pem"
 STORE_SERVER, STORE_SERVER_KEY = "store-server.pem", "store-server.key"
 STORE_CLIENT, STORE_CLIENT_KEY = "store-client.pem", "store-client.key"
 STORE_FILES = (STORE_CA, STORE_SERVER, STORE_SERVER_KEY, STORE_CLIENT, STORE_CLIENT_KEY)
-# Replaced by deleting the files, which needs a restart: so not often.
+KINDS = {"token": (AUTH_TOKEN,), "store": STORE_FILES}
+# Replacing them needs a restart: so not often.
 VALID_FOR = datetime.timedelta(days=3650)
+
+
+class CredentialsError(ValueError):
+    """There are no secrets where there should be, or some where there should be none."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +41,39 @@ class Authority:
     key: ec.EllipticCurvePrivateKey
 
 
-def keep_credentials(folder: Path) -> dict[str, str]:
-    """The secrets in ``folder`` by file name; those that are missing are made."""
+def keep_credentials(folder: Path, make: Collection[str] = ()) -> dict[str, str]:
+    """The secrets in ``folder`` by file name, those of the ``KINDS`` in ``make`` made anew.
+
+    Hosts with other secrets than the rest are shut out, so that no missing one is made unasked:
+    ``CredentialsError`` names those.
+    """
+    kept = [name for kind, names in KINDS.items() if kind not in make for name in names]
+    missing = [name for name in kept if not (folder / name).exists()]
+    if missing:
+        raise CredentialsError(
+            f"{folder} lacks {', '.join(missing)}. A cluster that runs has them: take the folder "
+            "from its backup, or the files from the hosts, as ops/README.md says. "
+            "--new-cluster makes them for hosts that have none yet, --rotate replaces them."
+        )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not (folder / AUTH_TOKEN).exists():
-        write_private(folder / AUTH_TOKEN, secrets.token_hex(32))
-    if not all((folder / name).exists() for name in STORE_FILES):
-        for name, text in _make_certificates().items():
-            write_private(folder / name, text)
+    made: dict[str, str] = {}
+    if "token" in make:
+        made[AUTH_TOKEN] = secrets.token_hex(32)
+    if "store" in make:
+        made |= _make_certificates()
+    for name, text in made.items():
+        write_private(folder / name, text)
     return {name: (folder / name).read_text() for name in (AUTH_TOKEN, *STORE_FILES)}
+
+
+def refuse_credentials(folder: Path) -> None:
+    """Raises ``CredentialsError`` if ``folder`` has any."""
+    found = [name for names in KINDS.values() for name in names if (folder / name).exists()]
+    if found:
+        raise CredentialsError(
+            f"{folder} has {', '.join(found)}: this is not a new cluster, so leave out "
+            "--new-cluster. --rotate replaces secrets."
+        )
 
 
 def _make_certificates() -> dict[str, str]:

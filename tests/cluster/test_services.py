@@ -21,6 +21,7 @@ from serve_process import REPOSITORY, ServeProcess, free_ports, scrape_url
 from supervised import DEADLINE_S, Supervised, wait_until
 
 from ops.cluster.__main__ import generate
+from ops.cluster.credentials import KINDS
 
 pytestmark = pytest.mark.cluster
 
@@ -81,6 +82,7 @@ def generated(home: Path) -> Hosts:
             {"name": "engine", "address": ENGINE, "system": "linux", "roles": ["engine"]},
         ],
         "config": "cluster.yaml",
+        "api_keys": ".pomona/api_keys",
         "package": str(REPOSITORY),
         **{f"{name}_port": port for name, port in zip(PORTS, ports, strict=True)},
     }
@@ -91,7 +93,7 @@ def generated(home: Path) -> Hosts:
         out = home / f"{host}-out"
         if host == "engine":
             shutil.copytree(home / "head-out" / "secrets", out / "secrets")
-        generate(home / f"{host}.yaml", out)
+        generate(home / f"{host}.yaml", out, make=KINDS if host == "head" else ())
     return Hosts(
         home, home / "head-out" / "head", home / "engine-out" / "engine", f"http://{HEAD}:{http}"
     )

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from ops.cluster.__main__ import generate
+from ops.cluster.credentials import KINDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = REPOSITORY / "ops" / "cluster" / "hosts.example.yaml"
@@ -18,8 +19,9 @@ HUB_TOKEN = "a-token-for-the-hub"
 def generated(content: dict[str, Any], tmp_path: Path) -> Path:
     """The folder with the folders of the hosts in ``content``."""
     (tmp_path / "hosts.yaml").write_text(yaml.safe_dump(content))
-    generate(tmp_path / "hosts.yaml", tmp_path / "out")
-    return tmp_path / "out"
+    out = tmp_path / "out"
+    generate(tmp_path / "hosts.yaml", out, make=() if out.exists() else KINDS)
+    return out
 
 
 def files_of(out: Path) -> list[Path]:

@@ -36,6 +36,7 @@ MISTAKES = [
     ({"config": "keys.yaml"}, r"config: .*deployments\.app:"),
     ({"api_keys": "keys"}, r"api_keys: gateway.api_keys_file must be ~/.pomona/api_keys, not ~"),
     ({"api_keys": "missing.yaml"}, r"api_keys: .*No such file"),
+    ({"api_keys": None}, r"api_keys: .*gateway\.api_keys_file is ~/\.pomona/api_keys\.yaml"),
 ]
 
 
@@ -58,13 +59,13 @@ def test_mistakes_end_the_program(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main([str(tmp_path / "hosts.yaml"), str(tmp_path / "out")]) == 2
     assert "hosts: " in capsys.readouterr().err
     (tmp_path / "hosts.yaml").write_text("[")
-    assert main([str(tmp_path / "hosts.yaml"), str(tmp_path / "out")]) == 2
+    assert main([str(tmp_path / "hosts.yaml"), str(tmp_path / "out"), "--new-cluster"]) == 2
     assert not (tmp_path / "out").exists()
 
 
 def test_the_example_tells_the_defaults() -> None:
     example = yaml.safe_load(EXAMPLE.read_text())
     for name, field in HostList.model_fields.items():
-        if name in example and not field.is_required() and name != "environment":
+        if name in example and not field.is_required() and name not in ("environment", "api_keys"):
             assert example[name] == field.default, name
     assert IPv4Address(example["hosts"][0]["address"]).is_private

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from ops.cluster.__main__ import generate
+from ops.cluster.credentials import KINDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # Debian's and macOS' users that own nothing of a service.
@@ -60,7 +61,8 @@ class Machine:
             "services": str(self.folder / "etc"),
         }
         (self.folder / "hosts.yaml").write_text(yaml.safe_dump(content))
-        generate(self.folder / "hosts.yaml", self.folder / "out")
+        out = self.folder / "out"
+        generate(self.folder / "hosts.yaml", out, make=() if out.exists() else KINDS)
 
     def run(self, script: str) -> tuple[list[str], str]:
         """What the script called, and what it said."""

@@ -13,6 +13,8 @@ import yaml
 from ops.bench.cluster.host import STATE, Host
 from ops.bench.cluster.network import Network
 from ops.cluster.__main__ import generate
+from ops.cluster.credentials import KINDS
+from ops.cluster.files import write_private
 
 PACKAGE = Path(__file__).resolve().parents[3]
 GATEWAY_PORT = 8000
@@ -47,12 +49,15 @@ class Hosts:
         """Of all hosts, with ``config`` for the head to deploy."""
         config_path = self.folder / "cluster.yaml"
         config_path.write_text(yaml.safe_dump(config))
+        keys_path = self.folder / "api_keys"
+        write_private(keys_path, f"{API_KEY}\n")
         roles = {self.store: "store", self.head: "head"}
         roles |= dict.fromkeys(self.edges, "gateway") | dict.fromkeys(
             (*self.workers, self.spare), "engine"
         )
         host_list = {
             "config": str(config_path),
+            "api_keys": str(keys_path),
             "user": "root",
             "package": str(PACKAGE),
             "state": STATE,
@@ -70,7 +75,8 @@ class Hosts:
         }
         path = self.folder / "hosts.yaml"
         path.write_text(yaml.safe_dump(host_list))
-        generate(path, self.folder / "services")
+        out = self.folder / "services"
+        generate(path, out, make=() if out.exists() else KINDS)
 
     def start(self, host: Host) -> None:
         """Boot ``host``, and run its service, whether or not those that it needs are there yet."""
@@ -96,8 +102,7 @@ def hosts(network: Network, folder: Path, *, num_workers: int) -> Iterator[Hosts
     for host in (made.head, *made.edges):
         keys = host.home / ".pomona" / "api_keys"
         keys.parent.mkdir()
-        keys.write_text(f"{API_KEY}\n")
-        keys.chmod(0o600)
+        write_private(keys, f"{API_KEY}\n")
     with ExitStack() as stack:
         for host in (*made.of_cluster, made.balancer):
             stack.callback(host.kill)
