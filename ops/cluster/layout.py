@@ -18,7 +18,7 @@ from ops.cluster.credentials import (
 from ops.cluster.environment import environment_file
 from ops.cluster.files import PRIVATE, PROGRAM, GeneratedFile
 from ops.cluster.host_list import Host, HostList, runs_ray
-from ops.cluster.installer import install_script, uninstall_script
+from ops.cluster.installer import root_scripts
 from ops.cluster.scripts import (
     DEPLOYED,
     command_script,
@@ -69,8 +69,8 @@ def _service_files(host: Host, cluster: Cluster) -> Iterator[tuple[str, Generate
         yield units.unit_name(service), GeneratedFile(units.unit(service, cluster.hosts))
     environment = environment_file(host, cluster.hosts, drain_timeout_s)
     yield "environment", GeneratedFile(environment, PRIVATE)
-    for name, script in (("install", install_script), ("uninstall", uninstall_script)):
-        yield name, GeneratedFile(script(host, cluster.hosts, of_host), PROGRAM)
+    for name, script in root_scripts(host, cluster.hosts, of_host).items():
+        yield name, GeneratedFile(script, PROGRAM)
 
 
 def _ray_files(host: Host, cluster: Cluster) -> dict[str, GeneratedFile]:

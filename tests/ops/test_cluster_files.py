@@ -27,7 +27,8 @@ def test_the_shipped_example_is_valid(tmp_path: Path) -> None:
 def test_each_role_brings_its_files(content: dict[str, Any], tmp_path: Path) -> None:
     out = generated(content, tmp_path)
     names = {host: {path.name for path in (out / host).iterdir()} for host in os.listdir(out)}
-    everywhere = {"environment", "auth_token", "pomona", "pomona-ray", "install", "uninstall"}
+    everywhere = {"environment", "auth_token", "pomona", "pomona-ray"}
+    everywhere |= {"install", "uninstall", "pomona-start", "pomona-stop"}
     mac, store = {"com.pomona.ray.plist"}, {"pomona-store", "pomona-store.service", "redis.conf"}
     server = {"store-ca.pem", "store-server.pem", "store-server.key"}
     client = {"store-ca.pem", "store-client.pem", "store-client.key"}

@@ -1,93 +1,15 @@
-"""``install`` and ``uninstall`` of both systems, with the system's own places moved aside and a
-stand-in for what starts services."""
+"""``install`` and ``uninstall`` of both systems."""
 
 from __future__ import annotations
 
 import os
-import pwd
-import subprocess
+import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
+from host_machine import Machine
 
-from ops.cluster.__main__ import generate
-from ops.cluster.credentials import KINDS
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-# Debian's and macOS' users that own nothing of a service.
-USERS = ("backup", "nobody")
-HOSTS = {"linux": "edge", "macos": "mac"}
-UNITS = {"linux": "pomona-ray.service", "macos": "com.pomona.ray.plist"}
-# Knows one service: it is loaded while the file `loaded` is there.
-STAND_IN = """#!/bin/sh
-echo "$(basename "$0") $*" >> "{folder}/calls"
-case $1 in
-print) test -e "{folder}/loaded" ;;
-bootstrap) touch "{folder}/loaded" ;;
-bootout) rm "{folder}/loaded" ;;
-esac
-"""
-
-
-class Machine:
-    """Folders that stand for a host's."""
-
-    def __init__(self, folder: Path, system: str) -> None:
-        self.folder, self.system = folder, system
-        self.user = next(name for name in USERS if name in {one.pw_name for one in pwd.getpwall()})
-        # Passed by the user that services run as.
-        for name in ("bin", "units", "home", "package/.venv/bin"):
-            (folder / name).mkdir(parents=True)
-        for name in ("bin/systemctl", "bin/launchctl", "package/.venv/bin/ray"):
-            (folder / name).write_text(STAND_IN.format(folder=folder))
-            (folder / name).chmod(0o755)
-        (folder / "api_keys").write_text("a-key\n")
-        (folder / "api_keys").chmod(0o600)
-        config = (REPOSITORY / "configs" / "cluster.yaml").read_text()
-        (folder / "cluster.yaml").write_text(config)
-        self.change(roles=["head", "engine", "gateway"])
-
-    def change(self, **host: Any) -> None:
-        content = {
-            "hosts": [
-                {"name": HOSTS[self.system], "address": "10.0.0.2", "system": self.system} | host
-            ],
-            "config": "cluster.yaml",
-            "api_keys": "api_keys",
-            "user": self.user,
-            "package": str(self.folder / "package"),
-            "services": str(self.folder / "etc"),
-        }
-        (self.folder / "hosts.yaml").write_text(yaml.safe_dump(content))
-        out = self.folder / "out"
-        generate(self.folder / "hosts.yaml", out, make=() if out.exists() else KINDS)
-
-    def run(self, script: str) -> tuple[list[str], str]:
-        """What the script called, and what it said."""
-        path = self.folder / "out" / HOSTS[self.system] / script
-        moved = {
-            "state=/var/lib/pomona": f"state={self.folder}/state",
-            "units=/etc/systemd/system": f"units={self.folder}/units",
-            "units=/Library/LaunchDaemons": f"units={self.folder}/units",
-            'home=$(eval echo "~$user")': f"home={self.folder}/home",
-        }
-        text = path.read_text()
-        for place, aside in moved.items():
-            text = text.replace(place, aside)
-        path.write_text(text)
-        calls = self.folder / "calls"
-        calls.write_text("")
-        ran = subprocess.run(
-            [path],
-            env={"PATH": f"{self.folder}/bin:/usr/bin:/bin"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        return calls.read_text().splitlines(), ran.stdout
+UNITS = {"linux": {"pomona-ray.service"}, "macos": {"com.pomona.ray.plist"}}
 
 
 @pytest.fixture(params=["linux", "macos"])
@@ -98,64 +20,177 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
 
 
 def test_files_get_their_owners_and_modes(machine: Machine) -> None:
-    machine.run("install")
-    etc = machine.folder / "etc"
+    machine.install()
+    etc = machine.etc
     assert owner_and_mode(etc / "environment") == (machine.user, 0o600)
     assert owner_and_mode(etc / "auth_token") == (machine.user, 0o600)
-    assert owner_and_mode(machine.folder / "home/.pomona/api_keys") == (machine.user, 0o600)
-    assert owner_and_mode(machine.folder / "home/.pomona") == (machine.user, 0o700)
+    assert owner_and_mode(machine.home / ".pomona/api_keys") == (machine.user, 0o600)
+    assert owner_and_mode(machine.home / ".pomona") == (machine.user, 0o700)
     assert owner_and_mode(machine.folder / "state") == (machine.user, 0o700)
     # What runs is not for its user to change.
     assert owner_and_mode(etc / "pomona-ray") == ("root", 0o755)
     assert owner_and_mode(etc / "cluster.yaml") == ("root", 0o644)
-    assert owner_and_mode(machine.folder / "units" / UNITS[machine.system]) == ("root", 0o644)
+    units = machine.folder / "units"
+    assert {path.name for path in units.iterdir()} == UNITS[machine.system]
+    for unit in units.iterdir():
+        assert owner_and_mode(unit) == ("root", 0o644)
     assert {path.name for path in etc.iterdir()} == {
-        *("environment", "auth_token", "cluster.yaml", "pomona", "pomona-deploy", "pomona-ray")
+        *("environment", "auth_token", "cluster.yaml", "pomona", "pomona-deploy", "pomona-ray"),
+        *("pomona-start", "pomona-stop"),
     }
 
 
+def test_a_home_that_is_not_there_is_made_for_its_user(machine: Machine) -> None:
+    machine.install()
+    assert machine.home.owner() == machine.user
+
+
+def test_a_home_that_its_user_cannot_write_is_refused(machine: Machine) -> None:
+    machine.home.mkdir()
+    calls, said = machine.run(machine.folder / "out" / only_host(machine) / "install", rc=1)
+    assert f"chown {machine.user} {machine.home}" in said
+    assert not starts(calls)
+    shutil.chown(machine.home, machine.user)
+    machine.install()
+
+
 def test_the_service_starts_and_starts_again_only_for_what_it_reads(machine: Machine) -> None:
-    calls, _ = machine.run("install")
-    assert started(calls)
-    calls, said = machine.run("install")
-    assert (disturbed(calls), said) == ([], "")
+    calls, _ = machine.install()
+    assert len(starts(calls)) == 1
+    calls, said = machine.install()
+    assert (ends(calls), said) == ([], "")
 
     config = machine.folder / "cluster.yaml"
     config.write_text(config.read_text().replace("max_model_len: 16384", "max_model_len: 8192"))
     (machine.folder / "api_keys").write_text("another-key\n")
     machine.change(roles=["head", "engine", "gateway"])
-    calls, said = machine.run("install")
-    assert disturbed(calls) == []
-    assert f"sudo -H -u {machine.user} {machine.folder}/etc/pomona-deploy" in said
-    assert (machine.folder / "home/.pomona/api_keys").read_text() == "another-key\n"
+    calls, said = machine.install()
+    assert ends(calls) == []
+    assert f"sudo -H -u {machine.user} {machine.etc}/pomona-deploy" in said
+    assert (machine.home / ".pomona/api_keys").read_text() == "another-key\n"
 
     machine.change(roles=["head", "engine"])
-    calls, _ = machine.run("install")
-    assert disturbed(calls) != []
-    assert started(calls)
+    calls, _ = machine.install()
+    assert len(ends(calls)) == 1
+    assert len(starts(calls)) == 1
+
+
+def test_an_install_that_was_cut_off_while_starting_starts_again(machine: Machine) -> None:
+    machine.install()
+    machine.change(roles=["head", "engine"])
+    machine.fail(
+        "restart pomona-ray.service"
+        if machine.system == "linux"
+        else "enable system/com.pomona.ray"
+    )
+    install = machine.folder / "out" / only_host(machine) / "install"
+    machine.run(install, rc=1)
+    machine.mend()
+    calls, _ = machine.install()
+    assert len(starts(calls)) == 1
+    calls, _ = machine.install()
+    assert ends(calls) == []
+
+
+def test_an_install_that_was_cut_off_between_files_starts_again(machine: Machine) -> None:
+    machine.install()
+    machine.change(roles=["head", "engine"])
+    # The last of those that have changed.
+    machine.fill_disk("pomona-ray")
+    install = machine.folder / "out" / only_host(machine) / "install"
+    calls, _ = machine.run(install, rc=1)
+    assert not starts(calls)
+    machine.mend()
+    shutil.copy(install.parent / "pomona-ray", machine.etc)
+    calls, _ = machine.install()
+    assert len(ends(calls)) == 1
+    assert len(starts(calls)) == 1
+
+
+@pytest.mark.parametrize("machine", ["macos"], indirect=True)
+def test_a_job_that_is_ending_is_waited_for_and_comes_back(machine: Machine) -> None:
+    machine.install()
+    (machine.folder / "jobs" / "com.pomona.ray").write_text("SIGTERMed\n")
+    machine.install()
+    assert machine.job("ray") == "running"
+
+
+@pytest.mark.parametrize("machine", ["macos"], indirect=True)
+def test_launchd_is_asked_again_while_it_refuses(machine: Machine) -> None:
+    launchctl = machine.folder / "bin" / "launchctl"
+    refuse = f'if [ "$1" = bootstrap ] && rm "{machine.folder}/busy" 2>/dev/null; then exit 5; fi\n'
+    launchctl.write_text(launchctl.read_text().replace("case $1 in\n", refuse + "case $1 in\n", 1))
+    (machine.folder / "busy").touch()
+    machine.install()
+    assert machine.job("ray") == "running"
+    # One that it refuses for good ends the script.
+    (machine.folder / "units" / "com.pomona.ray.plist").unlink()
+    machine.fail(f"bootstrap system {machine.folder}/units/com.pomona.ray.plist")
+    machine.run(machine.folder / "out" / "mac" / "install", rc=1)
+
+
+def test_stopped_is_stopped_until_it_is_started(machine: Machine) -> None:
+    machine.install()
+    calls, _ = machine.run(machine.etc / "pomona-stop")
+    assert len(ends(calls)) == 1
+    if machine.system == "linux":
+        assert calls == ["systemctl disable --now pomona-ray.service"]
+    else:
+        assert machine.job("ray") is None
+        assert (machine.folder / "jobs" / "com.pomona.ray.disabled").exists()
+    # Again, after the connection was lost.
+    machine.run(machine.etc / "pomona-stop")
+    calls, _ = machine.run(machine.etc / "pomona-start")
+    assert len(starts(calls)) == 1
+    if machine.system == "linux":
+        assert "systemctl enable pomona-ray.service" in calls
+    else:
+        assert machine.job("ray") == "running"
+    calls, _ = machine.run(machine.etc / "pomona-start", "ray")
+    assert ends(calls) == []
+
+
+def test_one_service_of_several_is_stopped(machine: Machine) -> None:
+    machine.change(roles=["head", "engine", "store"])
+    machine.install()
+    stop = machine.etc / "pomona-stop"
+    calls, _ = machine.run(stop, "ray")
+    assert not any("store" in call for call in calls)
+    machine.run(machine.etc / "pomona-start")
+    calls, _ = machine.run(stop)
+    # What needs the store ends before it.
+    assert ["ray" in call for call in ends(calls)] == [True, False]
+    calls, said = machine.run(stop, "redis", rc=1)
+    assert (calls, "there is: ray store" in said) == ([], True)
 
 
 def test_uninstalling_stops_the_service_and_keeps_its_state(machine: Machine) -> None:
-    machine.run("install")
-    (machine.folder / "etc" / "tls.pem").write_text("somebody else's")
-    calls, _ = machine.run("uninstall")
-    assert disturbed(calls) != []
+    machine.install()
+    (machine.etc / "tls.pem").write_text("somebody else's")
+    calls, _ = machine.uninstall()
+    assert ends(calls) != []
     assert list((machine.folder / "units").iterdir()) == []
-    assert [path.name for path in (machine.folder / "etc").iterdir()] == ["tls.pem"]
+    assert [path.name for path in machine.etc.iterdir()] == ["tls.pem"]
     assert (machine.folder / "state").exists()
-    calls, _ = machine.run("install")
-    assert started(calls)
+    # Again, after the connection was lost.
+    machine.uninstall()
+    calls, _ = machine.install()
+    assert len(starts(calls)) == 1
 
 
 def owner_and_mode(path: Path) -> tuple[str, int]:
     return path.owner(), path.stat().st_mode & 0o777
 
 
-def started(calls: list[str]) -> bool:
-    starts = ("systemctl start", "systemctl restart", "launchctl bootstrap system")
-    return sum(call.startswith(starts) for call in calls) == 1
+def only_host(machine: Machine) -> str:
+    return {"linux": "edge", "macos": "mac"}[machine.system]
 
 
-def disturbed(calls: list[str]) -> list[str]:
-    ends = ("systemctl restart", "systemctl disable --now", "launchctl bootout")
-    return [call for call in calls if call.startswith(ends)]
+def starts(calls: list[str]) -> list[str]:
+    commands = ("systemctl start", "systemctl restart", "launchctl bootstrap system")
+    return [call for call in calls if call.startswith(commands)]
+
+
+def ends(calls: list[str]) -> list[str]:
+    commands = ("systemctl restart", "systemctl disable --now", "launchctl bootout")
+    return [call for call in calls if call.startswith(commands)]

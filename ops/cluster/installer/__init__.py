@@ -1,10 +1,10 @@
-"""The ``install`` and ``uninstall`` scripts of a host: a few values, then shell that is the same
-for all hosts of a system."""
+"""The scripts of a host that root runs: a few values, then shell that is the same for all hosts of
+a system."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ops.cluster.host_list import Host, HostList
@@ -12,44 +12,41 @@ from ops.cluster.units import Service
 
 FOLDER = Path(__file__).parent
 UNIT_FOLDERS = {"linux": "/etc/systemd/system", "macos": "/Library/LaunchDaemons"}
-UNINSTALLED = """
-cd "$services"
-rm -f pomona pomona-* environment auth_token cluster.yaml redis.conf store-*
-echo "Left are $state, what is in ~$user/.pomona, and what others put into $services."
-"""
 
 
-def install_script(host: Host, hosts: HostList, services: Sequence[Service]) -> str:
-    purpose = (
-        "Puts the files beside it in their places and starts the services; again after a change."
-    )
-    values = _values(host, hosts, services)
-    return _start(purpose, values) + _shell("common") + _shell(f"install-{host.system}")
-
-
-def uninstall_script(host: Host, hosts: HostList, services: Sequence[Service]) -> str:
-    purpose = "Stops the services, when running streams have ended, and removes them."
-    values = _values(host, hosts, services)
-    del values["package"]
-    return _start(purpose, values) + _shell(f"uninstall-{host.system}") + UNINSTALLED
-
-
-def _values(host: Host, hosts: HostList, services: Sequence[Service]) -> dict[str, str]:
+def root_scripts(host: Host, hosts: HostList, services: Sequence[Service]) -> dict[str, str]:
+    """By name."""
+    # The store comes first: a head needs it.
+    names = [service.name for service in services]
+    places = {"services": hosts.services, "units": UNIT_FOLDERS[host.system]}
+    user = {"user": hosts.user, "state": hosts.state}
+    up = {"names": " ".join(names)}
+    down = {"names": " ".join(reversed(names))}
     return {
-        "user": hosts.user,
-        "package": hosts.package,
-        "services": hosts.services,
-        "state": hosts.state,
-        "units": UNIT_FOLDERS[host.system],
-        # The store comes first: a head needs it.
-        "names": " ".join(service.name for service in services),
+        "install": _script(
+            "Puts the files beside it in their places and starts what they change.",
+            places | user | {"package": hosts.package} | up,
+            ("checks", host.system, "files", "start"),
+        ),
+        "uninstall": _script(
+            "Stops the services, when running streams have ended, and removes them.",
+            places | user | down,
+            ("checks", host.system, "remove"),
+        ),
+        "pomona-start": _script(
+            f"Starts this host's services, or those that are named: {', '.join(names)}.",
+            places | up,
+            ("checks", host.system, "choice", "start"),
+        ),
+        "pomona-stop": _script(
+            "Stops them when running streams have ended, for good: only pomona-start ends that.",
+            places | down,
+            ("checks", host.system, "choice", "stop"),
+        ),
     }
 
 
-def _start(purpose: str, values: dict[str, str]) -> str:
+def _script(purpose: str, values: Mapping[str, str], parts: Sequence[str]) -> str:
     lines = [f"{name}={shlex.quote(value)}" for name, value in values.items()]
-    return "\n".join(["#!/bin/sh", f"# {purpose}", "set -eu", "", *lines, "", ""])
-
-
-def _shell(name: str) -> str:
-    return (FOLDER / f"{name}.sh").read_text()
+    start = "\n".join(["#!/bin/sh", f"# {purpose}", "set -eu", "", *lines, "", ""])
+    return start + "".join((FOLDER / f"{part}.sh").read_text() for part in parts)

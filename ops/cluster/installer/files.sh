@@ -1,30 +1,27 @@
-# Files go to their places; what has to start again because of that is in `changed`.
+
+# Files go to their places. Services that have to start again because of that have a file
+# `restart-...` until they have, so that an install that was cut off is finished by the next.
 
 cd "$(dirname "$0")"
-
-fail() {
-    echo "$0: $1" >&2
-    exit 1
-}
-
-[ "$(id -u)" -eq 0 ] || fail "run this as root"
 [ -x "$package/.venv/bin/ray" ] || fail "no Ray in $package/.venv: run make setup there"
 id "$user" >/dev/null 2>&1 || fail "there is no user $user: make one, or set \`user\` in the host list"
 group=$(id -gn "$user")
 home=$(eval echo "~$user")
-changed=
 
 place() { # source, target, mode, owner
     if ! cmp -s "$1" "$2"; then
         case $1 in
         cluster.yaml) echo "To deploy the new $1: sudo -H -u $user $services/pomona-deploy" ;;
-        api_keys* | pomona | pomona-deploy) ;;
-        *) changed=yes ;;
+        api_keys* | pomona | pomona-deploy | pomona-start | pomona-stop) ;;
+        *) for name in $names; do : >"$services/restart-$name"; done ;;
         esac
     fi
     install -o "$4" -g "$(id -gn "$4")" -m "$3" "$1" "$2"
 }
 
+[ -d "$home" ] || install -d -o "$user" -g "$group" -m 700 "$home"
+[ "$(find "$home" -prune -user "$user")" ] ||
+    fail "$user cannot keep models in $home: chown $user $home, or give the user another home"
 mkdir -p "$services" "$state" "$home/.pomona"
 install -d -o "$user" -g "$group" -m 700 "$state" "$state/log" "$home/.pomona"
 for file in *; do
@@ -37,3 +34,4 @@ for file in *; do
     *) place "$file" "$services/$file" 644 root ;;
     esac
 done
+read_units

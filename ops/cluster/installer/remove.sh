@@ -1,0 +1,10 @@
+
+for name in $names; do
+    [ -e "$units/$(unit "$name")" ] || continue
+    end "$name"
+    rm "$units/$(unit "$name")"
+done
+read_units
+cd "$services"
+rm -f pomona pomona-* restart-* environment auth_token cluster.yaml redis.conf store-*
+echo "Left are $state, what is in ~$user/.pomona, and what others put into $services."

@@ -1,0 +1,5 @@
+
+for name in $names; do
+    begin "$name"
+    rm -f "$services/restart-$name"
+done

@@ -1,5 +1,0 @@
-for name in $names; do
-    systemctl disable --now "pomona-$name"
-    rm "$units/pomona-$name.service"
-done
-systemctl daemon-reload
