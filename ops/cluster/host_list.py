@@ -64,6 +64,7 @@ class HostList(BaseModel):
     client_port: Port = 10001
     metrics_port: Port = 8090
     store_port: Port = 6379
+    keep_logs_days: int = Field(14, ge=1)
     environment: dict[Variable, str] = {}
 
     @model_validator(mode="after")

@@ -21,6 +21,7 @@ from ops.cluster.host_list import Host, HostList, runs_ray
 from ops.cluster.installer import root_scripts
 from ops.cluster.scripts import (
     DEPLOYED,
+    clean_script,
     command_script,
     deploy_script,
     ray_script,
@@ -67,6 +68,9 @@ def _service_files(host: Host, cluster: Cluster) -> Iterator[tuple[str, Generate
     units = launchd if host.system == "macos" else systemd
     for service in of_host:
         yield units.unit_name(service), GeneratedFile(units.unit(service, cluster.hosts))
+    for name, text in units.clean_units(cluster.hosts).items():
+        yield name, GeneratedFile(text)
+    yield "pomona-clean", GeneratedFile(clean_script(cluster.hosts), PROGRAM)
     environment = environment_file(host, cluster.hosts, drain_timeout_s)
     yield "environment", GeneratedFile(environment, PRIVATE)
     for name, script in root_scripts(host, cluster.hosts, of_host).items():

@@ -78,6 +78,13 @@ def command_script(hosts: HostList) -> str:
     )
 
 
+def clean_script(hosts: HostList) -> str:
+    return (
+        START.format(purpose="Removes logs of ended processes, and shortens what grows.")
+        + f'exec python -m ops.cluster.clean "$state" {hosts.keep_logs_days}\n'
+    )
+
+
 def store_script() -> str:
     return (
         START.format(purpose="Runs the store, Redis, until it ends; a unit starts it again.")

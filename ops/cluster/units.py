@@ -13,6 +13,11 @@ RESTART_S = 5
 STOP_MARGIN_S = 30
 
 
+# Once a day runs a script of the same name.
+CLEAN = "clean"
+CLEAN_DESCRIPTION = "Pomona: old logs"
+
+
 @dataclass(frozen=True)
 class Service:
     """A script, ``pomona-{name}``, that is to run always."""
@@ -34,5 +39,5 @@ def services(host: Host, drain_timeout_s: int) -> tuple[Service, ...]:
     return tuple(found)
 
 
-def script_path(service: Service, hosts: HostList) -> str:
-    return f"{hosts.services}/pomona-{service.name}"
+def script_path(name: str, hosts: HostList) -> str:
+    return f"{hosts.services}/pomona-{name}"

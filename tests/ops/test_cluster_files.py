@@ -28,12 +28,13 @@ def test_each_role_brings_its_files(content: dict[str, Any], tmp_path: Path) -> 
     out = generated(content, tmp_path)
     names = {host: {path.name for path in (out / host).iterdir()} for host in os.listdir(out)}
     everywhere = {"environment", "auth_token", "pomona", "pomona-ray"}
-    everywhere |= {"install", "uninstall", "pomona-start", "pomona-stop"}
-    mac, store = {"com.pomona.ray.plist"}, {"pomona-store", "pomona-store.service", "redis.conf"}
+    everywhere |= {"install", "uninstall", "pomona-start", "pomona-stop", "pomona-clean"}
+    mac = {"com.pomona.ray.plist", "com.pomona.clean.plist"}
+    store = {"pomona-store", "pomona-store.service", "redis.conf"}
     server = {"store-ca.pem", "store-server.pem", "store-server.key"}
     client = {"store-ca.pem", "store-client.pem", "store-client.key"}
     deployed = {"pomona-deploy", "cluster.yaml", "api_keys.yaml"}
-    edge = {"pomona-ray.service", "api_keys.yaml"}
+    edge = {"pomona-ray.service", "pomona-clean.service", "pomona-clean.timer", "api_keys.yaml"}
     assert names["studio-1"] == everywhere | mac
     assert names["head"] == everywhere | mac | client | deployed
     assert names["edge-1"] == everywhere | edge | store | server

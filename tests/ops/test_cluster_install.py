@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 from host_machine import Machine
 
-UNITS = {"linux": {"pomona-ray.service"}, "macos": {"com.pomona.ray.plist"}}
+UNITS = {
+    "linux": {"pomona-ray.service", "pomona-clean.timer", "pomona-clean.service"},
+    "macos": {"com.pomona.ray.plist", "com.pomona.clean.plist"},
+}
 
 
 @pytest.fixture(params=["linux", "macos"])
@@ -36,7 +39,7 @@ def test_files_get_their_owners_and_modes(machine: Machine) -> None:
         assert owner_and_mode(unit) == ("root", 0o644)
     assert {path.name for path in etc.iterdir()} == {
         *("environment", "auth_token", "cluster.yaml", "pomona", "pomona-deploy", "pomona-ray"),
-        *("pomona-start", "pomona-stop"),
+        *("pomona-start", "pomona-stop", "pomona-clean"),
     }
 
 
@@ -73,6 +76,22 @@ def test_the_service_starts_and_starts_again_only_for_what_it_reads(machine: Mac
     calls, _ = machine.install()
     assert len(ends(calls)) == 1
     assert len(starts(calls)) == 1
+
+
+def test_logs_are_cleaned_and_that_disturbs_no_service(machine: Machine) -> None:
+    machine.install()
+    if machine.system == "macos":
+        assert machine.job("clean") == "running"
+        for name in ("ray", "clean"):
+            log = machine.folder / "state" / "log" / f"{name}.log"
+            assert owner_and_mode(log) == (machine.user, 0o600)
+    (unit,) = (machine.folder / "units").glob("*clean*t*")
+    unit.write_text("another")
+    calls, _ = machine.install()
+    assert any(("clean" in call and "start" in call) or "bootstrap" in call for call in calls)
+    assert not ends(calls)
+    machine.uninstall()
+    assert machine.job("clean") is None
 
 
 def test_an_install_that_was_cut_off_while_starting_starts_again(machine: Machine) -> None:
@@ -187,10 +206,11 @@ def only_host(machine: Machine) -> str:
 
 
 def starts(calls: list[str]) -> list[str]:
+    """Of services; what cleans may start at any time."""
     commands = ("systemctl start", "systemctl restart", "launchctl bootstrap system")
-    return [call for call in calls if call.startswith(commands)]
+    return [call for call in calls if call.startswith(commands) and "clean" not in call]
 
 
 def ends(calls: list[str]) -> list[str]:
     commands = ("systemctl restart", "systemctl disable --now", "launchctl bootout")
-    return [call for call in calls if call.startswith(commands)]
+    return [call for call in calls if call.startswith(commands) and "clean" not in call]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import plistlib
 import re
 import shutil
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from host_lists import files_of, generated
+from host_lists import REPOSITORY, files_of, generated
 
 # Of launchd.plist(5).
 LAUNCHD_KEYS = {
@@ -28,6 +29,7 @@ LAUNCHD_KEYS = {
     "Umask",
     "StandardOutPath",
     "StandardErrorPath",
+    "StartCalendarInterval",
 }
 
 
@@ -51,18 +53,51 @@ def test_property_lists_say_what_launchd_needs(content: dict[str, Any], tmp_path
         assert set(job) <= LAUNCHD_KEYS
 
 
+def test_old_logs_are_removed_every_day(content: dict[str, Any], tmp_path: Path) -> None:
+    out = generated(content | {"keep_logs_days": 3}, tmp_path)
+    job = plistlib.loads((out / "studio-1" / "com.pomona.clean.plist").read_bytes())
+    assert job["ProgramArguments"] == ["/etc/pomona/pomona-clean"]
+    assert job["UserName"] == "pomona"
+    assert job["StartCalendarInterval"] == {"Hour": 4, "Minute": 0}
+    assert "KeepAlive" not in job
+    assert set(job) <= LAUNCHD_KEYS
+    assert "OnCalendar=daily\n" in (out / "edge-1" / "pomona-clean.timer").read_text()
+    unit = (out / "edge-1" / "pomona-clean.service").read_text()
+    assert "ExecStart=/etc/pomona/pomona-clean\n" in unit
+    assert "User=pomona\n" in unit
+    for host in ("studio-1", "edge-1"):
+        assert 'ops.cluster.clean "$state" 3\n' in (out / host / "pomona-clean").read_text()
+
+
+def test_the_cleaning_script_runs(content: dict[str, Any], tmp_path: Path) -> None:
+    out = generated(content | {"package": str(REPOSITORY)}, tmp_path)
+    environment = out / "edge-1" / "environment"
+    environment.write_text(environment.read_text().replace("/var/lib/pomona", str(tmp_path)))
+    logs = tmp_path / "ray" / "session_1" / "logs"
+    logs.mkdir(parents=True)
+    (logs / "worker.out").touch()
+    os.utime(logs / "worker.out", (0, 0))
+    subprocess.run(
+        [out / "edge-1" / "pomona-clean"],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY)},
+        check=True,
+    )
+    assert not list(logs.iterdir())
+
+
 def test_systemd_accepts_the_units(content: dict[str, Any], tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
     # It looks for the programs of the units.
     out = generated(content | {"services": str(tmp_path / "out" / "edge-1")}, tmp_path)
-    units = [str(path) for path in (out / "edge-1").glob("*.service")]
-    assert len(units) == 2
+    units = [str(path) for path in (out / "edge-1").glob("pomona-*.*")]
+    assert len(units) == 4
     verified = subprocess.run(
         ["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False
     )
     assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
-    broken = Path(units[0])
+    broken = out / "edge-1" / "pomona-ray.service"
     broken.write_text(broken.read_text().replace("Restart=always", "Restart=perhaps"))
     refused = subprocess.run(
         ["systemd-analyze", "verify", str(broken)], capture_output=True, text=True, check=False

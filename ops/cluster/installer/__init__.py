@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ops.cluster.host_list import Host, HostList
-from ops.cluster.units import Service
+from ops.cluster.units import CLEAN, Service
 
 FOLDER = Path(__file__).parent
 UNIT_FOLDERS = {"linux": "/etc/systemd/system", "macos": "/Library/LaunchDaemons"}
@@ -20,27 +20,26 @@ def root_scripts(host: Host, hosts: HostList, services: Sequence[Service]) -> di
     names = [service.name for service in services]
     places = {"services": hosts.services, "units": UNIT_FOLDERS[host.system]}
     user = {"user": hosts.user, "state": hosts.state}
-    up = {"names": " ".join(names)}
-    down = {"names": " ".join(reversed(names))}
+    up, down = " ".join(names), " ".join(reversed(names))
     return {
         "install": _script(
             "Puts the files beside it in their places and starts what they change.",
-            places | user | {"package": hosts.package} | up,
+            places | user | {"package": hosts.package, "names": f"{up} {CLEAN}"},
             ("checks", host.system, "files", "start"),
         ),
         "uninstall": _script(
             "Stops the services, when running streams have ended, and removes them.",
-            places | user | down,
+            places | user | {"names": f"{down} {CLEAN}"},
             ("checks", host.system, "remove"),
         ),
         "pomona-start": _script(
             f"Starts this host's services, or those that are named: {', '.join(names)}.",
-            places | up,
+            places | {"names": up},
             ("checks", host.system, "choice", "start"),
         ),
         "pomona-stop": _script(
             "Stops them when running streams have ended, for good: only pomona-start ends that.",
-            places | down,
+            places | {"names": down},
             ("checks", host.system, "choice", "stop"),
         ),
     }

@@ -12,7 +12,8 @@ place() { # source, target, mode, owner
     if ! cmp -s "$1" "$2"; then
         case $1 in
         cluster.yaml) echo "To deploy the new $1: sudo -H -u $user $services/pomona-deploy" ;;
-        api_keys* | pomona | pomona-deploy | pomona-start | pomona-stop) ;;
+        api_keys* | pomona | pomona-clean | pomona-deploy | pomona-start | pomona-stop) ;;
+        *clean*) : >"$services/restart-clean" ;;
         *) for name in $names; do : >"$services/restart-$name"; done ;;
         esac
     fi
@@ -27,7 +28,14 @@ install -d -o "$user" -g "$group" -m 700 "$state" "$state/log" "$home/.pomona"
 for file in *; do
     case $file in
     install | uninstall) ;;
-    *.service | *.plist) place "$file" "$units/$file" 644 root ;;
+    *.service | *.timer) place "$file" "$units/$file" 644 root ;;
+    *.plist)
+        place "$file" "$units/$file" 644 root
+        name=${file#com.pomona.}
+        log=$state/log/${name%.plist}.log
+        # The service's user shortens it, whoever launchd opens it as.
+        [ -e "$log" ] || install -o "$user" -g "$group" -m 600 /dev/null "$log"
+        ;;
     api_keys*) place "$file" "$home/.pomona/$file" 600 "$user" ;;
     pomona*) place "$file" "$services/$file" 755 root ;;
     environment | auth_token | *.key) place "$file" "$services/$file" 600 "$user" ;;

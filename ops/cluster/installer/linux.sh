@@ -1,6 +1,9 @@
 
 unit() {
-    echo "pomona-$1.service"
+    case $1 in
+    clean) echo pomona-clean.timer ;;
+    *) echo "pomona-$1.service" ;;
+    esac
 }
 
 read_units() {

@@ -4,6 +4,8 @@ for name in $names; do
     end "$name"
     rm "$units/$(unit "$name")"
 done
+# What a timer starts.
+rm -f "$units/pomona-clean.service"
 read_units
 cd "$services"
 rm -f pomona pomona-* restart-* environment auth_token cluster.yaml redis.conf store-*
