@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from ray.serve.scripts import cli as serve_cli
 from deployments.keys_file import read_keys_file
 from deployments.settings import AppSettings
 from ops.cluster.credentials import KINDS
-from ops.cluster.host_list import read_host_list
+from ops.cluster.host_list import HostList, read_host_list
 from ops.cluster.serve_config import read_serve_config
 from ops.grafana.__main__ import DASHBOARDS
 
@@ -78,14 +79,56 @@ def test_installed_programs_are_files_of_the_head(home: Path) -> None:
     assert programs <= {path.name for path in (home / "cluster" / "out" / "head").iterdir()}
 
 
-def test_units_have_the_names_that_are_stopped_and_started(home: Path) -> None:
-    out = home / "cluster" / "out"
-    systemd = set(re.findall(r"(?:systemctl \w+|journalctl -u) ([\w-]+)", SECTION))
-    assert systemd == {"pomona-ray", "pomona-store"}
-    assert all((out / "edge-1" / f"{name}.service").exists() for name in systemd)
-    launchd = set(re.findall(r"(com\.pomona\.\w+)(?:\.plist)?", SECTION))
-    assert launchd == {"com.pomona.ray"}
-    assert (out / "studio-1" / "com.pomona.ray.plist").exists()
+def test_units_have_the_names_that_logs_are_looked_up_by(home: Path) -> None:
+    folder = home / "cluster" / "out" / "edge-1"
+    systemd = set(re.findall(r"journalctl -u ([\w-]+)", SECTION))
+    assert systemd == {"pomona-ray", "pomona-store", "pomona-clean"}
+    assert all((folder / f"{name}.service").exists() for name in systemd)
+
+
+def test_every_host_can_be_stopped_and_started(home: Path) -> None:
+    commands = [shlex.split(line) for line in block("stop").splitlines()]
+    for *_, host, sudo, program in commands:
+        assert sudo == "sudo"
+        name = INSTALLED.fullmatch(program)
+        assert name
+        assert (home / "cluster" / "out" / host / name[1]).stat().st_mode & 0o111
+
+
+def test_the_user_of_linux_can_be_made(tmp_path: Path) -> None:
+    useradd = shutil.which("useradd")
+    if useradd is None or os.geteuid() != 0:
+        pytest.skip("needs useradd, and root")
+    (tmp_path / "etc").mkdir()
+    for name in ("passwd", "group", "shadow", "gshadow"):
+        (tmp_path / "etc" / name).touch()
+    command = block("user-linux").replace("sudo useradd", f"{useradd} --prefix {tmp_path}")
+    subprocess.run(["bash", "-euc", command], check=True, capture_output=True)
+    name, *_, home, _ = (tmp_path / "etc" / "passwd").read_text().split(":")
+    assert name == HostList.model_fields["user"].default
+    assert (tmp_path / home.lstrip("/")).is_dir()
+
+
+def test_what_is_for_macos_is_said_to_the_programs_of_macos(tmp_path: Path) -> None:
+    programs = ("dscl", "pmset", "softwareupdate", "defaults", "socketfilterfw")
+    for name in programs:
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {tmp_path}/calls\n')
+    (tmp_path / "sudo").write_text('#!/bin/sh\nexec "$@"\n')
+    for program in tmp_path.iterdir():
+        program.chmod(0o755)
+    for name in ("user-macos", "macos", "firewall"):
+        command = block(name).replace("/usr/libexec/ApplicationFirewall", str(tmp_path))
+        subprocess.run(
+            ["bash", "-euc", command.replace("/opt/pomona", str(REPOSITORY))],
+            env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+            check=True,
+        )
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert {call.split()[0] for call in calls} == {*programs}
+    user = HostList.model_fields["user"].default
+    assert all(f"/Users/{user}" in call for call in calls if call.startswith("dscl"))
+    admitted = {Path(call.split()[-1]).name for call in calls if "--add" in call}
+    assert admitted >= {"raylet", "gcs_server", Path(sys.executable).resolve().name}
 
 
 def test_commands_of_ray_and_serve_exist() -> None:
