@@ -183,6 +183,21 @@ def test_one_service_of_several_is_stopped(machine: Machine) -> None:
     assert (calls, "there is: ray store" in said) == ([], True)
 
 
+def test_a_role_that_a_host_loses_leaves_nothing_behind(machine: Machine) -> None:
+    machine.change(roles=["head", "engine", "store"])
+    machine.install()
+    (machine.etc / "tls.pem").write_text("somebody else's")
+    machine.change(roles=["head", "engine", "gateway"])
+    calls, _ = machine.install()
+    assert [call for call in ends(calls) if "store" in call]
+    assert not list((machine.folder / "units").glob("*store*"))
+    assert not [path for path in machine.etc.glob("*") if path.name.startswith(("store", "redis"))]
+    assert not (machine.etc / "pomona-store").exists()
+    assert (machine.etc / "tls.pem").exists()
+    calls, _ = machine.install()
+    assert ends(calls) == []
+
+
 def test_uninstalling_stops_the_service_and_keeps_its_state(machine: Machine) -> None:
     machine.install()
     (machine.etc / "tls.pem").write_text("somebody else's")

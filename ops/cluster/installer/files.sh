@@ -42,4 +42,15 @@ for file in *; do
     *) place "$file" "$services/$file" 644 root ;;
     esac
 done
+
+# What it had for a role that it no longer has.
+for name in ray store; do
+    case " $names " in *" $name "*) continue ;; esac
+    [ -e "$units/$(unit "$name")" ] || continue
+    end "$name"
+    rm "$units/$(unit "$name")"
+done
+for path in "$services"/pomona* "$services"/store-* "$services/redis.conf" "$services/cluster.yaml"; do
+    [ -e "$(basename "$path")" ] || rm -f "$path"
+done
 read_units
