@@ -169,6 +169,17 @@ def test_stopped_is_stopped_until_it_is_started(machine: Machine) -> None:
     assert ends(calls) == []
 
 
+def test_what_was_told_to_end_is_not_taken_for_up(machine: Machine) -> None:
+    machine.install()
+    linux = machine.system == "linux"
+    machine.fail("disable --now pomona-ray.service" if linux else "disable system/com.pomona.ray")
+    machine.run(machine.etc / "pomona-stop", rc=1)
+    machine.mend()
+    calls, _ = machine.run(machine.etc / "pomona-start")
+    assert len(ends(calls)) == 1
+    assert len(starts(calls)) == 1
+
+
 def test_one_service_of_several_is_stopped(machine: Machine) -> None:
     machine.change(roles=["head", "engine", "store"])
     machine.install()

@@ -33,12 +33,12 @@ def root_scripts(host: Host, hosts: HostList, services: Sequence[Service]) -> di
             ("checks", host.system, "remove"),
         ),
         "pomona-start": _script(
-            f"Starts this host's services, or those that are named: {', '.join(names)}.",
+            "Starts the services, or those that are named.",
             places | {"names": up},
             ("checks", host.system, "choice", "start"),
         ),
         "pomona-stop": _script(
-            "Stops them when running streams have ended, for good: only pomona-start ends that.",
+            "Stops the services, or those that are named, until pomona-start. Streams end first.",
             places | {"names": down},
             ("checks", host.system, "choice", "stop"),
         ),
