@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from native_cases import DTYPES, HEAD_DIMS, HEADS, SOFTCAPS, WINDOWS, attention, make_case
 from packed_step import relative_rms
 
+from backend_metal import native
 from tests.metal_on_cpu.cross_build import machines
 from tests.metal_on_cpu.cross_build.kernel_program import Program
 
@@ -21,8 +22,8 @@ pytestmark = pytest.mark.ladder
 
 MACHINES: dict[str, Callable[[], Program]] = {
     "arm64": machines.on_arm64,
-    "sanitized avx512": lambda: machines.with_sanitizers("avx512", "avx512"),
-    "sanitized avx2": lambda: machines.with_sanitizers("avx2", "avx2"),
+    "sanitized avx512": lambda: sanitized("avx512"),
+    "sanitized avx2": lambda: sanitized("avx2"),
 }
 NAMES = {mx.float32: "float32", mx.float16: "float16", mx.bfloat16: "bfloat16"}
 
@@ -31,6 +32,16 @@ NAMES = {mx.float32: "float32", mx.float16: "float16", mx.bfloat16: "bfloat16"}
 def program(request: pytest.FixtureRequest) -> Iterator[Program]:
     with request.param() as running:
         yield running
+
+
+def sanitized(instruction_set: str) -> Program:
+    chosen = native.instruction_set()
+    try:
+        native.set_instruction_set(instruction_set)
+    except ValueError:
+        pytest.skip(f"this machine has no {instruction_set}")
+    native.set_instruction_set(chosen)
+    return machines.with_sanitizers(instruction_set, instruction_set)
 
 
 def bits(array: mx.array) -> np.ndarray:
