@@ -53,7 +53,10 @@ def test_the_generated_folder_is_private(home: Path) -> None:
     assert (home / "cluster").stat().st_mode & 0o777 == 0o700
     hosts = yaml.safe_load((home / "cluster" / "hosts.yaml").read_text())["hosts"]
     names = {host["name"] for host in hosts}
-    assert {path.name for path in (home / "cluster" / "out").iterdir()} == names | {"secrets"}
+    assert {path.name for path in (home / "cluster" / "out").iterdir()} == names | {
+        "secrets",
+        "prometheus",
+    }
 
 
 def test_every_gateway_gets_keys(home: Path) -> None:
