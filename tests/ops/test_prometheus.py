@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,6 +15,8 @@ from ops.prometheus.objectives import RULES as RULES_FILE
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "ops" / "prometheus" / "prometheus.yml"
 RULES = sorted(CONFIG.parent.glob("rules/*.yml"))
+ALERTMANAGER = CONFIG.with_name("alertmanager.yml")
+SEVERITIES = {"page": "pager", "ticket": "tickets", "heartbeat": "heartbeat"}
 RULE_TESTS = sorted((Path(__file__).parent / "prometheus").glob("*.yml"))
 
 needs_promtool = pytest.mark.skipif(
@@ -55,8 +58,37 @@ def test_every_alert_has_a_test_in_which_it_fires_and_is_explained() -> None:
     }
     assert fired == {rule["alert"] for rule in alerts()}
     for rule in alerts():
-        assert rule["labels"]["severity"] in ("page", "ticket")  # type: ignore[index]
+        assert rule["labels"]["severity"] in SEVERITIES  # type: ignore[index]
         assert set(rule["annotations"]) == {"summary", "description"}  # type: ignore[call-overload]
+
+
+def test_the_runbook_has_a_line_for_every_alert_with_its_severity() -> None:
+    runbook = (ROOT / "ops" / "README.md").read_text()
+    table = runbook.partition("### What wakes you up")[2].partition("\n#")[0]
+    rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| `")]
+    told = {
+        name: severity.strip() for names, severity in rows for name in re.findall(r"\w+", names)
+    }
+    assert told == {rule["alert"]: rule["labels"]["severity"] for rule in alerts()}  # type: ignore[index]
+
+
+def test_each_severity_goes_to_a_receiver_of_its_own() -> None:
+    config = yaml.safe_load(ALERTMANAGER.read_text())
+    routes = config["route"]["routes"]
+    found = {match: route["receiver"] for route in routes for match in route["matchers"]}
+    rest = config["route"]["receiver"]
+    assert {name: found.get(f'severity="{name}"', rest) for name in SEVERITIES} == SEVERITIES
+    assert {receiver["name"] for receiver in config["receivers"]} == set(SEVERITIES.values())
+
+
+@pytest.mark.skipif(
+    shutil.which("amtool") is None,
+    reason="amtool is not installed: it is in Debian's package prometheus-alertmanager",
+)
+def test_alertmanager_accepts_its_configuration() -> None:
+    command = ["amtool", "check-config", str(ALERTMANAGER)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stdout + run.stderr
 
 
 def test_the_rules_for_the_objectives_are_those_that_are_generated() -> None:
