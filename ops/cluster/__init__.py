@@ -3,5 +3,5 @@
 ``host_list`` says what a list may hold; ``credentials`` makes and keeps secrets. ``scripts`` run
 Ray and the store, ``environment`` is what they read first, ``launchd`` and ``systemd`` the units
 that keep them up and, once a day, let ``clean`` remove old logs. ``layout`` says what is in a
-host's folder, ``installer`` puts it in place there.
+host's folder, ``installer`` puts it in place there, and ``watching`` what is in Prometheus'.
 """

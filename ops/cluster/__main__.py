@@ -1,4 +1,4 @@
-"""``python -m ops.cluster hosts.yaml OUT/`` writes a folder for each host of the list.
+"""``python -m ops.cluster hosts.yaml OUT/`` writes a folder for each host, and one for Prometheus.
 
 The secrets in ``OUT/secrets`` are made for a new cluster and kept: a second run changes only what
 the list does.
@@ -20,22 +20,20 @@ from ops.cluster.credentials import (
     refuse_credentials,
 )
 from ops.cluster.files import write_folder
-from ops.cluster.host_list import SECRETS, HostListError, read_host_list
+from ops.cluster.host_list import PROMETHEUS, SECRETS, HostListError, read_host_list
 from ops.cluster.layout import Cluster, folder_of, keys_name
 from ops.cluster.serve_config import ServeConfig, read_serve_config
+from ops.cluster.watching import prometheus_files
 
 
 def generate(host_list: Path, out: Path, make: Collection[str] = ()) -> tuple[str, ...]:
-    """Names of the hosts whose folders changed, with new secrets of the kinds in ``make``.
-
-    Raises ``HostListError`` and ``CredentialsError``.
+    """Names of the folders that changed, hosts' and Prometheus', with new secrets of the kinds in
+    ``make``. Raises ``HostListError`` and ``CredentialsError``.
     """
     cluster = read_cluster(host_list, out / SECRETS, make)
-    return tuple(
-        host.name
-        for host in cluster.hosts.hosts
-        if write_folder(out / host.name, folder_of(host, cluster))
-    )
+    folders = {host.name: folder_of(host, cluster) for host in cluster.hosts.hosts}
+    folders[PROMETHEUS] = prometheus_files(cluster.hosts, cluster.config)
+    return tuple(name for name, files in folders.items() if write_folder(out / name, files))
 
 
 def read_cluster(host_list: Path, secrets: Path, make: Collection[str] = ()) -> Cluster:
@@ -71,7 +69,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "hosts", type=Path, help="the host list, like ops/cluster/hosts.example.yaml"
     )
-    parser.add_argument("out", type=Path, help="folder for the hosts' folders and the secrets")
+    parser.add_argument(
+        "out", type=Path, help="folder for the hosts' folders, Prometheus' and the secrets"
+    )
     secrets = parser.add_mutually_exclusive_group()
     secrets.add_argument(
         "--new-cluster", action="store_true", help="make the secrets, of which there are none yet"

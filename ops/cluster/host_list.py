@@ -14,12 +14,13 @@ from pydantic_core import ErrorDetails
 Role = Literal["head", "engine", "gateway", "store"]
 # Ray's sockets are in state/ray/session_.../sockets, and macOS allows 104 bytes for all of it.
 MAX_STATE_LENGTH = 31
-# A host's folder has its name, and this one is the secrets'.
-SECRETS = "secrets"
+# A host's folder has its name, and these are the secrets' and Prometheus'.
+SECRETS, PROMETHEUS = "secrets", "prometheus"
 PATH_PATTERN = r"^/[A-Za-z0-9._/-]+$"
 
 Folder = Annotated[str, Field(pattern=PATH_PATTERN)]
 Port = Annotated[int, Field(ge=1024, le=65535)]
+Address = Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+:[0-9]{1,5}$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
@@ -41,8 +42,8 @@ class Host(BaseModel):
     @field_validator("name")
     @classmethod
     def _is_free(cls, name: str) -> str:
-        if name == SECRETS:
-            raise ValueError(f"{SECRETS} is taken")
+        if name in (SECRETS, PROMETHEUS):
+            raise ValueError(f"{name} is taken")
         return name
 
 
@@ -64,6 +65,7 @@ class HostList(BaseModel):
     client_port: Port = 10001
     metrics_port: Port = 8090
     store_port: Port = 6379
+    balancers: tuple[Address, ...] = ()
     keep_logs_days: int = Field(14, ge=1)
     environment: dict[Variable, str] = {}
 

@@ -1,4 +1,5 @@
-"""``python -m ops.load_balancer haproxy|nginx --gateway HOST:PORT ...`` prints a configuration."""
+"""``python -m ops.load_balancer haproxy|nginx --hosts hosts.yaml`` prints a configuration, for the
+gateways of a cluster's list of hosts, or for those named by ``--gateway HOST:PORT``."""
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ from pathlib import Path
 import yaml
 
 from deployments.settings import GatewaySettings, SettingsError, parse_settings
+from ops.cluster.host_list import HostListError, read_host_list
+from ops.cluster.serve_config import read_serve_config
+from ops.cluster.watching import gateway_addresses
 from ops.load_balancer.haproxy import haproxy
 from ops.load_balancer.nginx import nginx
 from ops.load_balancer.plan import ClientLimits, Plan, PlanError
@@ -24,15 +28,20 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     try:
         sys.stdout.write(BALANCERS[given.balancer](_plan(given)))
-    except (PlanError, SettingsError, OSError) as error:
+    except (PlanError, SettingsError, HostListError, OSError) as error:
         parser.error(str(error))
     return 0
 
 
 def _plan(given: argparse.Namespace) -> Plan:
+    gateways, config = given.gateway, given.config
+    if given.hosts:
+        hosts = read_host_list(given.hosts)
+        gateways = gateway_addresses(hosts, read_serve_config(hosts.config))
+        config = config or hosts.config
     default_listen = "0.0.0.0:443" if given.certificate else "0.0.0.0:80"
     return Plan(
-        gateways=given.gateway,
+        gateways=gateways,
         backups=given.backup,
         listen=given.listen or [default_listen],
         status=given.status or STATUS[given.balancer],
@@ -41,7 +50,7 @@ def _plan(given: argparse.Namespace) -> Plan:
         redirect_from=given.redirect_from,
         user=given.user,
         limits=ClientLimits(given.requests_at_once, given.requests_per_second),
-        settings=_settings(given.config) if given.config else GatewaySettings(),
+        settings=_settings(config) if config else GatewaySettings(),
     )
 
 
@@ -63,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     limits = ClientLimits()
     add("balancer", choices=sorted(BALANCERS))
-    add("--gateway", metavar="HOST:PORT", action="append", required=True, help="repeat for each")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--hosts", type=Path, help="a cluster's list, with its gateways and config")
+    which.add_argument("--gateway", metavar="HOST:PORT", action="append", help="repeat for each")
     add(
         "--backup",
         metavar="HOST:PORT",

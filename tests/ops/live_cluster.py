@@ -184,7 +184,8 @@ def prometheus(directory: Path, targets_url: str) -> Iterator[str]:
     config["global"] = {"scrape_interval": f"{int(SCRAPE_S * 1000)}ms", "evaluation_interval": "1s"}
     config["rule_files"] = [str(CONFIG.parent / name) for name in config["rule_files"]]
     config["alerting"] = {}
-    [job] = config["scrape_configs"]
+    [job] = [job for job in config["scrape_configs"] if job["job_name"] == "pomona"]
+    config["scrape_configs"] = [job]
     job["http_sd_configs"][0]["url"] = targets_url
     path = directory / "prometheus.yml"
     path.write_text(yaml.safe_dump(config))

@@ -21,7 +21,7 @@ def test_the_shipped_example_is_valid(tmp_path: Path) -> None:
     (tmp_path / "api_keys").write_text(API_KEY)
     assert main([str(tmp_path / EXAMPLE.name), str(tmp_path / "out"), "--new-cluster"]) == 0
     names = {host["name"] for host in yaml.safe_load(EXAMPLE.read_text())["hosts"]}
-    assert {path.name for path in (tmp_path / "out").iterdir()} == names | {"secrets"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names | {"secrets", "prometheus"}
 
 
 def test_each_role_brings_its_files(content: dict[str, Any], tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_new_host_changes_no_other_and_shares_their_secrets(
     new = {"name": "new", "address": "10.0.0.20", "system": "macos", "roles": ["engine"]}
     content["hosts"].append(new)
     (tmp_path / "hosts.yaml").write_text(yaml.safe_dump(content))
-    assert generate(tmp_path / "hosts.yaml", out) == ("new",)
+    assert generate(tmp_path / "hosts.yaml", out) == ("new", "prometheus")
     tokens = {(out / host / "auth_token").read_text() for host in ("new", "head", "studio-1")}
     assert len(tokens) == 1
 

@@ -18,6 +18,8 @@ MISTAKES = [
     ({"hosts.0.address": "edge-1.local"}, r"hosts\.0\.address: .*IPv4.*not 'edge-1.local'"),
     ({"hosts.0.name": "../edge"}, r"hosts\.0\.name: .*pattern.*not '\.\./edge'"),
     ({"hosts.0.name": "secrets"}, r"hosts\.0\.name: .*secrets"),
+    ({"hosts.0.name": "prometheus"}, r"hosts\.0\.name: .*prometheus is taken"),
+    ({"balancers": ["10.0.0.2"]}, r"balancers\.0: .*pattern.*not '10.0.0.2'"),
     ({"hosts.0.system": "windows"}, r"hosts\.0\.system: .*'macos' or 'linux'.*not 'windows'"),
     ({"hosts.0.cpus": 4}, r"hosts\.0\.cpus: unknown key; allowed here: address, name, num_cpus"),
     ({"hosts.1.name": "edge-1"}, r"hosts: name: edge-1 comes more than once"),

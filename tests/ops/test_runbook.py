@@ -35,17 +35,21 @@ def block(name: str) -> str:
     return found.group(1)
 
 
+def run(commands: str, home: Path) -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(
+        ["bash", "-euc", commands],
+        cwd=REPOSITORY,
+        env=os.environ | {"HOME": str(home), "PATH": path},
+        check=True,
+    )
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the runbook's folder has been generated from nothing."""
     made = tmp_path_factory.mktemp("home")
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    subprocess.run(
-        ["bash", "-euc", block("generate")],
-        cwd=REPOSITORY,
-        env=os.environ | {"HOME": str(made), "PATH": path},
-        check=True,
-    )
+    run(block("generate"), made)
     return made
 
 
@@ -53,7 +57,10 @@ def test_the_generated_folder_is_private(home: Path) -> None:
     assert (home / "cluster").stat().st_mode & 0o777 == 0o700
     hosts = yaml.safe_load((home / "cluster" / "hosts.yaml").read_text())["hosts"]
     names = {host["name"] for host in hosts}
-    assert {path.name for path in (home / "cluster" / "out").iterdir()} == names | {"secrets"}
+    assert {path.name for path in (home / "cluster" / "out").iterdir()} == names | {
+        "secrets",
+        "prometheus",
+    }
 
 
 def test_every_gateway_gets_keys(home: Path) -> None:
@@ -71,6 +78,25 @@ def test_what_is_installed_is_what_was_generated(home: Path) -> None:
     source, target = copy[-2].replace("~", str(home)), copy[-1].partition(":")[2].rstrip("/")
     assert install[-1] == f"{target}/install"
     assert (Path(source) / "install").stat().st_mode & 0o111
+
+
+@pytest.mark.skipif(
+    shutil.which("promtool") is None and "CI" not in os.environ,
+    reason="promtool is not installed: it is in Debian's package prometheus",
+)
+def test_prometheus_is_given_what_was_generated_and_checked(home: Path) -> None:
+    check, copy, install, _ = block("watch").splitlines()
+    run(check, home)
+    source, target = (shlex.split(copy)[n].replace("~", str(home)) for n in (-2, -1))
+    assert Path(source) == Path(shlex.split(check)[-1].replace("~", str(home))).parent
+    assert target.partition(":")[2] == shlex.split(install)[-2]
+    config = Path(shlex.split(install)[-1]) / "prometheus.yml"
+    assert f"--config.file={config} " in RUNBOOK
+
+
+def test_load_balancers_are_made_from_the_same_list(home: Path) -> None:
+    run(block("balancer"), home)
+    assert "server 10.0.0.2:8000" in (home / "cluster" / "haproxy.cfg").read_text()
 
 
 def test_installed_programs_are_files_of_the_head(home: Path) -> None:

@@ -1,0 +1,107 @@
+"""Prometheus' folder for one cluster: whom to ask, and how many replicas there are to be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deployments.settings import AppSettings
+from ops.cluster.files import GeneratedFile
+from ops.cluster.host_list import HostList, runs_ray
+from ops.cluster.scripts import RESOURCES
+from ops.cluster.serve_config import ServeConfig
+
+SHIPPED = Path(__file__).parents[1] / "prometheus"
+HEADER = (
+    "# Written by `python -m ops.cluster`; the reasons stand in ops/prometheus/prometheus.yml.\n"
+)
+RULES = "*.rules.yml"
+# Where Serve's own proxy listens, for gateways without a port of their own.
+SERVE_PORT = 8000
+
+
+def prometheus_files(hosts: HostList, config: ServeConfig) -> dict[str, GeneratedFile]:
+    """Name to file, all in one folder."""
+    files = {
+        "prometheus.yml": HEADER + _yaml(_prometheus(gateway_addresses(hosts, config))),
+        "hosts.json": _json(_hosts(hosts)),
+        "balancers.json": _json([{"targets": [address]} for address in hosts.balancers]),
+        "cluster.rules.yml": HEADER + _yaml(_wanted_rules(hosts, config.settings)),
+    }
+    for path in (SHIPPED / "rules").glob("*.yml"):
+        files[f"{path.stem}.rules.yml"] = path.read_text(encoding="utf-8")
+    return {name: GeneratedFile(text) for name, text in files.items()}
+
+
+def gateway_addresses(hosts: HostList, config: ServeConfig) -> list[str]:
+    """HOST:PORT of each gateway, for load balancers and Prometheus."""
+    found = {one.gateway.port for one in config.settings if one.gateway.port is not None}
+    ports = sorted(found) or [SERVE_PORT]
+    return [f"{host.address}:{port}" for host in hosts.gateways for port in ports]
+
+
+def _prometheus(gateways: Sequence[str]) -> dict[str, Any]:
+    config: dict[str, Any] = yaml.safe_load((SHIPPED / "prometheus.yml").read_text())
+    [job] = [job for job in config["scrape_configs"] if job["job_name"] == "pomona"]
+    [example] = job["http_sd_configs"]
+    job["http_sd_configs"] = [
+        example | {"url": f"http://{address}/targets"} for address in gateways
+    ]
+    return config | {"rule_files": [RULES]}
+
+
+def _hosts(hosts: HostList) -> list[dict[str, Any]]:
+    """Hosts that Ray runs on. A store alone is seen through the head, which ends without it."""
+    return [
+        {
+            "targets": [f"{host.address}:{hosts.metrics_port}"],
+            "labels": {
+                "host": host.name,
+                # As gateways and engines call it.
+                "node": str(host.address),
+                "roles": ",".join(host.roles),
+            },
+        }
+        for host in hosts.hosts
+        if runs_ray(host)
+    ]
+
+
+def _wanted_rules(hosts: HostList, settings: Sequence[AppSettings]) -> dict[str, Any]:
+    wanted = {"engine": _engines_wanted(hosts, settings), "gateway": len(hosts.gateways)}
+    rules = [
+        {
+            "record": "pomona:replicas:wanted",
+            "expr": f"vector({count})",
+            "labels": {"component": component},
+        }
+        for component, count in wanted.items()
+    ]
+    return {"groups": [{"name": "pomona-cluster", "rules": rules}]}
+
+
+def _engines_wanted(hosts: HostList, settings: Iterable[AppSettings]) -> int:
+    """The fewest engines that there are when all is well: with little load, where that counts."""
+    num_hosts = len(hosts.with_role("engine"))
+    # Of hosts with another resource than the role's the list tells nothing.
+    ours = [
+        one.autoscaling
+        for one in settings
+        if one.gateway.engines is None and one.replica.resource in (None, RESOURCES["engine"])
+    ]
+    return min(
+        num_hosts,
+        sum(scaling.min_replicas or scaling.max_replicas or num_hosts for scaling in ours),
+    )
+
+
+def _yaml(content: dict[str, Any]) -> str:
+    return yaml.safe_dump(content, sort_keys=False)
+
+
+def _json(content: list[dict[str, Any]]) -> str:
+    return json.dumps(content, indent=2) + "\n"
