@@ -88,33 +88,36 @@ class Lease:
     def __init__(self, usage: Usage) -> None:
         self._usage = usage
         self._is_released = False
-        self.prompt_tokens = 0
-        """As estimated."""
-        self.charged = 0
+        self._charged = 0
+        self._used = 0
         usage.num_running += 1
 
     def headers(self) -> dict[str, str]:
         return self._usage.headers()
 
-    def charge(self, *, prompt_tokens: int, max_new_tokens: int) -> None:
-        """Reckon with so many tokens. Raises ``ApiError`` 429."""
-        bucket, tokens = self._usage.tokens, prompt_tokens + max_new_tokens
+    def charge(self, tokens: int) -> None:
+        """Reckon with so many. Raises ``ApiError`` 429."""
+        bucket = self._usage.tokens
         if bucket is None:
             return
         if wait_s := bucket.wait_s(tokens):
             limit = f"{self._usage.limits.tokens_per_minute:g} tokens a minute"
             raise too_many(f"The API key's limit is {limit}", wait_s)
         bucket.take(tokens)
-        self.prompt_tokens, self.charged = prompt_tokens, tokens
+        self._charged = tokens
 
-    def release(self, tokens: int) -> None:
-        """The request has ended and used so many. Idempotent."""
+    def settle(self, tokens: int) -> None:
+        """So many the request has used, none if nobody says."""
+        self._used = tokens
+
+    def release(self) -> None:
+        """The request has ended. Idempotent."""
         if self._is_released:
             return
         self._is_released = True
         self._usage.num_running -= 1
         if self._usage.tokens is not None:
-            self._usage.tokens.give_back(self.charged - tokens)
+            self._usage.tokens.give_back(self._charged - self._used)
 
 
 class RateLimiter:

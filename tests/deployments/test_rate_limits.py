@@ -66,7 +66,7 @@ def test_requests_a_minute() -> None:
     for left in (2, 1, 0):
         lease = limiter.enter("one", limits)
         assert lease.headers()["x-ratelimit-remaining-requests"] == str(left)
-        lease.release(0)
+        lease.release()
     assert lease.headers() == {
         "x-ratelimit-limit-requests": "3",
         "x-ratelimit-remaining-requests": "0",
@@ -77,11 +77,11 @@ def test_requests_a_minute() -> None:
     assert error.headers["x-ratelimit-remaining-requests"] == "0"
     assert error.message == "The API key's limit is 3 requests a minute. Try again in 20 s."
     # Another key has its own.
-    limiter.enter("two", limits).release(0)
+    limiter.enter("two", limits).release()
     clock.now += 19.9
     refused(limiter, limits)
     clock.now += 0.1
-    limiter.enter("one", limits).release(0)
+    limiter.enter("one", limits).release()
     refused(limiter, limits)
 
 
@@ -89,12 +89,12 @@ def test_requests_at_a_time() -> None:
     limiter, limits = RateLimiter(clock=Clock()), RateLimits(max_concurrent_requests=2)
     first, second = limiter.enter("one", limits), limiter.enter("one", limits)
     assert refused(limiter, limits).headers["Retry-After"] == "1"
-    first.release(0)
-    first.release(0)
+    first.release()
+    first.release()
     third = limiter.enter("one", limits)
     refused(limiter, limits)
-    second.release(0)
-    third.release(0)
+    second.release()
+    third.release()
     limiter.enter("one", limits)
 
 
@@ -103,8 +103,8 @@ def test_a_request_that_finds_no_slot_does_not_count_as_one() -> None:
     limits = RateLimits(requests_per_minute=2, max_concurrent_requests=1)
     lease = limiter.enter("one", limits)
     refused(limiter, limits)
-    lease.release(0)
-    limiter.enter("one", limits).release(0)
+    lease.release()
+    limiter.enter("one", limits).release()
     assert "2 requests a minute" in refused(limiter, limits).message
 
 
@@ -112,15 +112,16 @@ def test_tokens_are_charged_ahead_and_settled_at_the_end() -> None:
     clock = Clock()
     limiter, limits = RateLimiter(clock=clock), RateLimits(tokens_per_minute=600)
     lease = limiter.enter("one", limits)
-    lease.charge(prompt_tokens=100, max_new_tokens=400)
+    lease.charge(500)
     assert lease.headers()["x-ratelimit-remaining-tokens"] == "100"
     other = limiter.enter("one", limits)
     with pytest.raises(ApiError) as error:
-        other.charge(prompt_tokens=100, max_new_tokens=100)
+        other.charge(200)
     assert error.value.headers["Retry-After"] == "10"
-    other.release(0)
+    other.release()
     assert lease.headers()["x-ratelimit-remaining-tokens"] == "100"
-    lease.release(150)
+    lease.settle(150)
+    lease.release()
     assert lease.headers()["x-ratelimit-remaining-tokens"] == "450"
     assert lease.headers()["x-ratelimit-reset-tokens"] == "15s"
 
@@ -129,22 +130,23 @@ def test_more_tokens_than_a_minute_has_are_a_debt() -> None:
     clock = Clock()
     limiter, limits = RateLimiter(clock=clock), RateLimits(tokens_per_minute=60)
     lease = limiter.enter("one", limits)
-    lease.charge(prompt_tokens=120, max_new_tokens=0)
-    lease.release(180)
+    lease.charge(120)
+    lease.settle(180)
+    lease.release()
     assert lease.headers()["x-ratelimit-remaining-tokens"] == "0"
     later = limiter.enter("one", limits)
     with pytest.raises(ApiError) as error:
-        later.charge(prompt_tokens=1, max_new_tokens=0)
+        later.charge(1)
     assert error.value.headers["Retry-After"] == "121"
     clock.now += 121
-    later.charge(prompt_tokens=1, max_new_tokens=0)
+    later.charge(1)
 
 
 def test_limits_that_change_hold_at_once_for_what_was_used() -> None:
     clock = Clock()
     limiter = RateLimiter(clock=clock)
     for _ in range(3):
-        limiter.enter("one", RateLimits(requests_per_minute=4)).release(0)
+        limiter.enter("one", RateLimits(requests_per_minute=4)).release()
     refused(limiter, RateLimits(requests_per_minute=3))
     held = limiter.enter("one", RateLimits(requests_per_minute=5))
     assert held.headers()["x-ratelimit-remaining-requests"] == "1"
@@ -159,7 +161,7 @@ def test_gateways_share_a_limit() -> None:
     assert NO_LIMITS.share(3) == NO_LIMITS
     limiter = RateLimiter(num_gateways=lambda: 3, clock=Clock())
     for _ in range(2):
-        limiter.enter("one", limits).release(0)
+        limiter.enter("one", limits).release()
     refused(limiter, limits)
 
 
