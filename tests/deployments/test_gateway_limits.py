@@ -27,7 +27,7 @@ from deployments.api_keys import ApiKey, KeyRing
 from deployments.directory import Replica
 from deployments.rate_limits import RateLimiter, RateLimits
 from deployments.routing import LeastOutstandingTokens
-from deployments.watched_keys import CHECK_INTERVAL_S, KeySource, WatchedKeys
+from deployments.watched_keys import KeySource, WatchedKeys
 
 PATH = "/v1/chat/completions"
 KEY = {"Authorization": "Bearer limited"}
@@ -277,15 +277,14 @@ async def test_openais_client_understands_the_refusal() -> None:
 
 
 async def test_an_edit_of_the_file_reaches_a_running_gateway(tmp_path: Path) -> None:
-    path, clock = tmp_path / "keys.yaml", Clock()
+    path = tmp_path / "keys.yaml"
 
     def write(entries: str) -> None:
         path.write_text(f"keys:\n{entries}")
         path.chmod(0o600)
-        clock.now += CHECK_INTERVAL_S
 
     write("  - {name: a, key: one, requests_per_minute: 1}\n")
-    keys = WatchedKeys(KeySource((), (), path), path, clock=clock)
+    keys = WatchedKeys(KeySource((), (), path), path)
     one, two = {"Authorization": "Bearer one"}, {"Authorization": "Bearer two"}
     async with (
         fake_replica() as replica,
@@ -294,8 +293,10 @@ async def test_an_edit_of_the_file_reaches_a_running_gateway(tmp_path: Path) -> 
         answers = [await ask(running, one), await ask(running, one), await ask(running, two)]
         assert [answer.status_code for answer in answers] == [200, 429, 401]
         write("  - {name: a, key: [one, two], requests_per_minute: 3}\n")
+        keys.follow()
         answers = [await ask(running, key) for key in (one, two, one)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
         write("  - {name: b, key: two}\n")
+        keys.follow()
         answers = [await ask(running, key) for key in (one, two)]
         assert [answer.status_code for answer in answers] == [401, 200]
