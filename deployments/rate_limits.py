@@ -49,19 +49,23 @@ NO_LIMITS = RateLimits()
 class Usage:
     """What one holder of keys has used lately, and what it uses now."""
 
-    def __init__(self, limits: RateLimits, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.limits = NO_LIMITS
+        """Those of all gateways together: what the holder knows of."""
+        self.share = NO_LIMITS
+        """Those that hold here."""
         self.requests: TokenBucket | None = None
         self.tokens: TokenBucket | None = None
         self.num_running = 0
-        self.apply(limits)
 
-    def apply(self, limits: RateLimits) -> None:
+    def apply(self, limits: RateLimits, share: RateLimits) -> None:
         """Limits that have changed hold from now on, for what has been used already too."""
         self.limits = limits
-        self.requests = self._bucket(self.requests, limits.requests_per_minute)
-        self.tokens = self._bucket(self.tokens, limits.tokens_per_minute)
+        if self.share != share:
+            self.share = share
+            self.requests = self._bucket(self.requests, share.requests_per_minute)
+            self.tokens = self._bucket(self.tokens, share.tokens_per_minute)
 
     def _bucket(self, bucket: TokenBucket | None, per_minute: float | None) -> TokenBucket | None:
         if per_minute is None:
@@ -88,7 +92,7 @@ class Lease:
     def __init__(self, usage: Usage) -> None:
         self._usage = usage
         self._is_released = False
-        self._charged = 0
+        self._charged = 0.0
         self._used = 0
         usage.num_running += 1
 
@@ -101,13 +105,14 @@ class Lease:
         if bucket is None:
             return
         if wait_s := bucket.wait_s(tokens):
-            limit = f"{self._usage.limits.tokens_per_minute:g} tokens a minute"
+            limit = f"{self._usage.limits.tokens_per_minute:.12g} tokens a minute"
             raise too_many(f"The API key's limit is {limit}", wait_s)
-        bucket.take(tokens)
-        self._charged = tokens
+        # Only what is used makes a debt: few requests take all that they may.
+        self._charged = min(tokens, bucket.capacity)
+        bucket.take(self._charged)
 
     def settle(self, tokens: int) -> None:
-        """So many the request has used, none if nobody says."""
+        """So many the request has used; none if nobody says."""
         self._used = tokens
 
     def release(self) -> None:
@@ -136,25 +141,18 @@ class RateLimiter:
 
     def enter(self, name: str, limits: RateLimits) -> Lease:
         """Admit a request of ``name``. Raises ``ApiError`` 429."""
-        usage = self._usage(name, limits.share(self._num_gateways()))
-        slots = usage.limits.max_concurrent_requests
+        usage = self._usages.setdefault(name, Usage(self._clock))
+        usage.apply(limits, limits.share(self._num_gateways()))
+        slots = usage.share.max_concurrent_requests
         if slots is not None and usage.num_running >= slots:
-            message = f"The API key's limit is {slots} requests at a time"
-            raise too_many(message, SLOT_RETRY_AFTER_S, usage)
+            limit = f"{limits.max_concurrent_requests} requests at a time"
+            raise too_many(f"The API key's limit is {limit}", SLOT_RETRY_AFTER_S, usage)
         if usage.requests is not None:
             if wait_s := usage.requests.wait_s(1):
-                limit = f"{usage.limits.requests_per_minute:g} requests a minute"
+                limit = f"{limits.requests_per_minute:.12g} requests a minute"
                 raise too_many(f"The API key's limit is {limit}", wait_s, usage)
             usage.requests.take(1)
         return Lease(usage)
-
-    def _usage(self, name: str, limits: RateLimits) -> Usage:
-        usage = self._usages.get(name)
-        if usage is None:
-            usage = self._usages[name] = Usage(limits, self._clock)
-        elif usage.limits != limits:
-            usage.apply(limits)
-        return usage
 
 
 def too_many(message: str, wait_s: float, usage: Usage | None = None) -> ApiError:

@@ -142,6 +142,31 @@ def test_more_tokens_than_a_minute_has_are_a_debt() -> None:
     later.charge(1)
 
 
+def test_what_is_only_reckoned_with_makes_no_debt() -> None:
+    clock = Clock()
+    limiter, limits = RateLimiter(clock=clock), RateLimits(tokens_per_minute=60)
+    running, other = limiter.enter("one", limits), limiter.enter("one", limits)
+    running.charge(4000)
+    with pytest.raises(ApiError) as error:
+        other.charge(5)
+    assert error.value.headers["Retry-After"] == "5"
+    clock.now += 5
+    other.charge(5)
+    running.settle(70)
+    running.release()
+    assert other.headers()["x-ratelimit-reset-tokens"] == "1m10s"
+
+
+def test_limits_are_told_in_full() -> None:
+    limiter = RateLimiter(clock=Clock())
+    limits = RateLimits(requests_per_minute=0.125, tokens_per_minute=12_345_678)
+    held = limiter.enter("one", limits)
+    assert "0.125 requests a minute" in refused(limiter, limits).message
+    held.charge(12_345_678)
+    with pytest.raises(ApiError, match="12345678 tokens a minute"):
+        held.charge(9)
+
+
 def test_limits_that_change_hold_at_once_for_what_was_used() -> None:
     clock = Clock()
     limiter = RateLimiter(clock=clock)
@@ -162,7 +187,14 @@ def test_gateways_share_a_limit() -> None:
     limiter = RateLimiter(num_gateways=lambda: 3, clock=Clock())
     for _ in range(2):
         limiter.enter("one", limits).release()
-    refused(limiter, limits)
+    # Whoever is refused knows of a key's limits, not of gateways.
+    assert "limit is 6 requests a minute" in refused(limiter, limits).message
+    held = limiter.enter("two", limits)
+    assert held.headers()["x-ratelimit-limit-tokens"] == "30"
+    held.charge(30)
+    with pytest.raises(ApiError, match="limit is 90 tokens a minute"):
+        held.charge(30)
+    assert "limit is 2 requests at a time" in refused(limiter, limits, "two").message
 
 
 @pytest.mark.parametrize(
