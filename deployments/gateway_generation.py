@@ -18,7 +18,7 @@ from deployments.directory import Replica
 from deployments.disconnect import run_until_disconnect
 from deployments.errors import ApiError, model_not_found, shown
 from deployments.gateway_parts import GatewayParts
-from deployments.limits_middleware import charge, settle
+from deployments.limits_middleware import charge, meter
 from deployments.logs import log_request
 from deployments.protocol import (
     CHAT_COMPLETIONS_PATH,
@@ -161,13 +161,11 @@ class _RelayResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = ClientResponse(send)
+        meter(scope, lambda: self._tokens_used(client))
         with request_span(
             self._parts.tracer, f"POST {self._outgoing.path}", scope, self._outgoing.request_id
         ) as span:
-            try:
-                completed = await run_until_disconnect(receive, self._relay.run(client))
-            finally:
-                settle(scope, self._tokens_used(client))
+            completed = await run_until_disconnect(receive, self._relay.run(client))
             span.set_attributes(
                 {
                     "http.response.status_code": client.status,

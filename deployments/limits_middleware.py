@@ -61,8 +61,8 @@ def charge(scope: Scope, tokens: int) -> None:
         lease.charge(tokens)
 
 
-def settle(scope: Scope, tokens: int) -> None:
-    """What it has taken, at its end, however that came."""
+def meter(scope: Scope, num_used: Callable[[], int]) -> None:
+    """From now on ``num_used`` tells what a request has taken so far."""
     lease: Lease | None = scope.get(LEASE_KEY)
     if lease is not None:
-        lease.settle(tokens)
+        lease.meter = num_used

@@ -57,7 +57,7 @@ class Usage:
         """Those that hold here."""
         self.requests: TokenBucket | None = None
         self.tokens: TokenBucket | None = None
-        self.num_running = 0
+        self.running: set[Lease] = set()
 
     def apply(self, limits: RateLimits, share: RateLimits) -> None:
         """Limits that have changed hold from now on, for what has been used already too."""
@@ -75,8 +75,14 @@ class Usage:
         bucket.resize(per_minute)
         return bucket
 
+    def catch_up(self) -> None:
+        """Have each running request pay for what it has used so far."""
+        for lease in self.running:
+            lease.catch_up()
+
     def headers(self) -> dict[str, str]:
         """OpenAI's ``x-ratelimit-*``."""
+        self.catch_up()
         headers = {}
         for name, bucket in (("requests", self.requests), ("tokens", self.tokens)):
             if bucket is not None:
@@ -91,10 +97,10 @@ class Lease:
 
     def __init__(self, usage: Usage) -> None:
         self._usage = usage
-        self._is_released = False
         self._charged = 0.0
-        self._used = 0
-        usage.num_running += 1
+        self.meter: Callable[[], int] = lambda: 0
+        """How many tokens the request has used so far."""
+        usage.running.add(self)
 
     def headers(self) -> dict[str, str]:
         return self._usage.headers()
@@ -104,25 +110,28 @@ class Lease:
         bucket = self._usage.tokens
         if bucket is None:
             return
+        self._usage.catch_up()
         if wait_s := bucket.wait_s(tokens):
             limit = f"{self._usage.limits.tokens_per_minute:.12g} tokens a minute"
             raise too_many(f"The API key's limit is {limit}", wait_s)
         # Only what is used makes a debt: few requests take all that they may.
-        self._charged = min(tokens, bucket.capacity)
-        bucket.take(self._charged)
+        self._pay(min(tokens, bucket.capacity))
 
-    def settle(self, tokens: int) -> None:
-        """So many the request has used; none if nobody says."""
-        self._used = tokens
+    def catch_up(self) -> None:
+        """Pay for what has been used beyond what was reckoned with."""
+        self._pay(max(self.meter(), self._charged))
 
     def release(self) -> None:
-        """The request has ended. Idempotent."""
-        if self._is_released:
-            return
-        self._is_released = True
-        self._usage.num_running -= 1
+        """The request has ended: it has used what its meter says. Idempotent."""
+        if self in self._usage.running:
+            self._usage.running.remove(self)
+            self._pay(self.meter())
+
+    def _pay(self, tokens: float) -> None:
+        """``tokens`` in all."""
         if self._usage.tokens is not None:
-            self._usage.tokens.give_back(self._charged - self._used)
+            self._usage.tokens.give_back(self._charged - tokens)
+        self._charged = tokens
 
 
 class RateLimiter:
@@ -144,7 +153,7 @@ class RateLimiter:
         usage = self._usages.setdefault(name, Usage(self._clock))
         usage.apply(limits, limits.share(self._num_gateways()))
         slots = usage.share.max_concurrent_requests
-        if slots is not None and usage.num_running >= slots:
+        if slots is not None and len(usage.running) >= slots:
             limit = f"{limits.max_concurrent_requests} requests at a time"
             raise too_many(f"The API key's limit is {limit}", SLOT_RETRY_AFTER_S, usage)
         if usage.requests is not None:

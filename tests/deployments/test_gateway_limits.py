@@ -240,6 +240,21 @@ async def test_who_leaves_a_stream_pays_for_what_there_was_of_it() -> None:
         assert remaining(await ask_when_free(running), "tokens") == 1000 - 3 - 2 - 8
 
 
+async def test_a_long_stream_costs_what_there_is_of_it_while_it_lasts() -> None:
+    backend = FakeBackend()
+    async with limited(RateLimits(tokens_per_minute=300), backend) as running:
+        backend.hold(after_tokens=290)
+        # Without a maximum it is reckoned with 256 tokens.
+        body = {**CHAT, "stream": True, "ignore_eos": True}
+        async with running.client.stream("POST", PATH, json=body, headers=KEY) as stream:
+            num_told, lines = 0, stream.aiter_lines()
+            while num_told < 290:
+                num_told += '"delta":{"content":' in await anext(lines)
+            refused = await ask(running, max_tokens=1)
+            assert (refused.status_code, remaining(refused, "tokens")) == (429, 7)
+        backend.release()
+
+
 async def test_an_answer_that_fails_costs_what_there_was_of_it() -> None:
     error = b'{"error":{"message":"m","type":"server_error","param":null,"code":null}}'
     headers = [(b"content-type", b"application/json")]
@@ -248,7 +263,7 @@ async def test_an_answer_that_fails_costs_what_there_was_of_it() -> None:
         async with limited_to(scripted(replica), RateLimits(tokens_per_minute=1000)) as running:
             failed = await ask(running, max_tokens=100)
             assert (failed.status_code, failed.json()["error"]["message"]) == (500, "m")
-            replica.status = 400
+            replica.status, replica.chunks = 400, [error]
             assert remaining(await ask(running, max_tokens=1), "tokens") == 1000 - used - 8
 
 

@@ -120,7 +120,7 @@ def test_tokens_are_charged_ahead_and_settled_at_the_end() -> None:
     assert error.value.headers["Retry-After"] == "10"
     other.release()
     assert lease.headers()["x-ratelimit-remaining-tokens"] == "100"
-    lease.settle(150)
+    lease.meter = lambda: 150
     lease.release()
     assert lease.headers()["x-ratelimit-remaining-tokens"] == "450"
     assert lease.headers()["x-ratelimit-reset-tokens"] == "15s"
@@ -131,7 +131,7 @@ def test_more_tokens_than_a_minute_has_are_a_debt() -> None:
     limiter, limits = RateLimiter(clock=clock), RateLimits(tokens_per_minute=60)
     lease = limiter.enter("one", limits)
     lease.charge(120)
-    lease.settle(180)
+    lease.meter = lambda: 180
     lease.release()
     assert lease.headers()["x-ratelimit-remaining-tokens"] == "0"
     later = limiter.enter("one", limits)
@@ -152,9 +152,28 @@ def test_what_is_only_reckoned_with_makes_no_debt() -> None:
     assert error.value.headers["Retry-After"] == "5"
     clock.now += 5
     other.charge(5)
-    running.settle(70)
+    running.meter = lambda: 70
     running.release()
     assert other.headers()["x-ratelimit-reset-tokens"] == "1m10s"
+
+
+def test_what_a_running_request_uses_counts_while_it_runs() -> None:
+    used = 0
+    limiter, limits = RateLimiter(clock=Clock()), RateLimits(tokens_per_minute=600)
+    running, other = limiter.enter("one", limits), limiter.enter("one", limits)
+    running.charge(100)
+    running.meter = lambda: used
+    for so_far, left in ((50, 500), (100, 500), (180, 420), (590, 10)):
+        used = so_far
+        assert limiter.enter("one", limits).headers()["x-ratelimit-remaining-tokens"] == str(left)
+    used = 900
+    with pytest.raises(ApiError) as error:
+        other.charge(10)
+    assert error.value.headers["Retry-After"] == "31"
+    used = 400
+    running.release()
+    running.release()
+    assert other.headers()["x-ratelimit-remaining-tokens"] == "200"
 
 
 def test_limits_are_told_in_full() -> None:
