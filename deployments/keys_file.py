@@ -49,6 +49,10 @@ DIGEST_PATTERN = r"^[0-9a-fA-F]{64}$"
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$"
 
 
+class UnreadableError(SettingsError):
+    """Nobody knows what the file holds."""
+
+
 def configured_keys(settings: GatewaySettings) -> tuple[ApiKey, ...]:
     """Those of ``gateway.api_keys``. Raises ``SettingsError`` naming what is wrong."""
     return checked_keys(
@@ -65,8 +69,9 @@ def read_keys_file(path: Path) -> tuple[ApiKey, ...]:
         _check_mode(path)
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise SettingsError(f"{SETTING}: {reason}: {path}") from None
+        if isinstance(error, OSError):
+            raise UnreadableError(f"{SETTING}: {error.strerror}: {path}") from None
+        raise SettingsError(f"{SETTING}: not UTF-8: {path}") from None
     keys = _entries(path, text) if path.suffix in YAML_SUFFIXES else _lines(text)
     if not keys:
         # An empty file must not turn authentication off.

@@ -17,7 +17,7 @@ from time import sleep
 from typing import Self
 
 from deployments.api_keys import ApiKey, KeyRing, Keys
-from deployments.keys_file import checked_keys, configured_keys, read_keys_file
+from deployments.keys_file import UnreadableError, checked_keys, configured_keys, read_keys_file
 from deployments.settings import GatewaySettings, SettingsError
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,8 @@ class WatchedKeys:
         self._path = path.expanduser()
         # Rebound as a whole: a reader has the old ring or the new one.
         self._ring = KeyRing((*source.configured, *source.from_file))
-        self._seen: Fingerprint | str | None = None
+        self._seen: Fingerprint | None = None
+        self._problem: str | None = None
         self.follow()
 
     def __bool__(self) -> bool:
@@ -83,26 +84,33 @@ class WatchedKeys:
         return self._ring.find(presented)
 
     def follow(self) -> None:
-        """Look at the file. Never raises, since a watch that ended would leave revoked keys
-        valid."""
+        """Look at the file. Never raises: a watch that ended would leave revoked keys valid."""
+        problem = None
+        try:
+            self._look()
+        except SettingsError as error:
+            problem = str(error)
+        except Exception as error:  # noqa: BLE001
+            # What it says could be a key.
+            problem = f"{self._path}: {type(error).__name__}"
+        if problem and problem != self._problem:
+            logger.error("%s; the API keys stay as they were.", problem)
+        self._problem = problem
+
+    def _look(self) -> None:
+        """Raises ``SettingsError``: at each look while the file can't be read, and once for what
+        is wrong in it."""
         seen = _fingerprint(self._path)
         if seen == self._seen:
             return
         self._seen = seen
-        if isinstance(seen, str):
-            logger.error("%s: %s; the API keys stay as they were.", self._path, seen)
-            return
         try:
             keys = read_keys_file(self._path)
-            self._ring = KeyRing(checked_keys((*self._configured, *keys)))
-        except SettingsError as error:
-            logger.error("%s; the API keys stay as they were.", error)
-        except Exception as error:  # noqa: BLE001
-            # What it says could be a key.
-            name = type(error).__name__
-            logger.error("%s: %s; the API keys stay as they were.", self._path, name)
-        else:
-            logger.info("%s: keys of %s.", self._path, ", ".join(key.name for key in keys))
+        except UnreadableError:
+            self._seen = None
+            raise
+        self._ring = KeyRing(checked_keys((*self._configured, *keys)))
+        logger.info("%s: keys of %s.", self._path, ", ".join(key.name for key in keys))
 
 
 def _watch(watched: weakref.ref[WatchedKeys]) -> None:
@@ -116,10 +124,10 @@ def _watch(watched: weakref.ref[WatchedKeys]) -> None:
         del keys
 
 
-def _fingerprint(path: Path) -> Fingerprint | str:
-    """What differs after a change, or why there is none."""
+def _fingerprint(path: Path) -> Fingerprint:
+    """What differs after a change. Raises ``UnreadableError``."""
     try:
         status = os.stat(path)
     except OSError as error:
-        return str(error.strerror)
+        raise UnreadableError(f"{path}: {error.strerror}") from None
     return status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
+import os
 import queue
 import threading
 from pathlib import Path
@@ -101,7 +103,7 @@ def test_a_look_that_hangs_keeps_nobody_waiting(
     looking, answered = threading.Event(), threading.Event()
     fingerprint = watched_keys._fingerprint
 
-    def hang(path: Path) -> tuple[int, int, int, int] | str:
+    def hang(path: Path) -> tuple[int, int, int, int]:
         looking.set()
         answered.wait()
         return fingerprint(path)
@@ -144,6 +146,28 @@ def test_a_thread_looks_for_as_long_as_the_keys_are_used(
     gc.collect()
     pauses.get().set()
     thread.join()
+
+
+def test_a_file_that_cannot_be_read_for_a_while_is_read_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(tmp_path / "keys", "one\n")
+    keys = watched(path)
+
+    def fail(self: Path, encoding: str) -> str:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    written(path, "two\n")
+    with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, logger="deployments"):
+        patch.setattr(Path, "read_text", fail)
+        keys.follow()
+        keys.follow()
+    assert accepted(keys, *ALL) == ["fixed", "one"]
+    (told,) = caplog.messages
+    assert os.strerror(errno.ESTALE) in told
+    # The same file as before.
+    keys.follow()
+    assert accepted(keys, *ALL) == ["fixed", "two"]
 
 
 def test_a_look_that_fails_as_nobody_expected_is_not_the_last(
