@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.errors import ApiError
-from deployments.rate_limits import NO_LIMITS, RateLimiter, RateLimits, duration
+from deployments.rate_limits import NO_LIMITS, Lease, RateLimiter, RateLimits, duration
 from deployments.token_bucket import TokenBucket
 
 
@@ -174,6 +174,40 @@ def test_what_a_running_request_uses_counts_while_it_runs() -> None:
     running.release()
     running.release()
     assert other.headers()["x-ratelimit-remaining-tokens"] == "200"
+
+
+@given(st.data())
+@settings(derandomize=True, database=None, deadline=None)
+def test_in_the_end_each_request_has_paid_for_what_it_used(data: st.DataObject) -> None:
+    # Time stands still: nothing refills.
+    limiter, name = RateLimiter(clock=lambda: 0.0), "one"
+    per_minute, running, total = 1000, list[tuple[Lease, list[int]]](), 0
+    for _ in range(data.draw(st.integers(1, 30))):
+        match data.draw(st.sampled_from(("enter", "use", "release", "resize"))):
+            case "enter":
+                lease = limiter.enter(name, RateLimits(tokens_per_minute=per_minute))
+                used = [0]
+                lease.meter = lambda used=used: used[0]  # type: ignore[misc]
+                try:
+                    lease.charge(data.draw(st.integers(0, 2000)))
+                except ApiError:
+                    lease.release()
+                else:
+                    running.append((lease, used))
+            case "use" if running:
+                data.draw(st.sampled_from(running))[1][0] += data.draw(st.integers(0, 500))
+            case "release" if running:
+                lease, used = running.pop(data.draw(st.integers(0, len(running) - 1)))
+                total += used[0]
+                lease.release()
+            case "resize":
+                per_minute = data.draw(st.integers(500, 2000))
+    total += sum(used[0] for _, used in running)
+    for lease, _ in running:
+        lease.release()
+    last = limiter.enter(name, RateLimits(tokens_per_minute=per_minute))
+    left = int(last.headers()["x-ratelimit-remaining-tokens"])
+    assert left == max(0, per_minute - total)
 
 
 def test_limits_are_told_in_full() -> None:
