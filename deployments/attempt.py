@@ -16,7 +16,7 @@ from deployments import sse
 from deployments.checkpoint import CheckpointReader
 from deployments.client_response import ClientResponse, Head
 from deployments.directory import Replica
-from deployments.envelope import BEAT, CHECKPOINTS_HEADER, ENVELOPE_HEADER, Envelope
+from deployments.envelope import CHECKPOINTS_HEADER, ENVELOPE_HEADER, Envelope
 from deployments.relay_errors import (
     CannotResumeError,
     ReplicaFailedError,
@@ -27,6 +27,7 @@ from deployments.relay_errors import (
 )
 from deployments.routing import Work
 from deployments.tracing import trace_headers
+from deployments.whole_answer import WholeReader
 
 ERROR_BODY_START = sse.ERROR_START.removeprefix(b"data: ")
 
@@ -40,6 +41,8 @@ class Outgoing:
     stream: bool
     request_id: str
     work: Work
+    prompt_tokens: int = 0
+    """As estimated."""
     tenant: str = ""
     """Whose cached prefixes it may use."""
     priority: int = 0
@@ -64,6 +67,7 @@ class Attempts:
     outgoing: Outgoing
     envelope: Envelope
     reader: CheckpointReader
+    whole: WholeReader
     client: ClientResponse
     session: aiohttp.ClientSession
     limits: Limits
@@ -114,13 +118,12 @@ class Attempts:
             on_alive()
             await self._forward_events(head, response)
             return
-        body = await response.read()
+        body = await self.whole.read(response.content)
         if failure := failure_of(head, body):
             raise failure
         if self.client.has_content:
             raise CannotResumeError(f"status {head.status} in the middle of a stream")
         on_alive()
-        body = body.lstrip(BEAT)
         if head.status == 200 and body.startswith(ERROR_BODY_START):
             (head, body), failure = failure_told(body)
             if failure:

@@ -3,10 +3,10 @@
 For a gateway, a replica ends whatever it writes of a stream with an SSE comment that lists the
 token ids behind the events before it. The gateway takes the comments out and passes on nothing
 that no checkpoint has followed yet, so that what the client has seen is always what the log says.
-It never looks into the log: the next replica gets it as it is and continues from there.
+The next replica gets the log as it is and continues from there; the gateway only counts its tokens.
 
 A checkpoint is ``:~`` and entries with spaces in between: ``2:17,4`` for tokens of choice 2,
-``1=32`` for the 32 prompt tokens that prompt 1 had found in the prefix cache.
+``1=32/45`` once a prompt has begun: of the 45 tokens of prompt 1, 32 were in the prefix cache.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Progress:
             for entry in log.split():
                 prompt, is_cached, count = entry.partition(b"=")
                 if is_cached:
-                    cached_tokens[int(prompt)] = int(count)
+                    cached_tokens[int(prompt)] = int(count.partition(b"/")[0])
                 else:
                     choice, _, ids = entry.partition(b":")
                     token_ids[int(choice)] += map(int, ids.split(b","))
@@ -69,7 +69,8 @@ class CheckpointWriter:
         prompt = choice // self._choices_per_prompt
         if prompt not in self._prompts_begun:
             self._prompts_begun.add(prompt)
-            self._entries.append(f"{prompt}={delta.num_cached_tokens}")
+            counts = f"{delta.num_cached_tokens}/{delta.num_prompt_tokens}"
+            self._entries.append(f"{prompt}={counts}")
         if len(delta.token_ids) == 1:
             self._entries.append(f"{choice}:{delta.token_ids[0]}")
         elif delta.token_ids:
@@ -87,7 +88,9 @@ class CheckpointReader:
     def __init__(self) -> None:
         self.log = bytearray()
         self.num_logged = 0
-        """Entries in ``log``: about as many as tokens."""
+        """Generated tokens in ``log``."""
+        self.prompt_tokens = 0
+        """Of the prompts that have begun."""
         self._held = b""
 
     @property
@@ -112,9 +115,17 @@ class CheckpointReader:
                 break
             if entries:
                 self.log += entries + b" "
-                self.num_logged += 1 + entries.count(b" ")
+                self._count(entries)
             certain.append(events)
             events = following
         self._held = events
         certain.append(b"")
         return EVENT_END.join(certain)
+
+    def _count(self, entries: bytes) -> None:
+        # There is one checkpoint for about every token of every stream.
+        self.num_logged += entries.count(b":") + entries.count(b",")
+        if b"/" in entries:
+            for entry in entries.split():
+                _, has_size, size = entry.partition(b"/")
+                self.prompt_tokens += int(size) if has_size else 0

@@ -19,8 +19,6 @@ from deployments.errors import ApiError
 ENVELOPE_HEADER = "X-Pomona-Envelope"
 CHECKPOINTS_HEADER = "X-Pomona-Checkpoints"
 """On a stream's response: its events are followed by checkpoints."""
-BEAT = b" "
-"""Keeps an answer that isn't streamed alive; JSON may begin with spaces."""
 
 
 @dataclass(frozen=True)

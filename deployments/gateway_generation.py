@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -13,10 +14,11 @@ from starlette.types import Receive, Scope, Send
 from deployments.api_keys import SCOPE_KEY as API_KEY
 from deployments.api_keys import ApiKey
 from deployments.client_response import ClientResponse
+from deployments.directory import Replica
 from deployments.disconnect import run_until_disconnect
 from deployments.errors import ApiError, model_not_found, shown
 from deployments.gateway_parts import GatewayParts
-from deployments.limits_middleware import charge
+from deployments.limits_middleware import charge, meter
 from deployments.logs import log_request
 from deployments.protocol import (
     CHAT_COMPLETIONS_PATH,
@@ -71,26 +73,27 @@ async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
         # JSON escapes the line breaks of texts; others would forge lines.
         text = body.decode().replace("\n", " ").replace("\r", " ")
         logger.info("request_id=%s body=%s", request.scope[SCOPE_KEY], text)
-    _check_allowed(parsed, parts)
-    charge(
-        request.scope,
-        prompt_tokens=parsed.prompt_size_estimate(),
-        max_new_tokens=parsed.max_new_tokens_estimate(),
-    )
+    serving = _allowed(parsed, parts)
     key: ApiKey | None = request.scope.get(API_KEY)
     tenant = key.tenant if key and parts.settings.isolate_tenants else ""
+    work = _work(parsed, request, parts.session_header, tenant, serving)
+    charge(request.scope, work.tokens)
     return Outgoing(
         path=path,
         body=body,
         stream=parsed.stream,
         request_id=request.scope[SCOPE_KEY],
-        work=_work(parsed, request, parts.session_header, tenant),
+        work=work,
+        prompt_tokens=min(parsed.prompt_size_estimate(), work.tokens),
         tenant=tenant,
         priority=key.priority if key else 0,
     )
 
 
-def _check_allowed(parsed: ChatCompletionRequest | CompletionRequest, parts: GatewayParts) -> None:
+def _allowed(
+    parsed: ChatCompletionRequest | CompletionRequest, parts: GatewayParts
+) -> Sequence[Replica]:
+    """The replicas that serve it."""
     if parsed.priority and not parts.settings.allow_priority:
         raise ApiError(
             400,
@@ -98,10 +101,11 @@ def _check_allowed(parsed: ChatCompletionRequest | CompletionRequest, parts: Gat
             "or have gateway.allow_priority set.",
             param="priority",
         )
-    if not parts.directory.serving(parsed.model):
-        # While there is no replica at all, nobody knows which models there will be.
-        starting = not parts.directory.replicas
-        raise no_replica(parsed.model) if starting else model_not_found(parsed.model)
+    if serving := parts.directory.serving(parsed.model):
+        return serving
+    # While there is no replica at all, nobody knows which models there will be.
+    starting = not parts.directory.replicas
+    raise no_replica(parsed.model) if starting else model_not_found(parsed.model)
 
 
 def _work(
@@ -109,11 +113,15 @@ def _work(
     request: Request,
     session_header: str | None,
     tenant: str,
+    serving: Sequence[Replica],
 ) -> Work:
     session = request.headers.get(session_header) if session_header else None
+    tokens = parsed.prompt_size_estimate() + parsed.max_new_tokens_estimate()
+    # Clients ask for as much as they like; no sequence gets longer than the context.
+    longest = max(replica.max_model_len for replica in serving)
     return Work(
         model=parsed.model,
-        tokens=parsed.prompt_size_estimate() + parsed.max_new_tokens_estimate(),
+        tokens=min(tokens, parsed.num_sequences * longest),
         affinity=affinity_of(parsed, session=session, tenant=tenant),
         num_sequences=parsed.num_sequences,
     )
@@ -153,6 +161,7 @@ class _RelayResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = ClientResponse(send)
+        meter(scope, lambda: self._tokens_used(client))
         with request_span(
             self._parts.tracer, f"POST {self._outgoing.path}", scope, self._outgoing.request_id
         ) as span:
@@ -167,6 +176,14 @@ class _RelayResponse(Response):
                 }
             )
         self._account(scope, client, completed)
+
+    def _tokens_used(self, client: ClientResponse) -> int:
+        """What the engine has done, whoever has seen it; what failed before it began is free."""
+        prompt, completion = self._relay.prompt_tokens, self._relay.completion_tokens
+        failed = client.error is not None or client.has_error or client.status >= 400
+        if failed and not prompt and not completion:
+            return 0
+        return (prompt or self._outgoing.prompt_tokens) + completion
 
     def _account(self, scope: Scope, client: ClientResponse, completed: bool) -> None:
         elapsed = time.perf_counter() - self._arrived

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployments.answer_tokens import AnswerTokens
 from deployments.api_keys import SCOPE_KEY, ApiKey
 from deployments.errors import ApiError
 from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH
@@ -48,16 +47,22 @@ class LimitsMiddleware:
                 MutableHeaders(scope=message).update(lease.headers())
             await send(message)
 
-        tokens = AnswerTokens(send_with_headers)
         scope[LEASE_KEY] = lease
         try:
-            await self.app(scope, receive, tokens.send)
+            await self.app(scope, receive, send_with_headers)
         finally:
-            lease.release(tokens.used(lease))
+            lease.release()
 
 
-def charge(scope: Scope, *, prompt_tokens: int, max_new_tokens: int) -> None:
+def charge(scope: Scope, tokens: int) -> None:
     """What a request will take at most, once that is known. Raises ``ApiError`` 429."""
     lease: Lease | None = scope.get(LEASE_KEY)
     if lease is not None:
-        lease.charge(prompt_tokens=prompt_tokens, max_new_tokens=max_new_tokens)
+        lease.charge(tokens)
+
+
+def meter(scope: Scope, num_used: Callable[[], int]) -> None:
+    """From now on ``num_used`` tells what a request has taken so far."""
+    lease: Lease | None = scope.get(LEASE_KEY)
+    if lease is not None:
+        lease.meter = num_used

@@ -49,19 +49,23 @@ NO_LIMITS = RateLimits()
 class Usage:
     """What one holder of keys has used lately, and what it uses now."""
 
-    def __init__(self, limits: RateLimits, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.limits = NO_LIMITS
+        """Those of all gateways together: what the holder knows of."""
+        self.share = NO_LIMITS
+        """Those that hold here."""
         self.requests: TokenBucket | None = None
         self.tokens: TokenBucket | None = None
-        self.num_running = 0
-        self.apply(limits)
+        self.running: set[Lease] = set()
 
-    def apply(self, limits: RateLimits) -> None:
+    def apply(self, limits: RateLimits, share: RateLimits) -> None:
         """Limits that have changed hold from now on, for what has been used already too."""
         self.limits = limits
-        self.requests = self._bucket(self.requests, limits.requests_per_minute)
-        self.tokens = self._bucket(self.tokens, limits.tokens_per_minute)
+        if self.share != share:
+            self.share = share
+            self.requests = self._bucket(self.requests, share.requests_per_minute)
+            self.tokens = self._bucket(self.tokens, share.tokens_per_minute)
 
     def _bucket(self, bucket: TokenBucket | None, per_minute: float | None) -> TokenBucket | None:
         if per_minute is None:
@@ -71,8 +75,14 @@ class Usage:
         bucket.resize(per_minute)
         return bucket
 
+    def catch_up(self) -> None:
+        """Have each running request pay for what it has used so far."""
+        for lease in self.running:
+            lease.catch_up()
+
     def headers(self) -> dict[str, str]:
         """OpenAI's ``x-ratelimit-*``."""
+        self.catch_up()
         headers = {}
         for name, bucket in (("requests", self.requests), ("tokens", self.tokens)):
             if bucket is not None:
@@ -87,34 +97,41 @@ class Lease:
 
     def __init__(self, usage: Usage) -> None:
         self._usage = usage
-        self._is_released = False
-        self.prompt_tokens = 0
-        """As estimated."""
-        self.charged = 0
-        usage.num_running += 1
+        self._charged = 0.0
+        self.meter: Callable[[], int] = lambda: 0
+        """How many tokens the request has used so far."""
+        usage.running.add(self)
 
     def headers(self) -> dict[str, str]:
         return self._usage.headers()
 
-    def charge(self, *, prompt_tokens: int, max_new_tokens: int) -> None:
-        """Reckon with so many tokens. Raises ``ApiError`` 429."""
-        bucket, tokens = self._usage.tokens, prompt_tokens + max_new_tokens
+    def charge(self, tokens: int) -> None:
+        """Reckon with so many. Raises ``ApiError`` 429."""
+        bucket = self._usage.tokens
         if bucket is None:
             return
+        self._usage.catch_up()
         if wait_s := bucket.wait_s(tokens):
-            limit = f"{self._usage.limits.tokens_per_minute:g} tokens a minute"
+            limit = f"{self._usage.limits.tokens_per_minute:.12g} tokens a minute"
             raise too_many(f"The API key's limit is {limit}", wait_s)
-        bucket.take(tokens)
-        self.prompt_tokens, self.charged = prompt_tokens, tokens
+        # Only what is used makes a debt: few requests take all that they may.
+        self._pay(min(tokens, bucket.capacity))
 
-    def release(self, tokens: int) -> None:
-        """The request has ended and used so many. Idempotent."""
-        if self._is_released:
-            return
-        self._is_released = True
-        self._usage.num_running -= 1
+    def catch_up(self) -> None:
+        """Pay for what has been used beyond what was reckoned with."""
+        self._pay(max(self.meter(), self._charged))
+
+    def release(self) -> None:
+        """The request has ended: it has used what its meter says. Idempotent."""
+        if self in self._usage.running:
+            self._usage.running.remove(self)
+            self._pay(self.meter())
+
+    def _pay(self, tokens: float) -> None:
+        """``tokens`` in all."""
         if self._usage.tokens is not None:
-            self._usage.tokens.give_back(self.charged - tokens)
+            self._usage.tokens.give_back(self._charged - tokens)
+        self._charged = tokens
 
 
 class RateLimiter:
@@ -133,25 +150,18 @@ class RateLimiter:
 
     def enter(self, name: str, limits: RateLimits) -> Lease:
         """Admit a request of ``name``. Raises ``ApiError`` 429."""
-        usage = self._usage(name, limits.share(self._num_gateways()))
-        slots = usage.limits.max_concurrent_requests
-        if slots is not None and usage.num_running >= slots:
-            message = f"The API key's limit is {slots} requests at a time"
-            raise too_many(message, SLOT_RETRY_AFTER_S, usage)
+        usage = self._usages.setdefault(name, Usage(self._clock))
+        usage.apply(limits, limits.share(self._num_gateways()))
+        slots = usage.share.max_concurrent_requests
+        if slots is not None and len(usage.running) >= slots:
+            limit = f"{limits.max_concurrent_requests} requests at a time"
+            raise too_many(f"The API key's limit is {limit}", SLOT_RETRY_AFTER_S, usage)
         if usage.requests is not None:
             if wait_s := usage.requests.wait_s(1):
-                limit = f"{usage.limits.requests_per_minute:g} requests a minute"
+                limit = f"{limits.requests_per_minute:.12g} requests a minute"
                 raise too_many(f"The API key's limit is {limit}", wait_s, usage)
             usage.requests.take(1)
         return Lease(usage)
-
-    def _usage(self, name: str, limits: RateLimits) -> Usage:
-        usage = self._usages.get(name)
-        if usage is None:
-            usage = self._usages[name] = Usage(limits, self._clock)
-        elif usage.limits != limits:
-            usage.apply(limits)
-        return usage
 
 
 def too_many(message: str, wait_s: float, usage: Usage | None = None) -> ApiError:

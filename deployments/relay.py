@@ -34,6 +34,7 @@ from deployments.relay_errors import (
 )
 from deployments.retries import Backoff, Retries
 from deployments.routing import Router, placed
+from deployments.whole_answer import WholeReader
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class Relay:
         self._limits = limits
         self._on_first_content = on_first_content
         self._reader = CheckpointReader()
+        self._whole = WholeReader()
         self._retries = Retries(
             max_attempts=limits.max_attempts,
             resume_timeout_s=limits.resume_timeout_s,
@@ -83,12 +85,25 @@ class Relay:
         self.num_resumed = 0
         """How often another replica has gone on in the middle of the stream."""
 
+    @property
+    def prompt_tokens(self) -> int:
+        """As replicas have told; 0: not at all."""
+        streams = self._outgoing.stream
+        return self._reader.prompt_tokens if streams else self._whole.prompt_tokens
+
+    @property
+    def completion_tokens(self) -> int:
+        """That there have been so far, as replicas have told."""
+        streams = self._outgoing.stream
+        return self._reader.num_logged if streams else self._whole.completion_tokens
+
     async def run(self, client: ClientResponse) -> None:
         """Relay until the client has a whole response, a replica's or an error."""
         attempts = Attempts(
             self._outgoing,
             Envelope.seal(tenant=self._outgoing.tenant, priority=self._outgoing.priority),
             self._reader,
+            self._whole,
             client,
             self._session,
             self._limits,

@@ -14,7 +14,6 @@ from deployments import sse
 from deployments.backend import Backend, BackendError
 from deployments.checkpoint import CheckpointWriter
 from deployments.disconnect import run_until_disconnect
-from deployments.envelope import BEAT
 from deployments.errors import internal_error
 from deployments.logs import log_request
 from deployments.protocol import to_generation_requests
@@ -24,6 +23,7 @@ from deployments.replica_generation import Generation
 from deployments.replica_render import renderer_for
 from deployments.request_id import SCOPE_KEY
 from deployments.tracing import Tracer, request_span
+from deployments.whole_answer import beat
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +112,7 @@ class GenerationResponse:
         choices: dict[int, Choice] = {}
         now = asyncio.get_running_loop().time
         deadline = now() + self._keep_alive_interval_s
+        num_told = 0
         while not generation.finished:
             for index, delta in await generation.next(deadline - now()):
                 self._usage.add(index, delta)
@@ -119,7 +120,8 @@ class GenerationResponse:
             if now() >= deadline:
                 deadline = now() + self._keep_alive_interval_s
                 if self._answer.for_gateway:
-                    yield BEAT
+                    yield beat(self._usage.completion_tokens - num_told)
+                    num_told = self._usage.completion_tokens
         yield self._renderer.whole([choices[index] for index in sorted(choices)], self._usage)
 
     async def _events(self, generation: Generation) -> AsyncGenerator[bytes, None]:

@@ -70,22 +70,30 @@ def test_wherever_streams_break_the_client_sees_each_event_once(data: st.DataObj
     assert got.count(b"[DONE]") == 1
     progress = Progress.parse(bytes(reader.log))
     assert [progress.token_ids[choice] for choice in range(len(tokens))] == [*map(list, tokens)]
-    assert reader.num_logged == sum(map(len, tokens)) + len(progress.cached_tokens)
+    assert reader.num_logged == sum(map(len, tokens))
+    assert reader.prompt_tokens == 9 * len(progress.cached_tokens)
 
 
 def test_what_a_prompt_found_in_the_cache_is_told_once() -> None:
     writer = CheckpointWriter(NUM_CHOICES, Progress())
     for choice, cached in ((0, 32), (1, 32), (2, 16)):
         writer.add(choice, Delta(0, "", (7, 8), 40, num_cached_tokens=cached))
-    assert writer.take() == b":~0=32 0:7,8 1:7,8 1=16 2:7,8\n\n"
+    assert writer.take() == b":~0=32/40 0:7,8 1:7,8 1=16/40 2:7,8\n\n"
     assert writer.take() == b":~\n\n"
-    writer = CheckpointWriter(NUM_CHOICES, Progress.parse(b"0=32 0:7 1:8 "))
+    writer = CheckpointWriter(NUM_CHOICES, Progress.parse(b"0=32/40 0:7 1:8 "))
     writer.add(1, Delta(0, "", (9,), 40, num_cached_tokens=0))
     assert writer.take() == b":~1:9\n\n"
 
 
+def test_what_prompts_and_tokens_a_log_tells_of() -> None:
+    reader = CheckpointReader()
+    # Who doesn't tell of a prompt's length may tell of its tokens.
+    reader.feed(b"data: {}\n\n:~0=32/40 0:7,8 1:7 1=0 2:9\n\ndata: {}\n\n:~2=16/70 4:1,2\n\n")
+    assert (reader.prompt_tokens, reader.num_logged) == (110, 6)
+
+
 def test_progress_by_prompt() -> None:
-    progress = Progress.parse(b"0=0 0:1,2 1:3 0:4 ")
+    progress = Progress.parse(b"0=0/5 0:1,2 1:3 0:4 ")
     assert progress.of_prompt(0, 2) == ((1, 2, 4), (3,))
     assert progress.of_prompt(1, 2) == ()
     assert progress.of_prompt(0, 3) == ((1, 2, 4), (3,), ())

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 from fake_backend import FakeBackend
-from gateway_harness import CHAT, Running, failures, fake_replica, gateway
+from gateway_harness import (
+    CHAT,
+    Running,
+    ScriptedReplica,
+    failures,
+    fake_replica,
+    gateway,
+    scripted,
+)
 from openai import AsyncOpenAI
 from test_gateway_relay import error_of
 from test_rate_limits import Clock
 
 from deployments.api_keys import ApiKey, KeyRing
+from deployments.directory import Replica
 from deployments.rate_limits import RateLimiter, RateLimits
-from deployments.watched_keys import CHECK_INTERVAL_S, KeySource, WatchedKeys
+from deployments.routing import LeastOutstandingTokens
+from deployments.watched_keys import KeySource, WatchedKeys
 
 PATH = "/v1/chat/completions"
 KEY = {"Authorization": "Bearer limited"}
@@ -28,14 +38,33 @@ FREE = {"Authorization": "Bearer free"}
 async def limited(
     limits: RateLimits, backend: FakeBackend | None = None, clock: Clock | None = None
 ) -> AsyncIterator[Running]:
+    async with limited_to(fake_replica(backend), limits, clock) as running:
+        yield running
+
+
+@asynccontextmanager
+async def limited_to(
+    replica: AbstractAsyncContextManager[Replica], limits: RateLimits, clock: Clock | None = None
+) -> AsyncIterator[Running]:
     keys = KeyRing([ApiKey.of("limited", "limited", limits=limits), ApiKey.of("free", "free")])
     limiter = RateLimiter(clock=clock or Clock())
-    async with fake_replica(backend) as one, gateway([one], keys=keys, limiter=limiter) as running:
+    async with replica as one, gateway([one], keys=keys, limiter=limiter) as running:
         yield running
 
 
 async def ask(running: Running, headers: dict[str, str] = KEY, **fields: object) -> httpx.Response:
     return await running.client.post(PATH, json={**CHAT, **fields}, headers=headers)
+
+
+async def ask_for(running: Running, words: str, **fields: object) -> httpx.Response:
+    return await ask(running, messages=[{"role": "user", "content": words}], **fields)
+
+
+async def ask_when_free(running: Running) -> httpx.Response:
+    """For a key of one request at a time, once the gateway has seen the end of the last."""
+    while (answer := await ask(running, max_tokens=1)).status_code == 429:
+        assert "at a time" in str(error_of(answer)["message"])
+    return answer
 
 
 def remaining(response: httpx.Response, what: str) -> int:
@@ -126,17 +155,116 @@ async def test_tokens_are_those_that_were_used() -> None:
         assert first.json()["usage"]["total_tokens"] == 6
         second = await ask(running, max_tokens=100, stream=True)
         assert remaining(second, "tokens") == 994 - 107
-        # A stream without usage counts by its 3 deltas, with it exactly.
         third = await ask(
             running, max_tokens=100, stream=True, stream_options={"include_usage": True}
         )
-        assert remaining(third, "tokens") == 984 - 107
+        assert remaining(third, "tokens") == 988 - 107
         too_many = await ask(running, max_tokens=990)
         assert too_many.status_code == 429
         assert "1000 tokens a minute" in error_of(too_many)["message"]
-        assert remaining(too_many, "tokens") == 978
+        assert remaining(too_many, "tokens") == 982
         last = await ask(running, max_tokens=900)
         assert last.status_code == 200
+
+
+@pytest.mark.parametrize("options", [{}, {"stream_options": {"include_usage": True}}])
+async def test_a_stream_costs_its_tokens_whatever_it_shows_of_them(
+    options: dict[str, object],
+) -> None:
+    words = " ".join("abcdefghijklmnopqrst")
+    async with limited(RateLimits(tokens_per_minute=1000)) as running:
+        # All the text is withheld until it can't become the stop string any more.
+        told = await ask_for(running, words, stream=True, stop=[f"{words}X"], **options)
+        assert told.text.count('"content":"') == 2
+        assert remaining(await ask(running, max_tokens=1), "tokens") == 1000 - 40 - 8
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_prompts_cost_their_tokens_however_long_their_text_is(stream: bool) -> None:
+    async with limited(RateLimits(tokens_per_minute=1000)) as running:
+        fields = {"model": "demo", "prompt": ["a b c d e f g h", "a " * 20], "n": 2}
+        answer = await running.client.post(
+            "/v1/completions", json={**fields, "max_tokens": 1, "stream": stream}, headers=KEY
+        )
+        assert answer.status_code == 200
+        assert remaining(await ask(running, max_tokens=1), "tokens") == 1000 - 28 - 4 - 8
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_reckoned_with_is_no_more_than_the_context(stream: bool) -> None:
+    async with limited(RateLimits(tokens_per_minute=20_000)) as running:
+        for num_choices in (1, 2):
+            answer = await ask(running, max_tokens=2**31 - 1, n=num_choices, stream=stream)
+            used = 6 * (num_choices - 1)
+            assert remaining(answer, "tokens") == 20_000 - used - num_choices * 4096
+
+
+async def test_routing_reckons_with_no_more_than_the_context() -> None:
+    backend = FakeBackend()
+    async with fake_replica(backend) as one, gateway([one]) as running:
+        backend.hold()
+        asking = asyncio.create_task(ask(running, max_tokens=2**31 - 1, n=2))
+        await backend.held.reaches(1)
+        assert isinstance(running.router, LeastOutstandingTokens)
+        assert running.router.outstanding(one) == 2 * 4096
+        backend.release()
+        assert (await asking).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_who_leaves_before_the_first_token_pays_for_the_prompt(stream: bool) -> None:
+    backend = FakeBackend()
+    limits = RateLimits(tokens_per_minute=1000, max_concurrent_requests=1)
+    async with limited(limits, backend) as running:
+        backend.hold()
+        asking = asyncio.create_task(ask(running, stream=stream, max_tokens=1_000_000))
+        await backend.held.reaches(1)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await backend.live.reaches(0)
+        backend.release()
+        assert remaining(await ask_when_free(running), "tokens") == 1000 - 7 - 8
+
+
+async def test_who_leaves_a_stream_pays_for_what_there_was_of_it() -> None:
+    backend = FakeBackend()
+    limits = RateLimits(tokens_per_minute=1000, max_concurrent_requests=1)
+    async with limited(limits, backend) as running:
+        backend.hold(after_tokens=2)
+        body = {**CHAT, "stream": True, "max_tokens": 1_000_000}
+        async with running.client.stream("POST", PATH, json=body, headers=KEY) as stream:
+            lines = stream.aiter_lines()
+            while '"content":" two"' not in await anext(lines):
+                pass
+        backend.release()
+        assert remaining(await ask_when_free(running), "tokens") == 1000 - 3 - 2 - 8
+
+
+async def test_a_long_stream_costs_what_there_is_of_it_while_it_lasts() -> None:
+    backend = FakeBackend()
+    async with limited(RateLimits(tokens_per_minute=300), backend) as running:
+        backend.hold(after_tokens=290)
+        # Without a maximum it is reckoned with 256 tokens.
+        body = {**CHAT, "stream": True, "ignore_eos": True}
+        async with running.client.stream("POST", PATH, json=body, headers=KEY) as stream:
+            num_told, lines = 0, stream.aiter_lines()
+            while num_told < 290:
+                num_told += '"delta":{"content":' in await anext(lines)
+            refused = await ask(running, max_tokens=1)
+            assert (refused.status_code, remaining(refused, "tokens")) == (429, 7)
+        backend.release()
+
+
+async def test_an_answer_that_fails_costs_what_there_was_of_it() -> None:
+    error = b'{"error":{"message":"m","type":"server_error","param":null,"code":null}}'
+    headers = [(b"content-type", b"application/json")]
+    for chunks, used in (([b" ", error], 0), ([b" \n\n", b" \n", error], 7 + 3)):
+        replica = ScriptedReplica(headers=headers, chunks=chunks)
+        async with limited_to(scripted(replica), RateLimits(tokens_per_minute=1000)) as running:
+            failed = await ask(running, max_tokens=100)
+            assert (failed.status_code, failed.json()["error"]["message"]) == (500, "m")
+            replica.status, replica.chunks = 400, [error]
+            assert remaining(await ask(running, max_tokens=1), "tokens") == 1000 - used - 8
 
 
 async def test_a_replicas_own_429_costs_no_tokens() -> None:
@@ -164,15 +292,14 @@ async def test_openais_client_understands_the_refusal() -> None:
 
 
 async def test_an_edit_of_the_file_reaches_a_running_gateway(tmp_path: Path) -> None:
-    path, clock = tmp_path / "keys.yaml", Clock()
+    path = tmp_path / "keys.yaml"
 
     def write(entries: str) -> None:
         path.write_text(f"keys:\n{entries}")
         path.chmod(0o600)
-        clock.now += CHECK_INTERVAL_S
 
     write("  - {name: a, key: one, requests_per_minute: 1}\n")
-    keys = WatchedKeys(KeySource((), (), path), path, clock=clock)
+    keys = WatchedKeys(KeySource((), (), path), path)
     one, two = {"Authorization": "Bearer one"}, {"Authorization": "Bearer two"}
     async with (
         fake_replica() as replica,
@@ -181,8 +308,10 @@ async def test_an_edit_of_the_file_reaches_a_running_gateway(tmp_path: Path) -> 
         answers = [await ask(running, one), await ask(running, one), await ask(running, two)]
         assert [answer.status_code for answer in answers] == [200, 429, 401]
         write("  - {name: a, key: [one, two], requests_per_minute: 3}\n")
+        keys.follow()
         answers = [await ask(running, key) for key in (one, two, one)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
         write("  - {name: b, key: two}\n")
+        keys.follow()
         answers = [await ask(running, key) for key in (one, two)]
         assert [answer.status_code for answer in answers] == [401, 200]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
 import pytest
 
+from deployments.envelope import ENVELOPE_HEADER, Envelope
 from tests.deployments.replica_server import (
     MODEL,
     build,
@@ -161,6 +163,24 @@ async def test_comments_keep_a_silent_stream_alive_before_and_after_the_first_to
         assert texts == ["one", " two"]
         assert lines[:2] == ([": keep-alive", ""] if position == 0 else [lines[0], ""])
         assert "data: [DONE]" in lines
+
+
+async def test_a_gateway_hears_of_tokens_before_an_answer_that_is_not_streamed() -> None:
+    app, backend = await build(keep_alive_interval_s=0.01)
+    backend.hold(after_tokens=2)
+    headers = {ENVELOPE_HEADER: Envelope.seal().header()}
+    text = ""
+    async with client_of(app) as client:
+        asked = completion(["a b c", "d e f"])
+        async with client.stream("POST", COMPLETIONS, json=asked, headers=headers) as response:
+            async for chunk in response.aiter_text():
+                text += chunk
+                if text.count("\n") == 4:
+                    backend.release()
+    beats = text[: text.index("{")]
+    assert set(beats) == {" ", "\n"}
+    assert 4 <= beats.count("\n") <= 6
+    assert json.loads(text)["usage"]["completion_tokens"] == 6
 
 
 @pytest.mark.parametrize("body", [chat("boom b c"), completion(["fine and well", "boom b c"])])

@@ -1,0 +1,54 @@
+"""An answer that isn't streamed, as a gateway gets it: beats while it is made, then one body.
+
+A beat keeps the connection alive and tells of the tokens that there are by then, so that an answer
+nobody waits for any longer is known by its cost, too. The body's usage has the last word.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import aiohttp
+
+BEAT = b" "
+"""JSON may begin with white space."""
+TOKEN_BEAT = b"\n"
+"""Follows a beat, once for each token since the last one; no encoder writes it into the body."""
+
+_decode = json.JSONDecoder().raw_decode
+# Quotes inside of a JSON string are escaped, so this can't be part of a text.
+_USAGE = b'"usage":'
+
+
+def beat(num_new_tokens: int) -> bytes:
+    return BEAT + TOKEN_BEAT * num_new_tokens
+
+
+class WholeReader:
+    """The gateway's side: what a replica answered, and what that took."""
+
+    def __init__(self) -> None:
+        self.prompt_tokens = 0
+        """0: not told."""
+        self.completion_tokens = 0
+
+    async def read(self, content: aiohttp.StreamReader) -> bytes:
+        """The body, without the beats before it. Another replica's answer begins anew."""
+        self.prompt_tokens = self.completion_tokens = 0
+        chunks = []
+        while chunk := await content.readany():
+            self.completion_tokens += chunk.count(TOKEN_BEAT)
+            chunks.append(chunk)
+        body = b"".join(chunks).lstrip()
+        self._read_usage(body)
+        return body
+
+    def _read_usage(self, body: bytes) -> None:
+        _, found, rest = body.rpartition(_USAGE)
+        if not found:
+            return
+        with suppress(ValueError, TypeError, LookupError):
+            usage, _ = _decode(rest.decode())
+            counts = int(usage["prompt_tokens"]), int(usage["completion_tokens"])
+            self.prompt_tokens, self.completion_tokens = counts
