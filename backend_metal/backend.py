@@ -53,7 +53,9 @@ class MetalBackend:
         def ended() -> None:
             event_loop.call_soon_threadsafe(self._end_streams)
 
-        self._loop = EngineLoop(partial(build_engine, config), deliver, ended)
+        self._loop = EngineLoop(
+            partial(build_engine, config), deliver, ended, step_timeout_s=config.step_timeout_s
+        )
         self._loop.start()
         self._engine = await asyncio.wrap_future(self._loop.started)
         name = config.served_model_name or config.model.rstrip("/").rsplit("/", 1)[-1]
@@ -108,6 +110,8 @@ class MetalBackend:
         self._draining = True
         if self._loop is not None:
             await asyncio.to_thread(self._loop.stop)
+        # A thread that hangs ends no stream.
+        self._end_streams()
         self._tokenizing.shutdown(wait=False)
 
     def _started(self) -> tuple[EngineLoop, Engine]:

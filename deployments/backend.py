@@ -71,6 +71,13 @@ class EngineConfig(BaseModel):
     max_queued_requests: int = Field(
         256, ge=0, description="Waiting requests past which the answer is 429."
     )
+    step_timeout_s: float = Field(
+        120.0,
+        gt=0.0,
+        description="A step that takes longer, kernels compiled in it included, counts as hung: "
+        "streams go on at other replicas and the engine is replaced. Raise it for a machine that "
+        "needs minutes for `max_num_batched_tokens` tokens.",
+    )
     chat_template: str | None = Field(
         None, description="Path of a Jinja file that replaces the tokenizer's chat template."
     )
@@ -328,7 +335,9 @@ class Backend(Protocol):
     def stats(self) -> BackendStats: ...
 
     async def check_health(self) -> None:
-        """Raises ``UnavailableError`` when the engine can't serve and must be restarted."""
+        """Raises ``UnavailableError`` when the engine can't serve and must be restarted, such as
+        when it hangs. Also asked for each request that has heard nothing for a while: if this
+        raises, the request goes on elsewhere."""
         ...
 
     async def drain(self) -> None:
@@ -336,7 +345,8 @@ class Backend(Protocol):
         ...
 
     async def stop(self) -> None:
-        """End at once; unfinished requests get ``finish_reason="abort"``. Idempotent."""
+        """End at once; unfinished requests get ``finish_reason="abort"``, or an error from an
+        engine that hangs, for which nobody waits. Idempotent."""
         ...
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import ray
 from ray import serve
+from starlette.datastructures import State
 
 from deployments.autoscaling import LOAD, engine_load
-from deployments.backend import create_backend
+from deployments.backend import Backend, UnavailableError, create_backend
 from deployments.bound_settings import EngineReplicaSettings
 from deployments.directory import Replica
 from deployments.host.collector import HostCollector
@@ -31,6 +32,11 @@ class EngineReplica:
     """Starts a backend, serves it, and tells the gateways through Serve where it is.
 
     Serve waits for ``__init__`` as long as it takes, so loading a large model is no failure.
+
+    An engine that hangs in a step, or can't run any, fails ``check_health``. That ends the streams
+    which wait for it, so that gateways go on with them elsewhere, and has Serve put another replica
+    in the place of this one: after three failures it calls ``__del__``, which drains only engines
+    that are well and waits for no thread that hangs, and then kills the process.
     """
 
     async def __init__(self, settings: EngineReplicaSettings) -> None:  # type: ignore[misc]
@@ -86,13 +92,26 @@ class EngineReplica:
         await self._backend.check_health()
 
     async def __del__(self) -> None:
-        # By now no gateway is told of this replica any more; the requests it has may end.
-        self._app.state.draining = True
-        try:
-            async with asyncio.timeout(self._drain_timeout_s):
-                await self._backend.drain()
-        except TimeoutError:
-            logger.info("Streams that outlast the drain go on at other replicas.")
+        """Serve kills the process as soon as this returns, whatever threads still run in it."""
+        await drain(self._backend, self._app.state, self._drain_timeout_s)
         await self._backend.stop()
         await asyncio.to_thread(self._host.stop)
-        await self._server.stop()
+        await self._server.stop(timeout_s=HAND_OVER_S)
+
+
+async def drain(backend: Backend, state: State, timeout_s: float) -> None:
+    """Let the requests that a replica has end. By now no gateway is told of it any more.
+
+    An engine that is ill finishes nothing: its requests go on elsewhere, at once.
+    """
+    try:
+        await backend.check_health()
+    except UnavailableError as error:
+        logger.warning("The engine is stopped without a drain: %s", error)
+        return
+    state.draining = True
+    try:
+        async with asyncio.timeout(timeout_s):
+            await backend.drain()
+    except TimeoutError:
+        logger.info("Streams that outlast the drain go on at other replicas.")

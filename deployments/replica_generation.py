@@ -63,12 +63,13 @@ class Generation:
         return self._num_running == 0 and self._merged.empty()
 
     async def next(self, wait_s: float | None = None) -> list[ChoiceDelta]:
-        """All deltas that are there, waiting up to ``wait_s`` for the first; may be empty.
-        Raises what the backend raised for any of the prompts."""
+        """All deltas that are there, waiting up to ``wait_s`` for the first. Empty: there is none
+        yet, and the backend is well. Raises what the backend raised for any of the prompts."""
         try:
             async with asyncio.timeout(wait_s):
                 item = await self._merged.get()
         except TimeoutError:
+            await self._check_health()
             return []
         batch: list[ChoiceDelta] = []
         while True:
@@ -83,6 +84,17 @@ class Generation:
             if self._merged.empty():
                 return batch
             item = self._merged.get_nowait()
+
+    async def _check_health(self) -> None:
+        """Whoever waits here would never hear of a step that hangs."""
+        try:
+            await self._backend.check_health()
+        except UnavailableError as error:
+            raise self._gone(error, EngineStoppedError) from error
+
+    def _gone(self, error: UnavailableError, kind: type[UnavailableError]) -> UnavailableError:
+        """What is nobody's fault is told apart from what this request may have done: ``kind``."""
+        return (UnavailableError if self._is_leaving() else kind)(str(error))
 
     async def _run(self, request: GenerationRequest, first_choice: int) -> None:
         num_unfinished = request.n
@@ -102,11 +114,7 @@ class Generation:
                 num_unfinished -= delta.finish_reason is not None
                 self._merged.put_nowait((first_choice + delta.index, delta))
         except UnavailableError as error:
-            # What is nobody's fault is told apart from what this request may have done.
-            kind = EngineStoppedError if taken_in else type(error)
-            if self._is_leaving():
-                kind = UnavailableError
-            raise kind(str(error)) from error
+            raise self._gone(error, EngineStoppedError if taken_in else type(error)) from error
         finally:
             # The protocol asks for an iterator only; one that can be closed is closed now.
             if close := getattr(deltas, "aclose", None):

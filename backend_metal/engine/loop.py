@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
@@ -22,6 +23,10 @@ class EngineLoop:
     Commands are queued without waiting and run between two steps, so at most one step passes before
     a cancellation takes effect. ``deliver`` and, once, ``ended`` are called in the engine's thread
     and must not block.
+
+    A step that takes longer than ``step_timeout_s`` counts as hung, in a GPU's driver say: then
+    ``check_health`` raises and ``stop`` leaves the thread behind, since nothing but the end of the
+    process ends such a thread. What no step does, above all loading the model, may take any time.
     """
 
     def __init__(
@@ -29,12 +34,19 @@ class EngineLoop:
         build: Callable[[], Engine],
         deliver: Callable[[list[Output]], None],
         ended: Callable[[], None],
+        *,
+        step_timeout_s: float,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.started: Future[Engine] = Future()
         """Holds the engine once it is built, for its constants; or why it could not be."""
         self._build = build
         self._deliver = deliver
         self._ended = ended
+        self._step_timeout_s = step_timeout_s
+        self._now = now
+        self._step_began: float | None = None
+        """None between steps."""
         self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._stats: BackendStats | None = None
         self._failure: str | None = None
@@ -47,10 +59,13 @@ class EngineLoop:
         self._commands.put(command)
 
     def stop(self) -> None:
-        """End unfinished requests with ``abort`` and wait for the thread. Idempotent."""
+        """End unfinished requests with ``abort`` and wait for the thread, unless it hangs.
+        Idempotent."""
         self._commands.put(None)
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(max(self._step_time_left(), 0.0))
+            if self._thread.is_alive():
+                logger.error("the engine's thread hangs, and ends when the process does")
 
     def stats(self) -> BackendStats:
         """As of the end of the latest step."""
@@ -59,11 +74,18 @@ class EngineLoop:
         return self._stats
 
     def check_health(self) -> None:
-        """Raises ``UnavailableError`` when the engine can't run another step."""
+        """Raises ``UnavailableError`` when the engine can't run another step, or hangs in one."""
         if self._failure is not None:
             raise UnavailableError(self._failure)
         if not self._thread.is_alive():
             raise UnavailableError("the engine is not running")
+        if self._step_time_left() <= 0.0:
+            raise UnavailableError(f"a step has taken longer than {self._step_timeout_s:g} s")
+
+    def _step_time_left(self) -> float:
+        """In seconds, of the step that runs, or would run next."""
+        began = self._step_began
+        return self._step_timeout_s - (0.0 if began is None else self._now() - began)
 
     def _run(self) -> None:
         if not self.started.set_running_or_notify_cancel():
@@ -80,7 +102,10 @@ class EngineLoop:
         try:
             while self._run_commands(engine):
                 if engine.has_work:
-                    self._publish(engine, engine.step())
+                    self._step_began = self._now()
+                    outputs = engine.step()
+                    self._step_began = None
+                    self._publish(engine, outputs)
         except Exception as error:
             logger.exception("the engine stopped")
             self._failure = f"the engine stopped: {error!r}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,12 +14,13 @@ import tiny_models
 
 from backend_metal import LLM
 from backend_metal.backend import MetalBackend
-from backend_metal.engine.engine import Engine
+from backend_metal.engine.engine import Engine, Output
 from backend_metal.engine.prompt import encode_prompt
 from deployments.backend import (
     ChatPrompt,
     Delta,
     EngineConfig,
+    EngineStoppedError,
     GenerationRequest,
     InvalidRequestError,
     QueueFullError,
@@ -183,6 +185,33 @@ async def test_an_engine_that_breaks_ends_every_stream(
         await backend.check_health()
     with pytest.raises(UnavailableError, match=broken):
         await collect(backend, GenerationRequest("b", "hello", GREEDY))
+
+
+async def test_an_engine_that_hangs_says_so_and_stops_without_its_thread(
+    backend: MetalBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, release = threading.Event(), threading.Event()
+
+    def hang(engine: Engine) -> list[Output]:
+        hangs.set()
+        release.wait()
+        return []
+
+    iterator = backend.generate(GenerationRequest("a", "hello", ENDLESS))
+    await anext(iterator)
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "step", hang)
+        await asyncio.to_thread(hangs.wait)
+        await backend.check_health()
+        patch.setattr(backend._loop, "_now", lambda: math.inf)
+        with pytest.raises(UnavailableError, match="a step has taken longer than 120 s"):
+            await backend.check_health()
+        with pytest.raises(UnavailableError):
+            await collect(backend, GenerationRequest("b", "hello", GREEDY))
+        await backend.stop()
+        with pytest.raises(EngineStoppedError):
+            [delta async for delta in iterator]
+        release.set()
 
 
 async def test_a_request_that_cannot_be_added_fails_alone(

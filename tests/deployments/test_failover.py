@@ -163,6 +163,20 @@ async def test_a_replica_that_hangs_in_the_middle_is_left() -> None:
         await asyncio.wait_for(replicas.backends[0].live.reaches(0), 10)
 
 
+@pytest.mark.parametrize("name", ["choices", "not streamed"])
+async def test_an_engine_that_hangs_behind_a_living_server_is_left(name: str) -> None:
+    async with pair() as replicas:
+        undisturbed = await replicas.ask(BODIES[name])
+        replicas.backends[0].hold(after_tokens=2)
+        asking = asyncio.create_task(replicas.ask(BODIES[name]))
+        await replicas.backends[0].held.reaches(1)
+        assert not asking.done()
+        replicas.backends[0].healthy = False
+        assert await asking == undisturbed
+        assert replicas.other.num_requests == 1
+        await replicas.backends[0].live.reaches(0)
+
+
 async def test_the_seed_that_the_gateway_chose_stays() -> None:
     async with pair() as replicas:
         await replicas.ask(BODIES["prompts"])

@@ -222,3 +222,21 @@ async def test_a_stop_of_the_engine_does_not_look_like_an_end() -> None:
             text = (await response.aread()).decode()
     assert events_of(text)[-1]["error"]["code"] == "engine_stopped"
     assert 'finish_reason":"' not in text
+
+
+@pytest.mark.parametrize("position", [0, 1])
+@pytest.mark.parametrize("fields", [{"stream": True}, {}])
+async def test_an_engine_that_hangs_is_not_kept_alive(
+    fields: dict[str, Any], position: int
+) -> None:
+    app, backend = await build(keep_alive_interval_s=0.01)
+    backend.hold(after_tokens=position)
+    backend.healthy = False
+    async with client_of(app) as client:
+        response = await client.post(CHAT, json=chat("one two", **fields))
+    told = events_of(response.text)
+    assert told[-1]["error"]["code"] == "engine_stopped"
+    assert ": keep-alive" not in told
+    # Before anything was sent there is still a status to say it with.
+    assert response.status_code == (200 if fields and position else 503)
+    assert backend.live.value == 0

@@ -1,0 +1,146 @@
+"""The engine's thread when a step never ends: noticed, and left behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from backend_metal.engine.engine import Engine, Output
+from backend_metal.engine.loop import EngineLoop
+from deployments.backend import UnavailableError
+
+STEP_TIMEOUT_S = 60.0
+
+
+class HangingEngine:
+    """Each step lasts until the test lets it end."""
+
+    is_healthy = True
+
+    def __init__(self) -> None:
+        self.has_work = False
+        self.stepping = threading.Event()
+        self.release = threading.Event()
+
+    def step(self) -> list[Output]:
+        self.stepping.set()
+        self.release.wait()
+        self.has_work = False
+        return []
+
+    def stats(self) -> None: ...
+
+    def check_integrity(self) -> None: ...
+
+    def abort_all(self) -> list[Output]:
+        return []
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Running:
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.engine = HangingEngine()
+        self.ended = threading.Event()
+        self.loop = EngineLoop(
+            lambda: cast(Engine, self.engine),
+            lambda outputs: None,
+            self.ended.set,
+            step_timeout_s=STEP_TIMEOUT_S,
+            now=self.clock,
+        )
+        self.loop.start()
+        self.loop.started.result()
+
+    def begin_step(self) -> None:
+        def work(engine: Any) -> list[Output]:
+            engine.has_work = True
+            return []
+
+        self.loop.submit(work)
+        self.engine.stepping.wait()
+
+    def run_command(self) -> None:
+        """Returns once the engine has no step before it any more."""
+        ran = threading.Event()
+
+        def command(engine: Engine) -> list[Output]:
+            ran.set()
+            return []
+
+        self.loop.submit(command)
+        ran.wait()
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    made = Running()
+    yield made
+    made.engine.release.set()
+    made.loop.stop()
+    made.ended.wait()
+
+
+def test_a_step_that_lasts_too_long_is_a_fault_until_it_ends(running: Running) -> None:
+    running.begin_step()
+    running.clock.now += STEP_TIMEOUT_S - 1
+    running.loop.check_health()
+    running.clock.now += 2
+    with pytest.raises(UnavailableError, match="a step has taken longer than 60 s"):
+        running.loop.check_health()
+    running.engine.release.set()
+    running.run_command()
+    running.loop.check_health()
+
+
+def test_an_engine_without_work_may_be_idle_for_ever(running: Running) -> None:
+    running.clock.now += 10 * STEP_TIMEOUT_S
+    running.loop.check_health()
+
+
+def test_stop_does_not_wait_for_a_step_that_hangs(running: Running) -> None:
+    running.begin_step()
+    running.clock.now += STEP_TIMEOUT_S + 1
+    stopping = threading.Thread(target=running.loop.stop, daemon=True)
+    stopping.start()
+    stopping.join(30)
+    assert not stopping.is_alive()
+    assert not running.ended.is_set()
+
+
+def test_stop_waits_for_a_step_that_has_time_left(running: Running) -> None:
+    running.begin_step()
+    threading.Timer(0.01, running.engine.release.set).start()
+    running.loop.stop()
+    assert running.ended.is_set()
+
+
+def test_loading_a_model_may_take_longer_than_a_step() -> None:
+    clock, loading, loaded = Clock(), threading.Event(), threading.Event()
+
+    def build() -> Engine:
+        loading.set()
+        loaded.wait()
+        return cast(Engine, HangingEngine())
+
+    loop = EngineLoop(
+        build, lambda outputs: None, lambda: None, step_timeout_s=STEP_TIMEOUT_S, now=clock
+    )
+    loop.start()
+    loading.wait()
+    clock.now += 10 * STEP_TIMEOUT_S
+    loop.check_health()
+    loaded.set()
+    loop.started.result()
+    loop.check_health()
+    loop.stop()
