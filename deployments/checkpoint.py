@@ -35,16 +35,22 @@ class Progress:
     @classmethod
     def parse(cls, log: bytes) -> Progress:
         """Raises ``ApiError`` 400."""
-        token_ids: defaultdict[int, list[int]] = defaultdict(list)
+        ids_of: defaultdict[bytes, list[bytes]] = defaultdict(list)
         cached_tokens: dict[int, int] = {}
         try:
             for entry in log.split():
-                prompt, is_cached, count = entry.partition(b"=")
-                if is_cached:
-                    cached_tokens[int(prompt)] = int(count.partition(b"/")[0])
+                choice, _, ids = entry.partition(b":")
+                if ids:
+                    # When a replica is lost, all of its logs come at once: numbers are cheaper
+                    # to read together.
+                    ids_of[choice].append(ids)
                 else:
-                    choice, _, ids = entry.partition(b":")
-                    token_ids[int(choice)] += map(int, ids.split(b","))
+                    prompt, _, count = entry.partition(b"=")
+                    cached_tokens[int(prompt)] = int(count.partition(b"/")[0])
+            token_ids = {
+                int(choice): [*map(int, b",".join(entries).split(b","))]
+                for choice, entries in ids_of.items()
+            }
         except ValueError as error:
             raise ApiError(400, f"The log of checkpoints is malformed: {error}.") from error
         return cls(token_ids, cached_tokens)

@@ -20,6 +20,10 @@ from deployments.backend import (
 ChoiceDelta = tuple[int, Delta]
 """Index of the choice over all prompts, and what was added to it."""
 
+MAX_MERGED = 64
+"""Deltas that a turn of the event loop may go to: what is replayed is all there at once, and with
+many streams to resume the other tasks would not get their turn for seconds."""
+
 
 class Generation:
     """Runs while the ``async with`` block does; leaving it cancels whatever is unfinished."""
@@ -113,6 +117,8 @@ class Generation:
                     raise ResumeError("The engine began again instead of going on.")
                 num_unfinished -= delta.finish_reason is not None
                 self._merged.put_nowait((first_choice + delta.index, delta))
+                if self._merged.qsize() >= MAX_MERGED:
+                    await asyncio.sleep(0)
         except UnavailableError as error:
             raise self._gone(error, EngineStoppedError if taken_in else type(error)) from error
         finally:

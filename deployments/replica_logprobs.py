@@ -42,6 +42,11 @@ class CompletionLogprobs:
             "text_offset": [self._advance(token) for token in tokens],
         }
 
+    def skip(self, tokens: Iterable[TokenLogprob]) -> None:
+        """``add`` for whoever doesn't need to be told."""
+        for token in tokens:
+            self._advance(token)
+
     def _advance(self, token: TokenLogprob) -> int:
         offset = self._offset
         self._offset += len(self._decoder.decode(token.utf8))

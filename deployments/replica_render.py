@@ -29,6 +29,10 @@ class Renderer(Protocol):
         """The events of one delta; empty when it has nothing to tell yet."""
         ...
 
+    def replay(self, choice: int, delta: Delta) -> None:
+        """Instead of ``chunks``, for a delta whose events were sent by another replica."""
+        ...
+
     def usage_chunk(self, usage: Usage) -> bytes: ...
 
     def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
@@ -100,6 +104,9 @@ class ChatRenderer:
             events += self._chunk(choice, "{}", finish_reason=f'"{delta.finish_reason}"')
         return events.encode()
 
+    def replay(self, choice: int, delta: Delta) -> None:
+        self._begun.add(choice)
+
     def usage_chunk(self, usage: Usage) -> bytes:
         return self._frame.usage_chunk("chat.completion.chunk", usage)
 
@@ -146,6 +153,10 @@ class CompletionRenderer:
             f'{self._head}{choice},"text":{_encode(delta.text)},"logprobs":{logprobs},'
             f'"finish_reason":{finish_reason}{self._tail}'
         ).encode()
+
+    def replay(self, choice: int, delta: Delta) -> None:
+        if self._has_logprobs:
+            self._logprobs[choice].skip(delta.logprobs)
 
     def usage_chunk(self, usage: Usage) -> bytes:
         return self._frame.usage_chunk("text_completion", usage)

@@ -132,10 +132,10 @@ class GenerationResponse:
             events = b""
             for index, delta in await generation.next(deadline - now()):
                 self._usage.add(index, delta)
-                # What is replayed brings the renderer to where the last one was; it was sent.
-                rendered = self._renderer.chunks(index, delta)
-                if not delta.replayed:
-                    events += rendered
+                if delta.replayed:
+                    self._renderer.replay(index, delta)
+                else:
+                    events += self._renderer.chunks(index, delta)
                     self._checkpoints.add(index, delta)
             if events or now() >= deadline:
                 yield self._checked(events or sse.KEEP_ALIVE)
