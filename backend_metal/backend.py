@@ -128,7 +128,7 @@ class MetalBackend:
         loop.check_health()
         if request.request_id in self._streams:
             raise InvalidRequestError(f"request id {request.request_id!r} is already in use")
-        if len(self._streams) >= engine.max_requests and not request.resume:
+        if len(self._streams) >= engine.max_requests and not request.was_admitted:
             num_running = loop.stats().requests_running
             raise QueueFullError(
                 f"{len(self._streams)} requests run or wait, as many as max_num_seqs and "

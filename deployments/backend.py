@@ -162,7 +162,8 @@ class GenerationRequest:
     resume: tuple[tuple[int, ...], ...] = ()
     """Token ids that each of the ``n`` sequences has already, from a backend that was lost, and
     which is to be continued exactly; ``sampling.seed`` is set. The iterator gives them again
-    first, one delta a token with ``replayed`` set. Empty: an ordinary request."""
+    first, one delta a token with ``replayed`` set. ``n`` times none: it waited there, or had only
+    begun. Empty: an ordinary request."""
 
     def __post_init__(self) -> None:
         if self.resume and (len(self.resume) != self.n or self.sampling.seed is None):
@@ -170,6 +171,12 @@ class GenerationRequest:
                 f"resume must have tokens for each of {self.n} sequences, not {len(self.resume)}, "
                 f"and a seed, not {self.sampling.seed}"
             )
+
+    @property
+    def was_admitted(self) -> bool:
+        """A backend that was lost had let it in, and whoever streams it is in the middle of an
+        answer: it needs no place in a queue."""
+        return bool(self.resume)
 
 
 @dataclass(frozen=True)

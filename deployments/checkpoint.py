@@ -56,10 +56,12 @@ class Progress:
         return cls(token_ids, cached_tokens)
 
     def of_prompt(self, prompt: int, num_choices: int) -> tuple[tuple[int, ...], ...]:
-        """Tokens of each choice; empty for a prompt that has none yet."""
+        """Tokens of each choice, none for those that have not begun. Empty if nothing has: then
+        nobody knows yet that any prompt was let in."""
+        if not (self.token_ids or self.cached_tokens):
+            return ()
         first = prompt * num_choices
-        tokens = [tuple(self.token_ids.get(first + index, ())) for index in range(num_choices)]
-        return tuple(tokens) if any(tokens) else ()
+        return tuple(tuple(self.token_ids.get(first + index, ())) for index in range(num_choices))
 
 
 class CheckpointWriter:

@@ -228,8 +228,7 @@ class Engine:
             max_model_len=self.max_model_len,
             vocab_size=self.vocab_size,
         )
-        if request.resume:
-            # It was admitted once, and whoever streams it waits in the middle of a sentence.
+        if request.was_admitted:
             check_resume(request, vocab_size=self.vocab_size)
             return
         running = {sequence.request_id for sequence in self.scheduler.running}
@@ -253,7 +252,7 @@ class Engine:
             request,
             prompt_token_ids,
             max_model_len=self.max_model_len,
-            arrival=arrival - RESUMED_BEFORE if request.resume else arrival,
+            arrival=arrival - RESUMED_BEFORE if request.was_admitted else arrival,
         )
         return [
             SequenceOutput(sequence, self.tokenizer, self._token_text, self._eos_token_ids)

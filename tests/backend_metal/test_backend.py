@@ -6,6 +6,7 @@ import asyncio
 import math
 import threading
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -242,8 +243,13 @@ async def test_requests_in_the_tokenizer_count_as_waiting(
         await collect(backend, GenerationRequest("third", "hello", GREEDY))
     # Both wait, and until one has ended each is taken to need a second.
     assert error.value.retry_after == 2
+    # One that another backend had let in needs no place, even if it has no token yet.
+    sampling = replace(GREEDY, seed=1)
+    admitted = GenerationRequest("admitted", "hello", sampling, resume=((),))
+    tasks.append(asyncio.create_task(collect(backend, admitted)))
+    await asyncio.sleep(0)
     held_tokenizer.set()
-    assert [len(tokens(await task)) for task in tasks] == [12, 12]
+    assert [len(tokens(await task)) for task in tasks] == [12, 12, 12]
     await backend.stop()
     assert backend.stats().request_failure == {"rate_limit_error": 1}
 

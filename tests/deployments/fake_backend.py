@@ -174,7 +174,8 @@ class FakeBackend:
                 param="messages" if isinstance(request.prompt, ChatPrompt) else "prompt",
                 code="context_length_exceeded",
             )
-        if self._slots.locked() and self._num_waiting >= self._config.max_queued_requests:
+        is_full = self._slots.locked() and self._num_waiting >= self._config.max_queued_requests
+        if is_full and not request.was_admitted:
             raise QueueFullError(f"{self._num_waiting} requests are waiting.", retry_after=2)
         return words
 

@@ -95,9 +95,11 @@ def test_what_prompts_and_tokens_a_log_tells_of() -> None:
 def test_progress_by_prompt() -> None:
     progress = Progress.parse(b"0=0/5 0:1,2 1:3 0:4 ")
     assert progress.of_prompt(0, 2) == ((1, 2, 4), (3,))
-    assert progress.of_prompt(1, 2) == ()
+    # It has not begun, but was let in with the others.
+    assert progress.of_prompt(1, 2) == ((), ())
     assert progress.of_prompt(0, 3) == ((1, 2, 4), (3,), ())
     assert progress.cached_tokens == {0: 0}
+    assert Progress().of_prompt(0, 2) == ()
 
 
 @pytest.mark.parametrize("log", [b"x", b"0:", b"0:1,", b"a:1", b"0=x", b"0:1;2"])

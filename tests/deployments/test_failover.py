@@ -191,8 +191,22 @@ async def test_the_seed_that_the_gateway_chose_stays() -> None:
     assert {r.sampling.seed for r in first[:3]}.isdisjoint(one_answer[0])
     assert first[6].sampling.seed == second[3].sampling.seed is not None
     assert first[7].sampling.seed == second[4].sampling.seed == 7
-    assert second[3].resume == ()
-    assert any(request.resume for request in second[:3])
+    assert not second[3].was_admitted
+    assert all(request.was_admitted for request in second[:3])
+
+
+async def test_a_prompt_that_has_not_begun_needs_no_place_in_the_queue() -> None:
+    body = completion(["one two three", "four five"], **STREAM)
+    first = {"max_num_seqs": 1}
+    async with pair(first, {**first, "max_queued_requests": 0}) as replicas:
+        undisturbed = await replicas.ask(body)
+        (seen,) = (i for i, write in enumerate(replicas.cut.writes) if b" two" in write)
+        place = sum(map(len, replicas.cut.writes[: seen + 1]))
+        assert await replicas.ask(body, after_bytes=place) == undisturbed
+        began, waited = replicas.backends[1].requests
+        assert any(began.resume)
+        assert not any(waited.resume)
+        assert waited.was_admitted
 
 
 async def test_a_backend_that_can_not_resume_ends_the_stream_with_an_error() -> None:
