@@ -14,6 +14,10 @@ from deployments.backend import BackendStats, UnavailableError
 
 logger = logging.getLogger(__name__)
 
+MAX_COMMANDS_S = 0.1
+"""Seconds of commands after which a step has its turn. Most take microseconds, but each of many
+streams that come from a lost host brings hundreds of tokens to be made text again."""
+
 Command = Callable[[Engine], list[Output]]
 
 
@@ -21,8 +25,8 @@ class EngineLoop:
     """Builds an engine and steps it in a thread of its own.
 
     Commands are queued without waiting and run between two steps, so at most one step passes before
-    a cancellation takes effect. ``deliver`` and, once, ``ended`` are called in the engine's thread
-    and must not block.
+    a cancellation takes effect, or one for each ``MAX_COMMANDS_S`` of commands ahead of it.
+    ``deliver`` and, once, ``ended`` are called in the engine's thread and must not block.
 
     A step that takes longer than ``step_timeout_s`` counts as hung, in a GPU's driver say: then
     ``check_health`` raises and ``stop`` leaves the thread behind, since nothing but the end of the
@@ -116,17 +120,22 @@ class EngineLoop:
                 self._ended()
 
     def _run_commands(self, engine: Engine) -> bool:
-        """Run what is queued, waiting for a command when there is no other work."""
+        """Run what is queued, waiting for a command when there is no other work; False: the last
+        one has come."""
         if not engine.has_work:
             engine.check_integrity()
+        spent_s = 0.0
         try:
-            while True:
+            while spent_s < MAX_COMMANDS_S:
                 command = self._commands.get(block=not engine.has_work)
                 if command is None:
                     return False
+                began = self._now()
                 self._publish(engine, command(engine))
+                spent_s += self._now() - began
         except queue.Empty:
-            return True
+            pass
+        return True
 
     def _publish(self, engine: Engine, outputs: list[Output]) -> None:
         if not engine.is_healthy:

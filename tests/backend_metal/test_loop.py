@@ -144,3 +144,42 @@ def test_loading_a_model_may_take_longer_than_a_step() -> None:
     loop.started.result()
     loop.check_health()
     loop.stop()
+
+
+@pytest.mark.parametrize(
+    ("seconds_each", "expected"),
+    [(0.0, ["add", "add", "add"]), (60.0, ["add", "step", "add", "step", "add", "step"])],
+)
+def test_running_streams_do_not_wait_for_many_slow_commands(
+    seconds_each: float, expected: list[str]
+) -> None:
+    clock, ended = Clock(), threading.Event()
+    order: list[str] = []
+
+    class Stepping(HangingEngine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.has_work = True
+
+        def step(self) -> list[Output]:
+            order.append("step")
+            return []
+
+    def add(engine: Engine) -> list[Output]:
+        order.append("add")
+        clock.now += seconds_each
+        return []
+
+    loop = EngineLoop(
+        lambda: cast(Engine, Stepping()),
+        lambda outputs: None,
+        ended.set,
+        step_timeout_s=STEP_TIMEOUT_S,
+        now=clock,
+    )
+    for _ in range(3):
+        loop.submit(add)
+    loop.stop()
+    loop.start()
+    ended.wait()
+    assert order == expected
