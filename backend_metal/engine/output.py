@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import replace
 
 from backend_metal.engine.detokenizer import IncrementalDetokenizer
 from backend_metal.engine.sequence import Sequence
@@ -45,10 +44,10 @@ class SequenceOutput:
                 raise ResumeError(
                     f"the output to resume has {len(output)} tokens, but ends at {len(deltas)}"
                 )
-            deltas.append(replace(self.push(TokenDraw(token_id, logprob)), replayed=True))
+            deltas.append(self.push(TokenDraw(token_id, logprob), replayed=True))
         return deltas
 
-    def push(self, draw: TokenDraw) -> Delta:
+    def push(self, draw: TokenDraw, *, replayed: bool = False) -> Delta:
         """The delta of the sequence's next token."""
         self._num_tokens += 1
         finish_reason: FinishReason | None = None
@@ -65,13 +64,18 @@ class SequenceOutput:
             text += self._detokenizer.finish()
             if self._detokenizer.stop_hit is not None:
                 finish_reason = "stop"
-        return self._delta(text, draw, finish_reason)
+        return self._delta(text, draw, finish_reason, replayed=replayed)
 
     def abort(self) -> Delta:
         return self._delta(self._detokenizer.finish(), None, "abort")
 
     def _delta(
-        self, text: str, draw: TokenDraw | None, finish_reason: FinishReason | None
+        self,
+        text: str,
+        draw: TokenDraw | None,
+        finish_reason: FinishReason | None,
+        *,
+        replayed: bool = False,
     ) -> Delta:
         return Delta(
             index=self.sequence.index,
@@ -81,6 +85,7 @@ class SequenceOutput:
             num_cached_tokens=self.sequence.num_cached_tokens,
             logprobs=self._logprobs(draw) if draw else (),
             finish_reason=finish_reason,
+            replayed=replayed,
         )
 
     def _logprobs(self, draw: TokenDraw) -> tuple[TokenLogprob, ...]:
