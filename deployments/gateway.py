@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -23,6 +24,7 @@ from deployments.bound_settings import GatewayReplicaSettings
 from deployments.directory import process_directory
 from deployments.gateway_http import GatewayParts, build_gateway_app, metrics_endpoint
 from deployments.gateway_port import PATIENCE_S, GatewayPort
+from deployments.host.collector import HostCollector, host_sources
 from deployments.http_protocol import ClientTimeouts
 from deployments.logs import join_serve_log
 from deployments.metrics import GatewayMetrics
@@ -68,12 +70,17 @@ class Gateway:
         # In this one ``PeersRouter`` does.
         peers = serve.get_deployment_handle(context.deployment, context.app_name)
         self._peers = peers.options(method_name="check_health")
+        self._host = HostCollector(
+            self._node, host_sources(Path(ray.get_runtime_context().get_temp_dir()))
+        )
         self._port: GatewayPort | None = None
         if not self._keys:
             logger.warning("No API key is configured: only clients on the same machine are served.")
 
     async def __serve_build_asgi_app__(self) -> ASGIApp:
         metrics = GatewayMetrics(replica=self._replica_id, node=self._node)
+        metrics.registry.register(self._host)
+        self._host.start()
         self._session = open_session()
         self._metrics_server = HttpServer(
             _metrics_app(metrics.registry),
@@ -132,6 +139,7 @@ class Gateway:
                     self._metrics_server.stop(), self._port.close(timeout_s=self._drain_timeout_s)
                 )
         await self._session.close()
+        await asyncio.to_thread(self._host.stop)
 
 
 async def _all_gateways() -> Sequence[GatewayAddress]:

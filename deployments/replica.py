@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -15,7 +16,7 @@ from deployments.autoscaling import LOAD, engine_load
 from deployments.backend import Backend, UnavailableError, create_backend
 from deployments.bound_settings import EngineReplicaSettings
 from deployments.directory import Replica
-from deployments.host.collector import HostCollector
+from deployments.host.collector import HostCollector, host_sources
 from deployments.logs import join_serve_log
 from deployments.metrics import EngineMetrics, Identity
 from deployments.replica_http import build_replica_app
@@ -47,9 +48,12 @@ class EngineReplica:
         node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         replica_id = serve.get_replica_context().replica_id.unique_id
         metrics = EngineMetrics(
-            self._backend.stats, Identity(model=model.name, replica=replica_id, node=node)
+            self._backend.stats,
+            Identity(model=model.name, replica=replica_id, node=node),
         )
-        self._host = HostCollector(node)
+        self._host = HostCollector(
+            node, host_sources(Path(ray.get_runtime_context().get_temp_dir()))
+        )
         self._host.start()
         metrics.registry.register(self._host)
         # Nobody but the gateways is told, by way of Serve's controller.

@@ -3,39 +3,41 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from deployments.host import linux, macos
-from deployments.host.reading import METRICS, Reading, common_readings
+from deployments.host.reading import METRICS, Reading, Source, common_sources
 
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 5.0
 
 
-def host_readings() -> list[Reading]:
-    """Everything that this platform tells."""
-    found = list(common_readings())
+def host_sources(session_folder: Path) -> list[Source]:
+    """Everything that this platform tells. ``session_folder``: where Ray keeps its sessions."""
+    found = list(common_sources(session_folder))
     if sys.platform == "linux":
-        found += linux.readings()
+        found += linux.sources()
     elif sys.platform == "darwin":
-        found += macos.readings()
+        found += macos.sources()
     return found
 
 
 class HostCollector(Collector):
     """Reads in a thread of its own: some of it runs commands, and a scrape must not wait."""
 
-    def __init__(self, node: str, read: Callable[[], list[Reading]] = host_readings) -> None:
+    def __init__(self, node: str, sources: Sequence[Source]) -> None:
         self._node = node
-        self._read = read
+        self._sources = sources
         self._readings: list[Reading] = []
+        self._failed: set[str] = set()
+        """Names of sources whose failure has been told."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="host-metrics", daemon=True)
 
@@ -64,11 +66,16 @@ class HostCollector(Collector):
 
     def _run(self) -> None:
         while True:
-            try:
-                self._readings = self._read()
-            except (OSError, subprocess.SubprocessError) as error:
-                # Old readings would look like new ones.
-                self._readings = []
-                logger.warning("The host can't be read: %s", error)
+            # Replaced as a whole: what can't be read now is absent, as old would look like new.
+            self._readings = [one for source in self._sources for one in self._read(source)]
             if self._stopped.wait(INTERVAL_S):
                 return
+
+    def _read(self, source: Source) -> list[Reading]:
+        try:
+            return list(source.read())
+        except Exception as error:  # noqa: BLE001 - one source, whatever ails it, stops no other
+            if source.name not in self._failed:
+                self._failed.add(source.name)
+                logger.warning("The host's %s can't be read: %r", source.name, error)
+            return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from mmap import PAGESIZE
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from deployments.host.reading import (
     SWAP_OUT,
     TEMPERATURE,
     THERMAL_THROTTLES,
+    Metric,
     Reading,
+    Source,
 )
 
 STALLS = {"memory": MEMORY_STALL, "cpu": CPU_STALL, "io": IO_STALL}
@@ -23,20 +26,36 @@ _STALL = re.compile(r"^(some|full) .*total=(\d+)$", re.MULTILINE)
 _SWAP = re.compile(r"^pswp(in|out) (\d+)$", re.MULTILINE)
 
 
-def readings(root: Path = Path("/"), page_bytes: int = PAGESIZE) -> Iterator[Reading]:
+def sources(root: Path = Path("/"), page_bytes: int = PAGESIZE) -> Iterator[Source]:
     for resource, metric in STALLS.items():
-        # Absent where the kernel was built or started without PSI.
-        text = _text(root / "proc/pressure" / resource)
-        for scope, microseconds in _STALL.findall(text):
-            yield Reading(metric, int(microseconds) / 1e6, scope)
-    for direction, pages in _SWAP.findall(_text(root / "proc/vmstat")):
+        path = root / "proc/pressure" / resource
+        yield Source(f"{resource} stalls", partial(_stalls, path, metric))
+    yield Source("swap traffic", partial(_swap_traffic, root / "proc/vmstat", page_bytes))
+    for zone in sorted((root / "sys/class/thermal").glob("thermal_zone*")):
+        yield Source(zone.name, partial(_temperature, zone))
+    yield Source("throttling", partial(_throttles, root / "sys/devices/system/cpu"))
+
+
+def _stalls(path: Path, metric: Metric) -> Iterator[Reading]:
+    # Absent where the kernel was built or started without PSI.
+    for scope, microseconds in _STALL.findall(_text(path)):
+        yield Reading(metric, int(microseconds) / 1e6, scope)
+
+
+def _swap_traffic(path: Path, page_bytes: int) -> Iterator[Reading]:
+    for direction, pages in _SWAP.findall(_text(path)):
         metric = SWAP_IN if direction == "in" else SWAP_OUT
         yield Reading(metric, int(pages) * page_bytes)
-    for zone in sorted((root / "sys/class/thermal").glob("thermal_zone*")):
-        if millidegrees := _text(zone / "temp").strip():
-            name = f"{_text(zone / 'type').strip()}-{zone.name.removeprefix('thermal_zone')}"
-            yield Reading(TEMPERATURE, int(millidegrees) / 1000, name)
-    counters = (root / "sys/devices/system/cpu").glob("cpu*/thermal_throttle/core_throttle_count")
+
+
+def _temperature(zone: Path) -> Iterator[Reading]:
+    if millidegrees := _text(zone / "temp").strip():
+        name = f"{_text(zone / 'type').strip()}-{zone.name.removeprefix('thermal_zone')}"
+        yield Reading(TEMPERATURE, int(millidegrees) / 1000, name)
+
+
+def _throttles(processors: Path) -> Iterator[Reading]:
+    counters = processors.glob("cpu*/thermal_throttle/core_throttle_count")
     if throttles := [int(text) for path in counters if (text := _text(path).strip())]:
         yield Reading(THERMAL_THROTTLES, sum(throttles))
 

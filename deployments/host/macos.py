@@ -11,6 +11,7 @@ import plistlib
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from deployments.host.reading import (
@@ -20,7 +21,9 @@ from deployments.host.reading import (
     SWAP_IN,
     SWAP_OUT,
     THERMAL_PRESSURE,
+    Metric,
     Reading,
+    Source,
 )
 
 # kern.memorystatus_vm_pressure_level counts in powers of two.
@@ -63,19 +66,21 @@ def thermal_pressure_level() -> int | None:
     return state.value if status == 0 else None
 
 
-def readings(
+def sources(
     output: Callable[[tuple[str, ...]], bytes] = output_of,
     memory_pressure: Callable[[], int | None] = memory_pressure_level,
     thermal_pressure: Callable[[], int | None] = thermal_pressure_level,
-) -> Iterator[Reading]:
-    """Raises ``OSError`` or ``subprocess.SubprocessError`` when a command fails."""
-    if (level := memory_pressure()) is not None:
-        yield Reading(MEMORY_PRESSURE, level)
-    if (level := thermal_pressure()) is not None:
-        yield Reading(THERMAL_PRESSURE, level)
-    yield from _swap_traffic(output(("/usr/bin/vm_stat",)).decode())
-    for accelerator in plistlib.loads(output(IOREG)):
-        yield from _gpu(accelerator.get("PerformanceStatistics", {}))
+) -> Iterator[Source]:
+    """``output`` runs a command, and raises when that fails."""
+    yield Source("memory pressure", partial(_level, MEMORY_PRESSURE, memory_pressure))
+    yield Source("thermal pressure", partial(_level, THERMAL_PRESSURE, thermal_pressure))
+    yield Source("swap traffic", lambda: _swap_traffic(output(("/usr/bin/vm_stat",)).decode()))
+    yield Source("GPU", lambda: _gpus(output(IOREG)))
+
+
+def _level(metric: Metric, read: Callable[[], int | None]) -> Iterator[Reading]:
+    if (level := read()) is not None:
+        yield Reading(metric, level)
 
 
 def _swap_traffic(text: str) -> Iterator[Reading]:
@@ -83,6 +88,12 @@ def _swap_traffic(text: str) -> Iterator[Reading]:
         for direction, pages in _SWAP.findall(text):
             metric = SWAP_IN if direction == "ins" else SWAP_OUT
             yield Reading(metric, int(pages) * int(found[1]))
+
+
+def _gpus(listed: bytes) -> Iterator[Reading]:
+    # Of a machine without one, such as a virtual one, `ioreg` prints nothing.
+    for accelerator in plistlib.loads(listed) if listed.strip() else ():
+        yield from _gpu(accelerator.get("PerformanceStatistics", {}))
 
 
 def _gpu(statistics: Mapping[str, Any]) -> Iterator[Reading]:

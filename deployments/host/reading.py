@@ -1,9 +1,11 @@
-"""One thing that was read from the machine."""
+"""One thing that was read from the machine, and what every platform tells alike."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import psutil
 
@@ -22,6 +24,14 @@ class Reading:
     metric: Metric
     value: float
     label_value: str = ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What can fail on its own; ``read`` may raise anything."""
+
+    name: str
+    read: Callable[[], Iterable[Reading]]
 
 
 MEMORY_TOTAL = Metric("memory_total_bytes", "Memory of the machine.")
@@ -53,6 +63,9 @@ SWAP_OUT = Metric("swap_out_bytes", "Memory that was swapped out.", is_counter=T
 CPU_SECONDS = Metric(
     "cpu_seconds", "Time of all processors, by what they did.", is_counter=True, label="mode"
 )
+DISK_AVAILABLE = Metric(
+    "disk_available_bytes", "Room in the file system that holds Ray's session folder."
+)
 TEMPERATURE = Metric("temperature_celsius", "Temperature of a thermal zone.", label="sensor")
 THERMAL_PRESSURE = Metric(
     "thermal_pressure_level",
@@ -75,6 +88,7 @@ METRICS = (
     SWAP_IN,
     SWAP_OUT,
     CPU_SECONDS,
+    DISK_AVAILABLE,
     TEMPERATURE,
     THERMAL_PRESSURE,
     THERMAL_THROTTLES,
@@ -83,13 +97,29 @@ METRICS = (
 )
 
 
-def common_readings() -> Iterator[Reading]:
-    """What every platform tells alike."""
+def common_sources(session_folder: Path) -> Iterator[Source]:
+    yield Source("memory", _memory)
+    yield Source("swap", _swap)
+    yield Source("processors", _processors)
+    yield Source("disk", partial(_disk, session_folder))
+
+
+def _memory() -> Iterator[Reading]:
     memory = psutil.virtual_memory()
     yield Reading(MEMORY_TOTAL, memory.total)
     yield Reading(MEMORY_AVAILABLE, memory.available)
+
+
+def _swap() -> Iterator[Reading]:
     yield Reading(SWAP_USED, psutil.swap_memory().used)
+
+
+def _processors() -> Iterator[Reading]:
     times = psutil.cpu_times()
     yield Reading(CPU_SECONDS, times.user + times.nice, "user")
     yield Reading(CPU_SECONDS, times.system, "system")
     yield Reading(CPU_SECONDS, times.idle, "idle")
+
+
+def _disk(folder: Path) -> Iterator[Reading]:
+    yield Reading(DISK_AVAILABLE, psutil.disk_usage(str(folder)).free)

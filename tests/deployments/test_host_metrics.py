@@ -5,13 +5,14 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from deployments.host import linux, macos
-from deployments.host.collector import HostCollector, host_readings
+from deployments.host.collector import HostCollector, host_sources
 from deployments.host.reading import (
     GPU_MEMORY,
     GPU_UTILIZATION,
@@ -25,6 +26,7 @@ from deployments.host.reading import (
     THERMAL_THROTTLES,
     Metric,
     Reading,
+    Source,
 )
 
 VM_STAT = b"""Mach Virtual Memory Statistics: (page size of 16384 bytes)
@@ -41,6 +43,10 @@ def write(root: Path, files: dict[str, str]) -> None:
         path.write_text(text)
 
 
+def told(sources: Iterable[Source]) -> list[Reading]:
+    return [reading for source in sources for reading in source.read()]
+
+
 def test_linux(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -54,7 +60,7 @@ def test_linux(tmp_path: Path) -> None:
             "sys/devices/system/cpu/cpu1/thermal_throttle/core_throttle_count": "5\n",
         },
     )
-    assert list(linux.readings(tmp_path, page_bytes=4096)) == [
+    assert told(linux.sources(tmp_path, page_bytes=4096)) == [
         Reading(MEMORY_STALL, 2.5, "some"),
         Reading(MEMORY_STALL, 0.5, "full"),
         Reading(SWAP_IN, 3 * 4096),
@@ -65,9 +71,9 @@ def test_linux(tmp_path: Path) -> None:
 
 
 def test_what_linux_does_not_tell_is_absent(tmp_path: Path) -> None:
-    assert list(linux.readings(tmp_path)) == []
+    assert told(linux.sources(tmp_path)) == []
     write(tmp_path, {"proc/pressure/io": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"})
-    assert list(linux.readings(tmp_path)) == [Reading(IO_STALL, 0.0, "some")]
+    assert told(linux.sources(tmp_path)) == [Reading(IO_STALL, 0.0, "some")]
 
 
 def mac(statistics: dict[str, int]) -> dict[tuple[str, ...], bytes]:
@@ -77,7 +83,7 @@ def mac(statistics: dict[str, int]) -> dict[tuple[str, ...], bytes]:
 
 def test_macos() -> None:
     outputs = mac({"Device Utilization %": 42, "In use system memory": 1 << 30})
-    assert list(macos.readings(outputs.__getitem__, lambda: 1, lambda: 2)) == [
+    assert told(macos.sources(outputs.__getitem__, lambda: 1, lambda: 2)) == [
         Reading(MEMORY_PRESSURE, 1),
         Reading(THERMAL_PRESSURE, 2),
         Reading(SWAP_IN, 10 * 16384),
@@ -88,8 +94,14 @@ def test_macos() -> None:
 
 
 def test_what_macos_does_not_tell_is_absent() -> None:
-    found = list(macos.readings(mac({}).__getitem__, lambda: None, lambda: None))
+    found = told(macos.sources(mac({}).__getitem__, lambda: None, lambda: None))
     assert [reading.metric for reading in found] == [SWAP_IN, SWAP_OUT]
+
+
+def test_a_mac_without_a_gpu() -> None:
+    outputs = {**mac({}), macos.IOREG: b""}
+    found = told(macos.sources(outputs.__getitem__, lambda: 1, lambda: None))
+    assert [reading.metric for reading in found] == [MEMORY_PRESSURE, SWAP_IN, SWAP_OUT]
 
 
 def shown(collector: HostCollector) -> str:
@@ -105,7 +117,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_readings_have_their_names_types_and_labels() -> None:
     found = [Reading(MEMORY_STALL, 2.5, "some"), Reading(GPU_UTILIZATION, 0.5)]
-    collector = HostCollector("10.0.0.2", lambda: found)
+    collector = HostCollector("10.0.0.2", [Source("sensors", lambda: found)])
     assert shown(collector) == ""
     collector.start()
     # Waits for the thread, which reads once before it looks whether it should stop.
@@ -119,32 +131,48 @@ def test_readings_have_their_names_types_and_labels() -> None:
     ]
 
 
-def test_a_host_that_can_no_longer_be_read_shows_nothing_old(
+def test_what_can_no_longer_be_read_is_absent_and_told_once(
     quickly: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answers = iter([[Reading(GPU_UTILIZATION, 0.5)], subprocess.TimeoutExpired("ioreg", 5)])
-    failed = threading.Event()
+    failures: list[Exception] = [
+        subprocess.TimeoutExpired("ioreg", 5),
+        plistlib.InvalidFileException(),
+        ValueError("invalid literal for int()"),
+    ]
+    again = threading.Event()
+
+    def gpu() -> Iterator[list[Reading] | Exception]:
+        for error in failures:
+            yield [Reading(GPU_UTILIZATION, 0.5)]
+            yield error
+        again.set()
+        while True:
+            yield OSError("gone")
+
+    answers = gpu()
 
     def read() -> list[Reading]:
-        answer = next(answers, None)
-        if answer is None:
-            failed.set()
-            raise OSError("gone")
+        answer = next(answers)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    collector = HostCollector("n", read)
+    fine = Source("memory", lambda: [Reading(MEMORY_PRESSURE, 1)])
+    collector = HostCollector("n", [Source("GPU", read), fine])
     collector.start()
-    assert failed.wait(10)
+    assert again.wait(10)
     collector.stop()
-    assert shown(collector) == ""
-    assert "ioreg" in caplog.text
+    text = shown(collector)
+    assert "pomona_host_gpu" not in text
+    assert 'pomona_host_memory_pressure_level{node="n"} 1.0' in text
+    [record] = caplog.records
+    assert "GPU can't be read" in record.getMessage()
 
 
-def test_this_machine_tells_something() -> None:
-    found = {reading.metric.name for reading in host_readings()}
+def test_this_machine_tells_something(tmp_path: Path) -> None:
+    found = {reading.metric.name for reading in told(host_sources(tmp_path))}
     assert {"memory_total_bytes", "memory_available_bytes", "swap_used_bytes"} <= found
+    assert "disk_available_bytes" in found
     if sys.platform == "linux":
         assert "swap_out_bytes" in found
 

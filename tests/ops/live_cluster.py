@@ -1,4 +1,5 @@
-"""Two gateways, two engines with a tiny model and a real Prometheus that scrapes them, on loopback.
+"""Two gateways and two engines with a tiny model, as if on three hosts, on loopback, and a real
+Prometheus that scrapes them.
 
 ``python tests/ops/live_cluster.py DIRECTORY`` runs it for a while under load and draws the
 dashboards into DIRECTORY.
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -26,19 +27,21 @@ import httpx
 import tiny_models
 import yaml
 from gateway_harness import SECRET, serving
+from prometheus_client import CollectorRegistry
 
 from deployments.api_keys import KeyRing
 from deployments.backend import EngineConfig
 from deployments.directory import Replica, ReplicaDirectory
 from deployments.gateway import open_session
 from deployments.gateway_http import GatewayParts, build_gateway_app
-from deployments.host.collector import HostCollector, host_readings
+from deployments.host.collector import HostCollector, host_sources
 from deployments.host.reading import (
     GPU_UTILIZATION,
     MEMORY_PRESSURE,
     TEMPERATURE,
     THERMAL_PRESSURE,
     Reading,
+    Source,
 )
 from deployments.metrics import EngineMetrics, GatewayMetrics, Identity
 from deployments.replica_http import build_replica_app
@@ -49,6 +52,8 @@ from deployments.targets import GatewayAddress
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "ops" / "prometheus" / "prometheus.yml"
 NODES = ("10.0.0.2", "10.0.0.3")
+GATEWAY_NODES = ("10.0.0.2", "10.0.0.4")
+"""One has an engine beside it."""
 SCRAPE_S = 0.5
 
 
@@ -62,21 +67,29 @@ class Cluster:
         return f"{self.gateways[0]}/targets"
 
 
-def readings_of(node: str) -> Callable[[], list[Reading]]:
+def host_of(node: str) -> HostCollector:
     """What the machine tells, and what one that has all sensors would tell."""
     ticks = count()
 
-    def read() -> list[Reading]:
-        wave = math.sin(next(ticks) + NODES.index(node))
-        return [
-            *host_readings(),
-            Reading(GPU_UTILIZATION, 0.6 + 0.3 * wave),
-            Reading(MEMORY_PRESSURE, float(wave > 0.9)),
-            Reading(THERMAL_PRESSURE, float(wave > 0.7)),
-            Reading(TEMPERATURE, 60 + 10 * wave, "package-0"),
-        ]
+    def read() -> Iterator[Reading]:
+        wave = math.sin(next(ticks) + int(node[-1]))
+        yield Reading(GPU_UTILIZATION, 0.6 + 0.3 * wave)
+        yield Reading(MEMORY_PRESSURE, float(wave > 0.9))
+        yield Reading(THERMAL_PRESSURE, float(wave > 0.7))
+        yield Reading(TEMPERATURE, 60 + 10 * wave, "package-0")
 
-    return read
+    return HostCollector(node, [*host_sources(ROOT), Source("sensors", read)])
+
+
+@contextmanager
+def host_metrics(registry: CollectorRegistry, node: str) -> Iterator[None]:
+    host = host_of(node)
+    registry.register(host)
+    host.start()
+    try:
+        yield
+    finally:
+        host.stop()
 
 
 @asynccontextmanager
@@ -88,7 +101,7 @@ async def cluster(directory: Path) -> AsyncIterator[Cluster]:
             for number, node in enumerate(NODES)
         ]
         addresses: list[GatewayAddress] = []
-        for number, node in enumerate(NODES):
+        for number, node in enumerate(GATEWAY_NODES):
             url = await stack.enter_async_context(
                 _gateway(f"gateway-{number}", node, replicas, addresses)
             )
@@ -110,9 +123,6 @@ async def _replica(directory: Path, name: str, node: str) -> AsyncIterator[Repli
         )
     )
     metrics = EngineMetrics(backend.stats, Identity("demo", name, node))
-    host = HostCollector(node, readings_of(node))
-    host.start()
-    metrics.registry.register(host)
     app = build_replica_app(
         backend=backend,
         model=info,
@@ -123,11 +133,11 @@ async def _replica(directory: Path, name: str, node: str) -> AsyncIterator[Repli
         keep_alive_interval_s=5.0,
     )
     try:
-        async with serving(app) as url:
-            yield Replica(name, node, url, "demo", info.max_model_len, SECRET)
+        with host_metrics(metrics.registry, node):
+            async with serving(app) as url:
+                yield Replica(name, node, url, "demo", info.max_model_len, SECRET)
     finally:
         await backend.stop()
-        await asyncio.to_thread(host.stop)
 
 
 @asynccontextmanager
@@ -137,6 +147,7 @@ async def _gateway(
     async def everybody() -> Sequence[GatewayAddress]:
         return addresses
 
+    metrics = GatewayMetrics(replica=name, node=node)
     async with open_session() as session:
         app = build_gateway_app(
             GatewayParts(
@@ -144,13 +155,14 @@ async def _gateway(
                 keys=KeyRing([]),
                 directory=ReplicaDirectory(replicas),
                 router=build_router(RoutingSettings()),
-                metrics=GatewayMetrics(replica=name, node=node),
+                metrics=metrics,
                 session=session,
                 gateways=everybody,
             )
         )
-        async with serving(app) as url:
-            yield url
+        with host_metrics(metrics.registry, node):
+            async with serving(app) as url:
+                yield url
 
 
 async def load(running: Cluster, *, seconds: float, at_once: int) -> None:
