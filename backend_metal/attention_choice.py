@@ -43,9 +43,11 @@ def choose_attention(
             f"it must be one of {tuple(allowed)}"
         )
     if setting == REFERENCE.name:
-        return REFERENCE, AttentionStatus(REFERENCE.name, "engine.attention asks for it")
+        return REFERENCE, _status(REFERENCE, "engine.attention asks for it", wanted=REFERENCE.name)
+    # Metal's kernels are missing only where the build went wrong; for CUDA there are none yet.
+    wanted = "metal" if device.name == "metal" else device.path.name
     if device.path is REFERENCE:
-        return REFERENCE, AttentionStatus(REFERENCE.name, f"{device.name} has no kernels here")
+        return REFERENCE, _status(REFERENCE, f"{device.name} has no kernels here", wanted)
     started = time.perf_counter()
     try:
         check_path(device.path, layers, block_size, dtype)
@@ -65,13 +67,17 @@ def choose_attention(
         )
         _forget_errors()
         reason = f"the {device.path.name} kernels failed the check at start: {error}"
-        return REFERENCE, AttentionStatus(REFERENCE.name, reason[:REASON_CHARACTERS])
+        return REFERENCE, _status(REFERENCE, reason, wanted)
     logger.info(
         "%s attention kernels agree with the reference; checked in %.2f s",
         device.path.name,
         time.perf_counter() - started,
     )
-    return device.path, AttentionStatus(device.path.name, "passed the check at start")
+    return device.path, _status(device.path, "passed the check at start", wanted)
+
+
+def _status(path: AttentionPath, reason: str, wanted: str) -> AttentionStatus:
+    return AttentionStatus(path.name, reason[:REASON_CHARACTERS], wanted)
 
 
 def _forget_errors() -> None:

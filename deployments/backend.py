@@ -260,6 +260,8 @@ class AttentionStatus:
     path: str
     """metal, cuda, cpu or reference"""
     reason: str
+    wanted: str
+    """The path that would serve if all were well."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from deployments.backend import BackendStats, Histogram
+from deployments.backend import AttentionStatus, BackendStats, Histogram
 
 # A `_created` gauge beside every counter and histogram would double the number of series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -58,11 +58,16 @@ class EngineCollector(Collector):
     """Turns one snapshot of a backend's statistics into samples, at each scrape."""
 
     def __init__(
-        self, stats: Callable[[], BackendStats], failures: Mapping[str, int], identity: Identity
+        self,
+        stats: Callable[[], BackendStats],
+        failures: Mapping[str, int],
+        identity: Identity,
+        attention: AttentionStatus | None,
     ) -> None:
         self._stats = stats
         self._failures = failures
         self._labels = identity.values()
+        self._attention = attention
 
     def describe(self) -> Iterable[Metric]:
         # The registry would otherwise collect, and so ask for statistics, before the engine runs.
@@ -165,6 +170,14 @@ class EngineCollector(Collector):
         )
         total.add_metric(self._labels, stats.kv_cache_blocks_total)
         yield total
+        if self._attention is not None:
+            path = GaugeMetricFamily(
+                "pomona_attention_path_info",
+                "Always 1: which attention path serves, and which would if all were well.",
+                labels=[*IDENTITY, "wanted", "actual"],
+            )
+            path.add_metric([*self._labels, self._attention.wanted, self._attention.path], 1)
+            yield path
 
     def _histograms(self, stats: BackendStats) -> Iterator[Metric]:
         for name, help_text, histogram in (
@@ -203,10 +216,16 @@ class EngineCollector(Collector):
 class EngineMetrics:
     """What a replica's ``/metrics`` shows: the engine's own counts, and failures around it."""
 
-    def __init__(self, stats: Callable[[], BackendStats], identity: Identity) -> None:
+    def __init__(
+        self,
+        stats: Callable[[], BackendStats],
+        identity: Identity,
+        attention: AttentionStatus | None = None,
+    ) -> None:
+        """``attention``: of the started backend, as its ``ModelInfo`` says."""
         self.registry = CollectorRegistry()
         self._failures = Counts[str]()
-        self.registry.register(EngineCollector(stats, self._failures, identity))
+        self.registry.register(EngineCollector(stats, self._failures, identity, attention))
 
     def failed(self, error_type: str) -> None:
         """A request failed that the engine never had, or whose failure it did not see."""

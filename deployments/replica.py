@@ -50,6 +50,7 @@ class EngineReplica:
         metrics = EngineMetrics(
             self._backend.stats,
             Identity(model=model.name, replica=replica_id, node=node),
+            model.attention,
         )
         self._host = HostCollector(
             node, host_sources(Path(ray.get_runtime_context().get_temp_dir()))

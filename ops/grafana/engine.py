@@ -47,7 +47,7 @@ STEPS = Row(
         ),
         Panel(
             "Attention launches by path",
-            "`reference` beside a kernel's path means that a kernel failed its check at start.",
+            "Which operators ran. The table below says which should have.",
             (Query(rate("pomona_attention_launches_total", "path"), "{{path}}"),),
             kind="stacked",
             unit="ops",

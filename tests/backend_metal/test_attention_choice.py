@@ -106,7 +106,9 @@ def test_right_kernels_serve(
             assert tokens(llm) == expected["gpt_oss"]
             after = llm.stats().attention_launches
         assert {name for name in after if after[name] > before.get(name, 0)} == {"metal"}
-        assert llm.engine.attention == AttentionStatus("metal", "passed the check at start")
+        assert llm.engine.attention == AttentionStatus(
+            "metal", "passed the check at start", "metal"
+        )
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -135,21 +137,26 @@ def test_kernels_that_the_device_does_not_have_are_refused(setting: str) -> None
 def test_a_device_without_kernels_serves_with_the_reference() -> None:
     path, status = choose("auto", Device("cuda", CPU_DEVICE, REFERENCE))
     assert path is REFERENCE
-    assert status == AttentionStatus("reference", "cuda has no kernels here")
+    assert status == AttentionStatus("reference", "cuda has no kernels here", "reference")
     with pytest.raises(ValueError, match=r"must be one of \('auto', 'reference'\)"):
         choose("cpu", Device("cuda", CPU_DEVICE, REFERENCE))
+
+
+def test_metal_without_its_kernels_wants_them() -> None:
+    _, status = choose("auto", Device("metal", CPU_DEVICE, REFERENCE))
+    assert status == AttentionStatus("reference", "metal has no kernels here", "metal")
 
 
 def test_the_reference_needs_no_check() -> None:
     path, status = choose("reference", device_with(BROKEN["raises when it is built"]))
     assert path is REFERENCE
-    assert status == AttentionStatus("reference", "engine.attention asks for it")
+    assert status == AttentionStatus("reference", "engine.attention asks for it", "reference")
 
 
 def test_the_cpus_kernels_are_checked_too() -> None:
     path, status = choose("auto", Device("cpu", CPU_DEVICE, CPU))
     assert path is CPU
-    assert status == AttentionStatus("cpu", "passed the check at start")
+    assert status == AttentionStatus("cpu", "passed the check at start", "cpu")
 
 
 def choose(setting: str, device: Device) -> tuple[AttentionPath, AttentionStatus]:
@@ -161,7 +168,7 @@ async def test_what_serves_shows_over_http(checkpoints: dict[str, str]) -> None:
     config = EngineConfig(model=checkpoints["qwen3"], num_kv_blocks=64)
     with registered(device_with(BROKEN["raises when it is built"])) as device:
         model = await backend.start(config.model_copy(update={"device": device.name}))
-    metrics = EngineMetrics(backend.stats, Identity(model.name, "replica", "node"))
+    metrics = EngineMetrics(backend.stats, Identity(model.name, "replica", "node"), model.attention)
     launches = launches_by_path(metrics.registry)
     app = build_replica_app(
         backend=backend,
@@ -182,11 +189,22 @@ async def test_what_serves_shows_over_http(checkpoints: dict[str, str]) -> None:
         assert answer.status_code == 200
         ready = (await client.get("/ready")).json()
     await backend.stop()
-    assert ready["attention"]["path"] == "reference"
+    assert (ready["attention"]["path"], ready["attention"]["wanted"]) == ("reference", "metal")
+    assert paths_served(metrics.registry) == {("metal", "reference"): 1}
     assert "Unable to build metal library" in ready["attention"]["reason"]
     now = launches_by_path(metrics.registry)
     assert now.pop("reference") > launches.pop("reference")
     assert now == launches
+
+
+def paths_served(registry: CollectorRegistry) -> dict[tuple[str, str], float]:
+    """By what is wanted, and what serves."""
+    return {
+        (sample.labels["wanted"], sample.labels["actual"]): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "pomona_attention_path_info"
+    }
 
 
 def launches_by_path(registry: CollectorRegistry) -> dict[str, float]:

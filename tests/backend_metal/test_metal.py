@@ -85,7 +85,7 @@ def test_options(options: dict[str, object], block_size: int, dtype: mx.Dtype) -
 
 def test_the_engine_serves_with_them() -> None:
     llm = LLM("demo", attention="metal")
-    assert llm.engine.attention == AttentionStatus("metal", "passed the check at start")
+    assert llm.engine.attention == AttentionStatus("metal", "passed the check at start", "metal")
     greedy = SamplingParams(temperature=0.0, max_tokens=24)
     (completion,) = llm.generate(["Pomona is"], greedy, show_progress=False)
     reference = LLM("demo", attention="reference")

@@ -80,7 +80,7 @@ async def test_a_draining_gateway_is_not_ready_but_serves() -> None:
 
 async def test_ready_tells_which_attention_serves_but_not_why() -> None:
     backend = FakeBackend()
-    backend.attention = AttentionStatus("reference", "the metal kernels failed: a secret")
+    backend.attention = AttentionStatus("reference", "the metal kernels failed: a secret", "metal")
     async with fake_replica(backend) as one, gateway([one]) as running:
         ready = (await running.client.get("/ready")).json()
     assert ready == {"status": "ready", "attention": {"path": "reference"}}

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from deployments.backend import BackendStats, Histogram
+from deployments.backend import AttentionStatus, BackendStats, Histogram
 from deployments.metrics import EngineMetrics, GatewayMetrics, Identity
 
 IDENTITY = Identity(model="demo", replica="r1", node="10.0.0.2")
@@ -113,6 +113,15 @@ def test_samples_are_the_engines_statistics() -> None:
     assert value(registry, "pomona_request_success_total", finish_reason="stop") == 5
     assert value(registry, "pomona_request_success_total", finish_reason="new_reason") == 1
     assert value(registry, "pomona_request_failure_total", error_type="rate_limit_error") == 2
+
+
+def test_the_attention_that_serves_is_told_beside_the_wanted() -> None:
+    name = "pomona_attention_path_info"
+    fell_back = AttentionStatus("reference", "the check failed", "metal")
+    registry = EngineMetrics(idle_stats, IDENTITY, fell_back).registry
+    assert value(registry, name, wanted="metal", actual="reference") == 1
+    silent = EngineMetrics(idle_stats, IDENTITY).registry
+    assert name not in {sample for sample, _ in samples(silent)}
 
 
 def test_failures_around_the_engine_add_to_its_own() -> None:

@@ -231,10 +231,14 @@ async def test_generation_needs_the_secret(given: str | None) -> None:
 
 
 async def test_readiness_tells_which_attention_serves_and_why() -> None:
-    app, _ = await build(attention_status=AttentionStatus("reference", "asked for"))
+    app, _ = await build(attention_status=AttentionStatus("reference", "asked for", "reference"))
     async with in_memory(app) as client:
         ready = (await client.get("/ready")).json()
-    assert ready["attention"] == {"path": "reference", "reason": "asked for"}
+    assert ready["attention"] == {
+        "path": "reference",
+        "reason": "asked for",
+        "wanted": "reference",
+    }
 
 
 async def test_health_and_readiness() -> None:
