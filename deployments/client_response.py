@@ -46,22 +46,32 @@ class ClientResponse:
         """What the client was told; 0 before the response has started."""
         self.has_content = False
         """Whether more than keep-alives went out: then nobody can start over unnoticed."""
-        self.has_error = False
-        """Whether a stream that began as a success has told of an error."""
+        self.error_status = 0
+        """The status of an error that was told within a stream, after it had begun as a success."""
         self.error: ApiError | None = None
         """What the gateway itself had to tell."""
         self.speed = StreamSpeed()
         """From the first content on."""
 
-    async def events(self, head: Head, events: bytes) -> None:
-        """Pass on whole events of a stream."""
+    @property
+    def has_error(self) -> bool:
+        """Whether a stream that began as a success has told of an error."""
+        return self.error_status != 0
+
+    @property
+    def final_status(self) -> int:
+        """What the whole answer came to, whatever it began with."""
+        return self.error_status or self.status
+
+    async def events(self, head: Head, events: bytes, *, error_status: int = 500) -> None:
+        """Pass on whole events of a stream; ``error_status``: of the error among them, if any."""
         await self._start(head)
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
         if self.has_content or _more_than_comments(events):
             self.has_content = True
             self.speed.count(events)
         if sse.ERROR_START in events:
-            self.has_error = True
+            self.error_status = error_status
 
     async def comment(self, comment: bytes) -> None:
         """Into a stream that has begun."""
@@ -80,7 +90,7 @@ class ClientResponse:
         else:
             # The body is JSON: a line break in it can only be between two tokens.
             body = sse.event(body.replace(b"\n", b" "))
-            self.has_error = True
+            self.error_status = head.status
         await self.end(head, body)
 
     async def fail(self, error: ApiError) -> None:

@@ -20,6 +20,7 @@ from deployments.errors import ApiError, model_not_found, shown
 from deployments.gateway_parts import GatewayParts
 from deployments.limits_middleware import charge, meter
 from deployments.logs import log_request
+from deployments.outcomes import outcome_of
 from deployments.protocol import (
     CHAT_COMPLETIONS_PATH,
     COMPLETIONS_PATH,
@@ -74,6 +75,7 @@ async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
         text = body.decode().replace("\n", " ").replace("\r", " ")
         logger.info("request_id=%s body=%s", request.scope[SCOPE_KEY], text)
     serving = _allowed(parsed, parts)
+    outcome_of(request.scope).model = parsed.model
     key: ApiKey | None = request.scope.get(API_KEY)
     tenant = key.tenant if key and parts.settings.isolate_tenants else ""
     work = _work(parsed, request, parts.session_header, tenant, serving)
@@ -186,6 +188,7 @@ class _RelayResponse(Response):
         return (prompt or self._outgoing.prompt_tokens) + completion
 
     def _account(self, scope: Scope, client: ClientResponse, completed: bool) -> None:
+        outcome_of(scope).status = client.final_status
         elapsed = time.perf_counter() - self._arrived
         work, model = self._outgoing.work, self._outgoing.work.model
         if not self._relay.was_interrupted:
@@ -210,7 +213,8 @@ class _RelayResponse(Response):
             request_id=self._outgoing.request_id,
         )
 
-    def _first_content(self) -> None:
+    def _first_content(self, replica_s: float) -> None:
         if self._outgoing.stream:
             elapsed = time.perf_counter() - self._arrived
-            self._parts.metrics.first_content(self._outgoing.work.model, elapsed)
+            model = self._outgoing.work.model
+            self._parts.metrics.first_content(model, elapsed, overhead_s=elapsed - replica_s)

@@ -12,6 +12,7 @@ from deployments.gateway_generation import generation_routes
 from deployments.gateway_parts import GatewayParts
 from deployments.gateway_readings import metrics_endpoint, reading_routes
 from deployments.limits_middleware import LimitsMiddleware
+from deployments.outcomes import OutcomesMiddleware
 from deployments.request_id import RequestIdMiddleware
 from deployments.whole_request import WholeRequestMiddleware
 
@@ -28,6 +29,7 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
     app = Starlette(
         routes=[*generation_routes(parts), *reading_routes(parts)],
         middleware=[
+            Middleware(OutcomesMiddleware, on_end=parts.metrics.ended),
             Middleware(RequestIdMiddleware),
             Middleware(WholeRequestMiddleware, max_body_bytes=parts.settings.max_body_bytes),
             *cross_origin(parts.settings.allowed_origins),

@@ -35,11 +35,13 @@ ERROR_TYPES = (
     "server_error",
 )
 GATEWAY_ERROR_TYPES = (*ERROR_TYPES, "permission_error")
+OUTCOMES = ("success", "client_error", "rate_limited", "server_error", "client_gone")
 PHASES = ("prefill", "decode")
 ATTENTION_PATHS = ("metal", "cuda", "cpu", "reference")
 
 # Doubling buckets: from a cached prompt on an idle engine to a long answer on a busy one.
 LATENCY_BOUNDS = tuple(0.005 * 2**step for step in range(18))
+OVERHEAD_BOUNDS = tuple(0.0005 * 2**step for step in range(15))
 
 
 @dataclass(frozen=True)
@@ -233,12 +235,20 @@ class EngineMetrics:
 
 
 class GatewayMetrics:
-    """What only a gateway knows: latency as the client sees it, and what was refused here."""
+    """What only a gateway knows: what clients got and how soon, and what was refused here."""
 
     def __init__(self, *, replica: str, node: str) -> None:
         self.registry = CollectorRegistry()
         self._replica = replica
         self._node = node
+        self._models: set[str] = set()
+        """Those whose outcomes are counted."""
+        self._requests = Counter(
+            "pomona_gateway_requests",
+            "Generation requests, each once, by what the client got.",
+            [*IDENTITY, "outcome"],
+            registry=self.registry,
+        )
         self._failures = Counter(
             "pomona_request_failure",
             "Requests that ended with an error that the gateway decided.",
@@ -255,9 +265,17 @@ class GatewayMetrics:
             "pomona_time_to_first_token_seconds",
             "From arrival to the first content sent to the client; streams only.",
         )
+        self._overhead = PrometheusHistogram(
+            "pomona_gateway_overhead_seconds",
+            "Of the time to the first content, all but what the replica that sent it took.",
+            IDENTITY,
+            buckets=OVERHEAD_BOUNDS,
+            registry=self.registry,
+        )
         self._e2e = self._histogram(
             "pomona_e2e_request_latency_seconds", "From arrival to the last byte sent."
         )
+        self._add_outcomes("")
         for error_type in GATEWAY_ERROR_TYPES:
             self._failures.labels("", replica, node, error_type)
 
@@ -265,6 +283,18 @@ class GatewayMetrics:
         return PrometheusHistogram(
             name, help_text, [*IDENTITY, "stage"], buckets=LATENCY_BOUNDS, registry=self.registry
         )
+
+    def _add_outcomes(self, model: str) -> None:
+        # A series that begins at 1 has no rate.
+        self._models.add(model)
+        for outcome in OUTCOMES:
+            self._requests.labels(model, self._replica, self._node, outcome)
+
+    def ended(self, model: str, outcome: str) -> None:
+        """``model`` is empty unless it is one that is served."""
+        if model not in self._models:
+            self._add_outcomes(model)
+        self._requests.labels(model, self._replica, self._node, outcome).inc()
 
     def failed(self, model: str, error_type: str) -> None:
         """``model`` is empty unless it is one that is served: clients choose names freely."""
@@ -274,10 +304,12 @@ class GatewayMetrics:
         """Of each request, also of one that was not: a series that begins at 1 has no rate."""
         self._resumes.labels(model, self._replica, self._node).inc(times)
 
-    def first_content(self, model: str, seconds: float) -> None:
+    def first_content(self, model: str, seconds: float, *, overhead_s: float) -> None:
+        """``overhead_s``: what of it was not the replica's."""
         self._time_to_first_token.labels(model, self._replica, self._node, "gateway").observe(
             seconds
         )
+        self._overhead.labels(model, self._replica, self._node).observe(overhead_s)
 
     def completed(self, model: str, seconds: float) -> None:
         self._e2e.labels(model, self._replica, self._node, "gateway").observe(seconds)

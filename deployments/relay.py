@@ -57,7 +57,7 @@ class Relay:
         full: FullReplicas,
         session: aiohttp.ClientSession,
         limits: Limits,
-        on_first_content: Callable[[], None],
+        on_first_content: Callable[[float], None],
         backoff: Backoff | None = None,
     ) -> None:
         self._outgoing = outgoing

@@ -6,6 +6,7 @@ from ops.grafana.model import Dashboard, Panel, Query, Row
 from ops.grafana.queries import CHOSEN, VARIABLES, by_label, heatmap, percentiles, rate
 
 STEP = "pomona_step_duration_seconds"
+OF_ENGINES = f'{CHOSEN},component="engine"'
 
 STEPS = Row(
     "Steps",
@@ -47,7 +48,7 @@ STEPS = Row(
         ),
         Panel(
             "Attention launches by path",
-            "Which operators ran. The table below says which should have.",
+            "Which operators ran. The table of attention paths says which should.",
             (Query(rate("pomona_attention_launches_total", "path"), "{{path}}"),),
             kind="stacked",
             unit="ops",
@@ -124,10 +125,47 @@ MEMORY = Row(
     ),
 )
 
+REQUESTS = Row(
+    "Requests",
+    (
+        Panel(
+            "Ended, by reason",
+            "`stop` and `length` are whole answers, `abort` is one that was given up.",
+            (Query(rate("pomona_request_success_total", "finish_reason"), "{{finish_reason}}"),),
+            kind="stacked",
+            unit="reqps",
+        ),
+        Panel(
+            "Failed attempts, by error",
+            "What engines refused or failed at. Mostly another one then answers: what clients got "
+            "is on the Fleet dashboard.",
+            (
+                Query(
+                    rate("pomona_request_failure_total", "error_type", labels=OF_ENGINES),
+                    "{{error_type}}",
+                ),
+            ),
+            kind="stacked",
+            unit="reqps",
+        ),
+        Panel(
+            "Attention paths",
+            "Where `actual` is not `wanted`, kernels failed the check at start: right, but slow.",
+            (
+                Query(
+                    "max by (replica, node, wanted, actual)"
+                    f" (pomona_attention_path_info{{{CHOSEN}}})"
+                ),
+            ),
+            kind="table",
+        ),
+    ),
+)
+
 ENGINE = Dashboard(
     uid="pomona-engine",
     title="Pomona: Engine",
     description="What each step does.",
     variables=VARIABLES,
-    rows=(STEPS, MEMORY),
+    rows=(STEPS, MEMORY, REQUESTS),
 )

@@ -7,16 +7,23 @@ from ops.grafana.queries import rate
 
 ENGINE = 'model=~"$model"'
 NODE = 'node=~"$node"'
-ERRORS = 'error_type=~"server_error|service_unavailable"'
 BY_REPLICA = "{{replica}} {{node}}"
-
-
+REQUESTS = "pomona_gateway_requests_total"
 CPU = "pomona_host_cpu_seconds_total"
 IDLE = f'{NODE},mode="idle"'
 
 
 def of_replicas(metric: str) -> str:
     return rate(metric, "replica", "node", labels=ENGINE)
+
+
+def of_host(metric: str, more: str = "", *by: str) -> str:
+    """A host with a gateway and an engine is told of by both."""
+    return f"max by ({', '.join(('node', *by))}) ({metric}{{{NODE}{more}}})"
+
+
+def rate_of_host(metric: str, more: str = "") -> str:
+    return f"max by (node) (rate({metric}{{{NODE}{more}}}[$__rate_interval]))"
 
 
 def stat(title: str, description: str, expr: str, unit: Unit = "short") -> Panel:
@@ -36,7 +43,7 @@ HEALTH = Row(
         stat(
             "Requests",
             "Requests answered a second.",
-            rate("pomona_request_success_total", labels=ENGINE),
+            rate(REQUESTS, labels=f'{ENGINE},outcome="success"'),
             unit="reqps",
         ),
         stat(
@@ -52,31 +59,14 @@ HEALTH = Row(
             unit="short",
         ),
         Panel(
-            "Answered, by how it ended",
-            "`stop` and `length` are whole answers, `abort` is a client that went away.",
-            (
-                Query(
-                    rate("pomona_request_success_total", "finish_reason", labels=ENGINE),
-                    "{{finish_reason}}",
-                ),
-            ),
+            "Requests, by what clients got",
+            "Each once, however many engines were asked. `client_error` and `client_gone` are the "
+            "client's doing, `rate_limited` is a full fleet or a key's limit, and `server_error`, "
+            "also within a stream, is our fault.",
+            (Query(rate(REQUESTS, "outcome", labels='model=~"$model|"'), "{{outcome}}"),),
             kind="stacked",
             unit="reqps",
-            width=6,
-        ),
-        Panel(
-            "Failed, by error",
-            "`invalid_request_error` and `permission_error` are the client's doing, "
-            "`rate_limit_error` is a full queue.",
-            (
-                Query(
-                    rate("pomona_request_failure_total", "error_type", labels='model=~"$model|"'),
-                    "{{error_type}}",
-                ),
-            ),
-            kind="stacked",
-            unit="reqps",
-            width=6,
+            width=12,
         ),
         Panel(
             "Resumed",
@@ -152,7 +142,7 @@ HOSTS = Row(
         Panel(
             "Memory available",
             "Memory that programs could still get.",
-            (Query(f"pomona_host_memory_available_bytes{{{NODE}}}", "{{node}}"),),
+            (Query(of_host("pomona_host_memory_available_bytes"), "{{node}}"),),
             unit="bytes",
         ),
         Panel(
@@ -160,9 +150,9 @@ HOSTS = Row(
             "macOS: 0 normal, 1 warning, 2 critical. Linux: part of the time in which some task "
             "stood still for want of memory.",
             (
-                Query(f"pomona_host_memory_pressure_level{{{NODE}}}", "{{node}} level"),
+                Query(of_host("pomona_host_memory_pressure_level"), "{{node}} level"),
                 Query(
-                    f'rate(pomona_host_memory_stall_seconds_total{{{NODE},scope="some"}}[$__rate_interval])',
+                    rate_of_host("pomona_host_memory_stall_seconds_total", ',scope="some"'),
                     "{{node}} stalled",
                 ),
             ),
@@ -172,15 +162,21 @@ HOSTS = Row(
             "Bytes a second, in and out.",
             (
                 Query(
-                    f"rate(pomona_host_swap_in_bytes_total{{{NODE}}}[$__rate_interval])",
+                    rate_of_host("pomona_host_swap_in_bytes_total"),
                     "{{node}} in",
                 ),
                 Query(
-                    f"rate(pomona_host_swap_out_bytes_total{{{NODE}}}[$__rate_interval])",
+                    rate_of_host("pomona_host_swap_out_bytes_total"),
                     "{{node}} out",
                 ),
             ),
             unit="Bps",
+        ),
+        Panel(
+            "Disk available",
+            "Room where Ray keeps its sessions and logs.",
+            (Query(of_host("pomona_host_disk_available_bytes"), "{{node}}"),),
+            unit="bytes",
         ),
         Panel(
             "Processors",
@@ -196,15 +192,18 @@ HOSTS = Row(
         Panel(
             "GPU",
             "Part of the time that the GPU is busy (macOS).",
-            (Query(f"pomona_host_gpu_utilization_ratio{{{NODE}}}", "{{node}}"),),
+            (Query(of_host("pomona_host_gpu_utilization_ratio"), "{{node}}"),),
             unit="percentunit",
         ),
         Panel(
             "Heat",
             "macOS: 0 nominal, 1 moderate, 2 heavy, 3 trapping. Linux: degrees over 100.",
             (
-                Query(f"pomona_host_thermal_pressure_level{{{NODE}}}", "{{node}} level"),
-                Query(f"pomona_host_temperature_celsius{{{NODE}}} / 100", "{{node}} {{sensor}}"),
+                Query(of_host("pomona_host_thermal_pressure_level"), "{{node}} level"),
+                Query(
+                    f"{of_host('pomona_host_temperature_celsius', '', 'sensor')} / 100",
+                    "{{node}} {{sensor}}",
+                ),
             ),
         ),
     ),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from ops.grafana.model import Dashboard, Panel, Query, Row
-from ops.grafana.queries import CHOSEN, VARIABLES, by_label, heatmap, percentiles, quantile
+from ops.grafana.queries import CHOSEN, VARIABLES, by_label, heatmap, percentiles
 
 TTFT = "pomona_time_to_first_token_seconds"
 TPOT = "pomona_time_per_output_token_seconds"
 ITL = "pomona_inter_token_latency_seconds"
 QUEUE = "pomona_queue_time_seconds"
 E2E = "pomona_e2e_request_latency_seconds"
+OVERHEAD = "pomona_gateway_overhead_seconds"
+OF_GATEWAYS = 'model=~"$model"'
 GATEWAY = 'model=~"$model",stage="gateway"'
 ENGINE = f'{CHOSEN},stage="engine"'
 
@@ -33,24 +35,22 @@ FIRST = Row(
         ),
         by_label("TTFT", TTFT, "model", GATEWAY),
         by_label("TTFT in the engine", TTFT, "replica", ENGINE),
-        Panel(
-            "TTFT: p99 by stage",
-            "The gap is what routing, relaying and the network cost.",
-            (Query(quantile(99, TTFT, "stage", labels='model=~"$model"'), "{{stage}}"),),
-            unit="s",
+        percentiles(
+            "Gateway's part of the TTFT",
+            OVERHEAD,
+            OF_GATEWAYS,
+            "All but what the replica took that answered: reading the request, routing, replicas "
+            "that failed before, and passing the token on; streams only.",
         ),
         Panel(
             "Where the first token's time goes",
-            "Means: waiting for a place in the batch, computing the prompt, and all else.",
+            "Means, each measured where it is spent: in engines, of all requests, waiting for a "
+            "place in the batch and computing the prompt; in gateways, of streams, all else.",
             (
                 Query(mean(QUEUE, ENGINE), "queue"),
                 Query(f"{mean(TTFT, ENGINE)} - {mean(QUEUE, ENGINE)}", "prefill"),
-                Query(
-                    f"clamp_min({mean(TTFT, GATEWAY)} - {mean(TTFT, ENGINE)}, 0)",
-                    "gateway and network",
-                ),
+                Query(mean(OVERHEAD, OF_GATEWAYS), "gateway"),
             ),
-            kind="stacked",
             unit="s",
         ),
     ),

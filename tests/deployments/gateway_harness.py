@@ -111,6 +111,18 @@ def failures(running: Running) -> dict[tuple[str, str], float]:
     }
 
 
+async def outcomes(running: Running) -> dict[tuple[str, str], float]:
+    """(model, outcome) to how many requests the gateway has counted as it."""
+    # A request is counted after its last byte: a round trip later it has been.
+    await running.client.get("/health")
+    return {
+        (sample.labels["model"], sample.labels["outcome"]): sample.value
+        for family in running.metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "pomona_gateway_requests_total" and sample.value
+    }
+
+
 @asynccontextmanager
 async def serving(app: ASGIApp, *, timeouts: ClientTimeouts | None = None) -> AsyncIterator[str]:
     server = HttpServer(app, host="127.0.0.1", port=0, timeouts=timeouts)

@@ -147,7 +147,8 @@ def test_histogram_buckets_are_cumulative() -> None:
 def gateway_registry() -> CollectorRegistry:
     metrics = GatewayMetrics(replica="g1", node="10.0.0.1")
     metrics.failed("", "permission_error")
-    metrics.first_content("demo", 0.02)
+    metrics.first_content("demo", 0.02, overhead_s=0.003)
+    metrics.ended("demo", "success")
     metrics.completed("demo", 3.0)
     return metrics.registry
 
@@ -161,6 +162,11 @@ def test_a_gateway_counts_under_the_same_names_in_its_own_stage() -> None:
     name = "pomona_request_failure_total"
     assert value(registry, name, **failures, error_type="permission_error") == 1
     assert value(registry, name, **failures, error_type="server_error") == 0
+    own.pop("stage")
+    assert value(registry, "pomona_gateway_overhead_seconds_sum", **own) == 0.003
+    name = "pomona_gateway_requests_total"
+    assert value(registry, name, **own, outcome="success") == 1
+    assert value(registry, name, **own, outcome="server_error") == 0
     assert not any(name.endswith("_created") for name, _ in samples(registry))
 
 

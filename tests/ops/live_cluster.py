@@ -122,7 +122,7 @@ async def _replica(directory: Path, name: str, node: str) -> AsyncIterator[Repli
             max_num_batched_tokens=128,
         )
     )
-    metrics = EngineMetrics(backend.stats, Identity("demo", name, node))
+    metrics = EngineMetrics(backend.stats, Identity("demo", name, node), info.attention)
     app = build_replica_app(
         backend=backend,
         model=info,

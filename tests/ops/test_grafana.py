@@ -79,11 +79,16 @@ def test_ids_are_unique_and_panels_explained() -> None:
 
 
 def test_every_metric_is_shown_somewhere() -> None:
-    from deployments.metrics import EngineMetrics, Identity
+    from deployments.backend import AttentionStatus
+    from deployments.metrics import EngineMetrics, GatewayMetrics, Identity
     from tests.deployments.test_metrics import idle_stats
 
-    registry = EngineMetrics(idle_stats, Identity("m", "r", "n")).registry
-    families = {family.name for family in registry.collect()}
+    attention = AttentionStatus("reference", "the check failed", "metal")
+    registries = (
+        EngineMetrics(idle_stats, Identity("m", "r", "n"), attention).registry,
+        GatewayMetrics(replica="g", node="n").registry,
+    )
+    families = {family.name for registry in registries for family in registry.collect()}
     text = " ".join(path.read_text() for path in DIRECTORY.iterdir())
     assert {name for name in families if name not in text} == set()
 
