@@ -74,13 +74,15 @@ class Attempts:
     deadline: float
     """By ``time.monotonic``."""
     on_first_content: Callable[[float], None]
-    """Gets the seconds that the replica took for it, by its own connection."""
+    """Gets the seconds from sending the request to the replica until that was read from it."""
+    sent_at: float = 0.0
+    """The latest attempt, by ``time.perf_counter``."""
 
     async def make(self, replica: Replica, on_alive: Callable[[], None]) -> None:
         """Returns once the client has a whole response. ``on_alive`` hears that the replica took
         the request. Raises ``ReplicaFailedError``, or ``CannotResumeError``."""
         log = bytes(self.reader.log)
-        sent_at = time.perf_counter()
+        self.sent_at = time.perf_counter()
         timeout = aiohttp.ClientTimeout(
             total=max(self.deadline - time.monotonic(), 0.001),
             sock_connect=self.limits.connect_timeout_s,
@@ -100,7 +102,7 @@ class Attempts:
                 timeout=timeout,
                 allow_redirects=False,
             ) as response:
-                await self._forward(response, on_alive, sent_at)
+                await self._forward(response, on_alive)
         except TimeoutError as error:
             if time.monotonic() >= self.deadline:
                 await self.client.fail(timed_out(self.limits.request_timeout_s))
@@ -113,12 +115,12 @@ class Attempts:
             raise ReplicaFailedError(f"{type(error).__name__}: {error}", lost=lost) from error
 
     async def _forward(
-        self, response: aiohttp.ClientResponse, on_alive: Callable[[], None], sent_at: float
+        self, response: aiohttp.ClientResponse, on_alive: Callable[[], None]
     ) -> None:
         head = Head.of(response)
         if head.status == 200 and CHECKPOINTS_HEADER in response.headers:
             on_alive()
-            await self._forward_events(head, response, sent_at)
+            await self._forward_events(head, response)
             return
         body = await self.whole.read(response.content)
         if failure := failure_of(head, body):
@@ -132,21 +134,19 @@ class Attempts:
                 raise failure
         await self.client.whole(head, body)
 
-    async def _forward_events(
-        self, head: Head, response: aiohttp.ClientResponse, sent_at: float
-    ) -> None:
+    async def _forward_events(self, head: Head, response: aiohttp.ClientResponse) -> None:
         client, reader = self.client, self.reader
         reader.restart()
         done = False
         try:
             while chunk := await response.content.readany():
-                received_at = 0.0 if client.has_content else time.perf_counter()
+                received_at = time.perf_counter()
                 if not (events := reader.feed(chunk)):
                     continue
                 waiting = not client.has_content
                 await client.events(head, events)
                 if waiting and client.has_content:
-                    self.on_first_content(received_at - sent_at)
+                    self.on_first_content(received_at - self.sent_at)
                 done = events.endswith(sse.DONE)
         except (aiohttp.ClientError, TimeoutError):
             if not done:

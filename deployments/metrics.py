@@ -267,7 +267,7 @@ class GatewayMetrics:
         )
         self._overhead = PrometheusHistogram(
             "pomona_gateway_overhead_seconds",
-            "Of the time to the first content, all but what the replica that sent it took.",
+            "Of the time to the first content, all but from sending to the replica to reading it.",
             IDENTITY,
             buckets=OVERHEAD_BOUNDS,
             registry=self.registry,

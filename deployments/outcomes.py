@@ -16,7 +16,7 @@ COUNTED_PATHS = frozenset({CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH})
 
 
 @dataclass
-class Outcome:
+class RequestOutcome:
     """What is known so far about how one request ends."""
 
     model: str = ""
@@ -40,7 +40,7 @@ class Outcome:
 
 class OutcomesMiddleware:
     """Tells ``on_end`` of each generation request's model and outcome. Belongs above whatever may
-    refuse one; below it the scope has an ``Outcome`` to be corrected."""
+    refuse one; below it the scope has an ``RequestOutcome`` to be corrected."""
 
     def __init__(self, app: ASGIApp, *, on_end: Callable[[str, str], None]) -> None:
         self.app = app
@@ -54,7 +54,7 @@ class OutcomesMiddleware:
         ):
             await self.app(scope, receive, send)
             return
-        outcome = scope[OUTCOME_KEY] = Outcome()
+        outcome = scope[OUTCOME_KEY] = RequestOutcome()
 
         async def watched_receive() -> Message:
             message = await receive()
@@ -80,7 +80,7 @@ class OutcomesMiddleware:
             self._on_end(outcome.model, outcome.name)
 
 
-def outcome_of(scope: Scope) -> Outcome:
+def outcome_of(scope: Scope) -> RequestOutcome:
     """Of the request in ``scope``; one that nobody hears of, if it isn't counted."""
-    found: Outcome = scope.get(OUTCOME_KEY) or Outcome()
+    found: RequestOutcome = scope.get(OUTCOME_KEY) or RequestOutcome()
     return found

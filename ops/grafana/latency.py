@@ -39,8 +39,9 @@ FIRST = Row(
             "Gateway's part of the TTFT",
             OVERHEAD,
             OF_GATEWAYS,
-            "All but what the replica took that answered: reading the request, routing, replicas "
-            "that failed before, and passing the token on; streams only.",
+            "All but from sending the request to the replica that answered until its first token "
+            "is read: reading the request, routing, replicas that failed before, and passing the "
+            "token on; streams only.",
         ),
         Panel(
             "Where the first token's time goes",
