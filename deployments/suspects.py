@@ -11,7 +11,8 @@ Requests without a token, streams that had just begun and settled ones are told 
 the same rule. Thus one that kills replicas is stopped after its second, with at most
 ``TOGETHER - 1`` innocent ones of each kind; after its third, if it does so in the middle of a
 stream, among many others. Whoever has no token may stand in a replica's queue for long and waits
-for nobody: if more than ``TOGETHER`` such share two falls, ``max_attempts`` is their limit.
+for nobody: if more than ``TOGETHER`` such share two falls, ``max_attempts`` is their limit. An
+answer that isn't streamed counts as one of them, since it begins anew.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Suspect:
             return
         self.progress = progress
         self._verdict = None
-        if self._stage is _Stage.SETTLED:
+        if self._company is not None and self._stage is _Stage.SETTLED:
             self._company = None
 
     def judge(self, present: frozenset[Suspect]) -> None:

@@ -13,6 +13,7 @@ from gateway_harness import CHAT, gateway, replica_app, replica_at, serving
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from test_retries import one
 
+from deployments.directory import Replica
 from deployments.suspects import (
     MAX_IN_LINE,
     MAX_LOST,
@@ -33,15 +34,15 @@ class Fleet:
     suspects: Suspects = field(default_factory=Suspects)
     on: dict[Suspect, ExitStack] = field(default_factory=dict)
 
-    def start(self, requests: Iterable[Suspect], replica: object = A) -> None:
+    def start(self, requests: Iterable[Suspect], replica: Replica = A) -> None:
         for request in requests:
-            assert self.suspects.has_place(request, replica)  # type: ignore[arg-type]
+            assert self.suspects.has_place(request, replica)
             self.on[request] = ExitStack()
-            self.on[request].enter_context(self.suspects.request(request, replica))  # type: ignore[arg-type]
+            self.on[request].enter_context(self.suspects.request(request, replica))
 
-    def fall(self, requests: Sequence[Suspect], replica: object) -> None:
+    def fall(self, requests: Sequence[Suspect], replica: Replica) -> None:
         for request in requests:
-            self.suspects.lost(request, replica)  # type: ignore[arg-type]
+            self.suspects.lost(request, replica)
             self.on.pop(request).close()
 
     def go_on(self, request: Suspect, num_tokens: int) -> None:
@@ -164,6 +165,18 @@ def test_kinds_of_requests_are_judged_apart() -> None:
         fallen.go_on(request, PAST_AFTER)
     fallen.fall(requests, B)
     assert [request.is_blamed for request in settled] == [True] + [False] * (TOGETHER - 1)
+
+
+def test_tokens_of_several_sequences_come_together() -> None:
+    fallen, request = Fleet(), Suspect(num_sequences=3)
+    fallen.start([request], A)
+    fallen.go_on(request, 3)
+    fallen.fall([request], A)
+    fallen.start([request], B)
+    fallen.go_on(request, 3 * PAST_AFTER - 1)
+    assert request.needs_a_place
+    fallen.go_on(request, 1)
+    assert not request.needs_a_place
 
 
 async def test_whoever_waits_is_woken_in_turn() -> None:
