@@ -268,13 +268,13 @@ async def test_poison_takes_two_hosts_and_a_few_streams(num_innocent: int) -> No
             return (await running.client.post("/v1/chat/completions", json=body)).text
 
         running.directory.replace(replicas[:1])
-        asking = [asyncio.create_task(ask(words)) for _ in range(num_innocent)]
-        while len(hosts[0].backend.requests) < num_innocent:
-            await asyncio.sleep(0.001)
-        asking.append(asyncio.create_task(ask(f"poison {words}")))
-        while len(hosts[0].backend.requests) <= num_innocent:
-            await asyncio.sleep(0.001)
+        # All of them have just begun when the first host dies.
+        hosts[0].backend.hold(after_tokens=2)
+        prompts = [*[words] * num_innocent, f"poison {words}"]
+        asking = [asyncio.create_task(ask(prompt)) for prompt in prompts]
+        await hosts[0].backend.held.reaches(len(prompts))
         running.directory.replace(replicas)
+        hosts[0].backend.release()
         *answers, poisoned = await asyncio.gather(*asking)
     assert sum(host.dead.is_set() for host in hosts) == 2
     assert '"code":"replica_lost"' in poisoned
