@@ -6,8 +6,10 @@ which breaks can be continued exactly where the client saw it end.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 
 import aiohttp
@@ -19,10 +21,11 @@ from deployments.directory import Replica
 from deployments.envelope import CHECKPOINTS_HEADER, ENVELOPE_HEADER, Envelope
 from deployments.relay_errors import (
     CannotResumeError,
+    Outcome,
     ReplicaFailedError,
+    belated_head,
     cannot_resume,
     failure_of,
-    failure_told,
     timed_out,
 )
 from deployments.routing import Work
@@ -30,6 +33,8 @@ from deployments.tracing import trace_headers
 from deployments.whole_answer import WholeReader
 
 ERROR_BODY_START = sse.ERROR_START.removeprefix(b"data: ")
+CLOSES_WITHIN_S = 0.1
+"""A replica ends its response right behind the last event."""
 
 
 @dataclass(frozen=True)
@@ -73,98 +78,110 @@ class Attempts:
     limits: Limits
     deadline: float
     """By ``time.monotonic``."""
+    on_stream: Callable[[], None]
+    """Hears that a replica has the request and streams its answer."""
+    on_progress: Callable[[int], None]
+    """Hears how many tokens there are so far, about."""
     on_first_content: Callable[[float], None]
     """Gets the seconds from sending the request to the replica until that was read from it."""
     sent_at: float = 0.0
     """The latest attempt, by ``time.perf_counter``."""
 
     async def make(self, replica: Replica, on_alive: Callable[[], None]) -> None:
-        """Returns once the client has a whole response. ``on_alive`` hears that the replica took
-        the request. Raises ``ReplicaFailedError``, or ``CannotResumeError``."""
-        log = bytes(self.reader.log)
+        """Returns once the client has a whole response. ``on_alive`` hears that the replica is
+        well. Raises ``ReplicaFailedError``, or ``CannotResumeError``."""
         self.sent_at = time.perf_counter()
-        timeout = aiohttp.ClientTimeout(
-            total=max(self.deadline - time.monotonic(), 0.001),
-            sock_connect=self.limits.connect_timeout_s,
-            sock_read=self.limits.stall_timeout_s,
-        )
+        # Before its first byte, a silent replica may not even have the request.
+        silent = Outcome.SICK
         try:
-            async with self.session.post(
-                replica.url + self.outgoing.path,
-                data=self.outgoing.body + log,
-                headers={
-                    "Authorization": f"Bearer {replica.secret}",
-                    "Content-Type": "application/json",
-                    "X-Request-Id": self.outgoing.request_id,
-                    ENVELOPE_HEADER: self.envelope.with_log(log).header(),
-                    **trace_headers(),
-                },
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
+            async with self._post(replica) as response:
+                silent = Outcome.LOST
                 await self._forward(response, on_alive)
         except TimeoutError as error:
             if time.monotonic() >= self.deadline:
                 await self.client.fail(timed_out(self.limits.request_timeout_s))
                 return
-            lost = not isinstance(error, aiohttp.ConnectionTimeoutError)
             reason = f"no answer in time ({type(error).__name__})"
-            raise ReplicaFailedError(reason, lost=lost) from error
+            raise ReplicaFailedError(reason, silent) from error
         except aiohttp.ClientError as error:
-            lost = not isinstance(error, aiohttp.ClientConnectorError)
-            raise ReplicaFailedError(f"{type(error).__name__}: {error}", lost=lost) from error
+            unreachable = isinstance(error, aiohttp.ClientConnectorError)
+            outcome = Outcome.SICK if unreachable else Outcome.LOST
+            raise ReplicaFailedError(f"{type(error).__name__}: {error}", outcome) from error
+
+    def _post(self, replica: Replica) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        log = bytes(self.reader.log)
+        return self.session.post(
+            replica.url + self.outgoing.path,
+            data=self.outgoing.body + log,
+            headers={
+                "Authorization": f"Bearer {replica.secret}",
+                "Content-Type": "application/json",
+                "X-Request-Id": self.outgoing.request_id,
+                ENVELOPE_HEADER: self.envelope.with_log(log).header(),
+                **trace_headers(),
+            },
+            timeout=aiohttp.ClientTimeout(
+                total=max(self.deadline - time.monotonic(), 0.001),
+                sock_connect=self.limits.connect_timeout_s,
+                sock_read=self.limits.stall_timeout_s,
+            ),
+            allow_redirects=False,
+        )
 
     async def _forward(
         self, response: aiohttp.ClientResponse, on_alive: Callable[[], None]
     ) -> None:
         head = Head.of(response)
-        if head.status == 200 and CHECKPOINTS_HEADER in response.headers:
+        if head.status in (200, 429):
             on_alive()
+        if head.status == 200 and CHECKPOINTS_HEADER in response.headers:
+            self.on_stream()
             await self._forward_events(head, response)
             return
         body = await self.whole.read(response.content)
-        if failure := failure_of(head, body):
+        if head.status == 200 and body.startswith(ERROR_BODY_START):
+            head = belated_head(body)
+        if head.status != 200 and (failure := failure_of(head, body)):
             raise failure
         if self.client.has_content:
             raise CannotResumeError(f"status {head.status} in the middle of a stream")
         on_alive()
-        if head.status == 200 and body.startswith(ERROR_BODY_START):
-            (head, body), failure = failure_told(body)
-            if failure:
-                raise failure
         await self.client.whole(head, body)
 
     async def _forward_events(self, head: Head, response: aiohttp.ClientResponse) -> None:
         client, reader = self.client, self.reader
         reader.restart()
-        done = False
-        try:
-            while chunk := await response.content.readany():
-                received_at = time.perf_counter()
-                if not (events := reader.feed(chunk)):
-                    continue
-                waiting = not client.has_content
-                await client.events(head, events)
-                if waiting and client.has_content:
-                    self.on_first_content(received_at - self.sent_at)
-                done = events.endswith(sse.DONE)
-        except (aiohttp.ClientError, TimeoutError):
-            if not done:
-                raise
-        if not done:
-            await self._end_early(head, reader.held)
-            return
-        await client.end(head, b"")
+        while chunk := await response.content.readany():
+            received_at = time.perf_counter()
+            if not (events := reader.feed(chunk)):
+                continue
+            self.on_progress(reader.num_logged)
+            waiting = not client.has_content
+            await client.events(head, events)
+            if waiting and client.has_content:
+                self.on_first_content(received_at - self.sent_at)
+            if events.endswith(sse.DONE):
+                await _read_to_end(response)
+                await client.end(head, b"")
+                return
+        await self._end_early(head, reader.held)
 
     async def _end_early(self, head: Head, event: bytes) -> None:
         """The replica ended the stream before it was done: with an error, or in silence."""
         if not (event.startswith(sse.ERROR_START) and event.endswith(sse.EVENT_END)):
-            raise ReplicaFailedError("ended the stream before it was done", lost=True)
+            raise ReplicaFailedError("ended the stream before it was done", Outcome.LOST)
         body = event.removeprefix(b"data: ").rstrip()
-        (told, _), failure = failure_told(body)
-        if failure:
+        told = belated_head(body)
+        if failure := failure_of(told, body):
             raise failure
         if cannot_resume(body):
             raise CannotResumeError(body.decode())
         await self.client.events(head, event, error_status=told.status)
         await self.client.end(head, b"")
+
+
+async def _read_to_end(response: aiohttp.ClientResponse) -> None:
+    """Nothing follows, but a connection that has been read to the end can be used again."""
+    with suppress(aiohttp.ClientError, TimeoutError):
+        async with asyncio.timeout(CLOSES_WITHIN_S):
+            await response.read()

@@ -110,6 +110,13 @@ class CheckpointReader:
         """Another replica goes on after the last checkpoint."""
         self._held = b""
 
+    def forget(self) -> None:
+        """Another replica begins anew."""
+        self.restart()
+        self.log.clear()
+        self.num_logged = 0
+        self.prompt_tokens = 0
+
     def feed(self, chunk: bytes) -> bytes:
         """The events that have become certain."""
         data = self._held + chunk if self._held else chunk

@@ -49,7 +49,8 @@ class Envelope:
         return cls(uuid.uuid4().hex, int(now()), random_bits(63), tenant, priority)
 
     def with_log(self, log: bytes) -> Self:
-        return replace(self, log_bytes=len(log))
+        """For an answer that has begun, if there is a log: it goes on before others begin."""
+        return replace(self, log_bytes=len(log), priority=self.priority - bool(log))
 
     def header(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))

@@ -156,6 +156,7 @@ class _RelayResponse(Response):
             router=parts.router,
             breakers=parts.breakers,
             full=parts.full,
+            suspects=parts.suspects,
             session=parts.session,
             limits=limits,
             on_first_content=self._first_content,

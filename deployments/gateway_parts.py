@@ -15,6 +15,7 @@ from deployments.metrics import GatewayMetrics
 from deployments.rate_limits import RateLimiter
 from deployments.routing import Router
 from deployments.settings import GatewaySettings
+from deployments.suspects import Suspects
 from deployments.targets import GatewayAddress
 from deployments.tracing import NoOpTracer, Tracer
 
@@ -31,6 +32,7 @@ class GatewayParts:
     """Every gateway of the application."""
     breakers: CircuitBreakers = field(default_factory=CircuitBreakers)
     full: FullReplicas = field(default_factory=FullReplicas)
+    suspects: Suspects = field(default_factory=Suspects)
     limiter: RateLimiter = field(default_factory=RateLimiter)
     session_header: str | None = None
     """Requests that have the same value in it belong on one replica."""

@@ -18,11 +18,7 @@ def wait_s(refusal: Refusal) -> int:
     return int(wait) if wait.isdigit() else UNAVAILABLE_RETRY_AFTER_S
 
 
-def is_full(refusal: Refusal) -> bool:
-    return refusal[0].status == 429
-
-
 def _unkindness(refusal: Refusal | None) -> tuple[bool, bool, int]:
     if refusal is None:
         return True, True, 0
-    return False, not is_full(refusal), wait_s(refusal)
+    return False, refusal[0].status != 429, wait_s(refusal)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 import aiohttp
 
@@ -25,6 +26,7 @@ from deployments.errors import ApiError
 from deployments.full_replicas import FullReplicas
 from deployments.relay_errors import (
     CannotResumeError,
+    Outcome,
     Refusal,
     ReplicaFailedError,
     no_replica,
@@ -34,11 +36,15 @@ from deployments.relay_errors import (
 )
 from deployments.retries import Backoff, Retries
 from deployments.routing import Router, placed
+from deployments.suspects import Suspect, Suspects
 from deployments.whole_answer import WholeReader
 
 logger = logging.getLogger(__name__)
 
 __all__ = ["Limits", "Outgoing", "Relay", "no_replica"]
+
+LOOKS_AGAIN_S = 1.0
+"""One who waits in line for a replica looks out for new ones, too."""
 
 
 class Relay:
@@ -55,6 +61,7 @@ class Relay:
         router: Router,
         breakers: CircuitBreakers,
         full: FullReplicas,
+        suspects: Suspects,
         session: aiohttp.ClientSession,
         limits: Limits,
         on_first_content: Callable[[float], None],
@@ -65,6 +72,8 @@ class Relay:
         self._router = router
         self._breakers = breakers
         self._full = full
+        self._suspects = suspects
+        self._suspect = Suspect(outgoing.work.num_sequences)
         self._session = session
         self._limits = limits
         self._on_first_content = on_first_content
@@ -99,19 +108,14 @@ class Relay:
 
     async def run(self, client: ClientResponse) -> None:
         """Relay until the client has a whole response, a replica's or an error."""
-        attempts = Attempts(
-            self._outgoing,
-            Envelope.seal(tenant=self._outgoing.tenant, priority=self._outgoing.priority),
-            self._reader,
-            self._whole,
-            client,
-            self._session,
-            self._limits,
-            time.monotonic() + self._limits.request_timeout_s,
-            self._on_first_content,
-        )
+        attempts = self._attempts(client)
         while True:
-            replica = self._choose(client)
+            candidates = self._candidates(client)
+            able = [one for one in candidates if self._suspects.has_place(self._suspect, one)]
+            if candidates and not able:
+                await self._wait_in_line(client)
+                continue
+            replica = self._router.choose(self._outgoing.work, able) if able else None
             if replica is not None:
                 try:
                     await self._attempt(attempts, replica)
@@ -128,8 +132,26 @@ class Relay:
                 self._retries.nobody_left()
             await self._pause(client)
 
-    def _choose(self, client: ClientResponse) -> Replica | None:
-        candidates = [
+    def _attempts(self, client: ClientResponse) -> Attempts:
+        def on_stream() -> None:
+            self.num_resumed += self.was_interrupted
+
+        return Attempts(
+            self._outgoing,
+            Envelope.seal(tenant=self._outgoing.tenant, priority=self._outgoing.priority),
+            self._reader,
+            self._whole,
+            client,
+            self._session,
+            self._limits,
+            time.monotonic() + self._limits.request_timeout_s,
+            on_stream,
+            partial(self._suspects.went_on, self._suspect),
+            self._on_first_content,
+        )
+
+    def _candidates(self, client: ClientResponse) -> list[Replica]:
+        return [
             replica
             for replica in self._directory.serving(self._outgoing.work.model)
             if replica.replica_id not in self._retries.tried
@@ -138,32 +160,35 @@ class Relay:
             and (client.has_content or self._full.has_room(replica))
             and (not client.has_content or self._began is None or replica.continues(self._began))
         ]
-        return self._router.choose(self._outgoing.work, candidates) if candidates else None
 
     async def _attempt(self, attempts: Attempts, replica: Replica) -> None:
         self.replica_id = replica.replica_id
         if attempts.client.has_content:
             self.was_interrupted = True
         else:
+            if self._began is not None and not replica.continues(self._began):
+                self._reader.forget()
             self._began = replica
-
-        def alive() -> None:
-            self._breakers.succeeded(replica)
-            self.num_resumed += self.was_interrupted
-
         with (
             self._breakers.request(replica),
             self._full.request(replica),
+            self._suspects.request(self._suspect, replica),
             placed(self._router, self._outgoing.work, replica),
         ):
-            await attempts.make(replica, alive)
+            try:
+                await attempts.make(replica, partial(self._breakers.succeeded, replica))
+            except ReplicaFailedError as failure:
+                if failure.outcome.is_loss:
+                    self._suspects.lost(self._suspect, replica)
+                raise
         self._router.answered(replica)
 
     def _failed(self, replica: Replica, failure: ReplicaFailedError) -> None:
         request_id = self._outgoing.request_id
+        outcome = failure.outcome
         # A full one is well, and under overload there would be a line for each request.
         logger.log(
-            logging.WARNING if failure.is_sick or failure.lost else logging.DEBUG,
+            logging.DEBUG if outcome is Outcome.FULL else logging.WARNING,
             "%s failed %s: %s",
             replica.replica_id,
             request_id,
@@ -171,18 +196,16 @@ class Relay:
             extra={"request_id": request_id, "served_by": replica.replica_id},
         )
         self._router.failed(replica)
-        if failure.is_sick:
+        if outcome.is_sick:
             self._breakers.failed(replica)
-        if failure.refusal is not None and refusals.is_full(failure.refusal):
+        if outcome is Outcome.FULL and failure.refusal is not None:
             self._full.refused(replica, refusals.wait_s(failure.refusal))
         self._refusal = refusals.kinder(failure.refusal, self._refusal)
-        self._retries.failed(
-            replica.replica_id, lost=failure.lost, progress=self._reader.num_logged
-        )
+        self._retries.failed(replica.replica_id, progress=self._reader.num_logged)
 
     async def _gives_up(self, client: ClientResponse, *, nobody_left: bool) -> bool:
         """Tell the client, if nothing more can be done."""
-        if self._retries.is_suspect:
+        if self._suspect.is_blamed:
             await client.fail(replicas_lost())
         elif client.has_content:
             if not self._retries.time_exhausted:
@@ -205,7 +228,16 @@ class Relay:
         return no_replica(model, self._breakers.retry_after_s(serving))
 
     async def _pause(self, client: ClientResponse) -> None:
-        if client.status:
-            # The silence that gave the replica away has lasted a while for the client, too.
-            await client.comment(sse.KEEP_ALIVE)
+        await _keep_alive(client)
         await asyncio.sleep(self._retries.delay_s())
+
+    async def _wait_in_line(self, client: ClientResponse) -> None:
+        self._retries.in_line()
+        await self._suspects.wait_for_place(LOOKS_AGAIN_S)
+        await _keep_alive(client)
+
+
+async def _keep_alive(client: ClientResponse) -> None:
+    """The silence that gave a replica away has lasted a while for the client, too."""
+    if client.status:
+        await client.comment(sse.KEEP_ALIVE)

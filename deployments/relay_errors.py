@@ -3,52 +3,62 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from enum import Enum
 
 from deployments.client_response import Head
 from deployments.errors import UNAVAILABLE_RETRY_AFTER_S, ApiError, shown
-from deployments.retries import MAX_LOST
 
 Refusal = tuple[Head, bytes]
+
+
+class Outcome(Enum):
+    """What an attempt that gave the client no answer says about its replica."""
+
+    FULL = "full"
+    """It is well and has no room."""
+    SICK = "sick"
+    """The next request would fail there, too."""
+    LOST = "lost"
+    """It fell while it worked on the request, and so perhaps because of it."""
+    STEP_FAILED = "step failed"
+    """So did a step of it, but it goes on."""
+
+    @property
+    def is_sick(self) -> bool:
+        return self in (Outcome.SICK, Outcome.LOST)
+
+    @property
+    def is_loss(self) -> bool:
+        return self in (Outcome.LOST, Outcome.STEP_FAILED)
 
 
 class ReplicaFailedError(Exception):
     """A replica gave no answer of its own, or a refusal; another one may do better."""
 
-    def __init__(
-        self,
-        reason: str,
-        *,
-        refusal: Refusal | None = None,
-        lost: bool = False,
-        is_sick: bool = True,
-    ) -> None:
+    def __init__(self, reason: str, outcome: Outcome, refusal: Refusal | None = None) -> None:
         super().__init__(reason)
+        self.outcome = outcome
         self.refusal = refusal
         """What the client is told if nobody does better."""
-        self.lost = lost
-        """Whether it fell while it worked on the request, and so perhaps because of it."""
-        self.is_sick = is_sick
-        """Whether the next request would fail there too."""
 
 
 class CannotResumeError(Exception):
     """The replicas answer, but can't go on in the middle."""
 
 
-@dataclass(frozen=True)
-class _Meaning:
-    status: int
-    lost: bool = False
-    is_sick: bool = True
-
-
-# Errors that say nothing about the request: another replica may well take it.
-_MEANINGS = {
-    "queue_full": _Meaning(429, is_sick=False),
-    "unavailable": _Meaning(503),
-    "engine_stopped": _Meaning(503, lost=True),
-    "step_failed": _Meaning(500, lost=True, is_sick=False),
+# By code, with the status of one that comes before the response has begun.
+_OUTCOMES = {
+    "queue_full": (429, Outcome.FULL),
+    "unavailable": (503, Outcome.SICK),
+    "engine_stopped": (503, Outcome.LOST),
+    "step_failed": (500, Outcome.STEP_FAILED),
+}
+# Of answers with other codes, or none.
+_OUTCOMES_BY_STATUS = {
+    401: Outcome.SICK,
+    403: Outcome.SICK,
+    429: Outcome.FULL,
+    503: Outcome.SICK,
 }
 _STATUS_OF_TYPE = {
     "invalid_request_error": 400,
@@ -58,40 +68,27 @@ _STATUS_OF_TYPE = {
 
 
 def failure_of(head: Head, body: bytes) -> ReplicaFailedError | None:
-    """Why another replica should be asked, if this answer is a reason."""
-    reason = f"refused with status {head.status}"
-    match head.status:
-        case 401 | 403:
-            # A wrong secret is between gateway and replica; the client's own key was good.
-            return ReplicaFailedError(reason)
-        case 429:
-            return ReplicaFailedError(reason, refusal=(head, body), is_sick=False)
-        case 503:
-            lost = _error(body).get("code") == "engine_stopped"
-            return ReplicaFailedError(reason, refusal=(head, body), lost=lost)
-        case 500 if _error(body).get("code") == "step_failed":
-            return ReplicaFailedError(reason, refusal=(head, body), lost=True, is_sick=False)
-    return None
+    """Why another replica should be asked, if this answer, which is no success, is a reason."""
+    code = str(_error(body).get("code"))
+    _, outcome = _OUTCOMES.get(code, (0, _OUTCOMES_BY_STATUS.get(head.status)))
+    if outcome is None:
+        return None
+    # A wrong secret is between gateway and replica; the client's own key was good.
+    refusal = None if head.status in (401, 403) else (head, body)
+    return ReplicaFailedError(f"refused with status {head.status}, {code}", outcome, refusal)
 
 
-def failure_told(body: bytes) -> tuple[Refusal, ReplicaFailedError | None]:
-    """Of an error that came after the response had begun as a success: the answer that it would
-    have been, and why another replica should be asked, if it is a reason."""
+def belated_head(body: bytes) -> Head:
+    """Of an error that came after the response had begun as a success: the head that it would
+    have had."""
     error = _error(body)
-    meaning = _MEANINGS.get(str(error.get("code")))
-    status = meaning.status if meaning else _STATUS_OF_TYPE.get(str(error.get("type")), 500)
+    status, _ = _OUTCOMES.get(
+        str(error.get("code")), (_STATUS_OF_TYPE.get(str(error.get("type")), 500), None)
+    )
     headers = [(b"content-type", b"application/json")]
     if status in (429, 503):
         headers.append((b"retry-after", str(UNAVAILABLE_RETRY_AFTER_S).encode()))
-    refusal = Head(status, tuple(headers)), body
-    if meaning is None:
-        return refusal, None
-    return refusal, ReplicaFailedError(
-        f"gave up with {error['code']}",
-        refusal=refusal,
-        lost=meaning.lost,
-        is_sick=meaning.is_sick,
-    )
+    return Head(status, tuple(headers))
 
 
 def cannot_resume(body: bytes) -> bool:
@@ -141,7 +138,7 @@ def stream_broken() -> ApiError:
 def replicas_lost() -> ApiError:
     return ApiError(
         502,
-        f"Replicas failed {MAX_LOST} times at this request, so it is not tried again.",
+        "Replica after replica has failed at this request, so it is not tried again.",
         type="server_error",
         code="replica_lost",
         # The openai package's client would send it again by itself.

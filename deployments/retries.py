@@ -1,4 +1,4 @@
-"""How long to keep trying for one request: attempts, pauses, and who fell on the way."""
+"""How long to keep trying for one request: attempts, and the pauses between them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,6 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-
-MAX_LOST = 2
-"""A request that takes down whoever works on it must not go through the whole cluster."""
-
-ACQUITTED_AFTER = 64
-"""Tokens that the stream must go on for after a loss, for the request not to be its cause: what a
-request does to one replica it does to the next at the same token."""
-
-MAX_LOST_IN_ALL = 4
 
 
 @dataclass(frozen=True)
@@ -54,16 +45,8 @@ class Retries:
         """Ids of replicas that have had their turn."""
         self._num_attempts = 0
         self._num_failures = 0
-        self._num_lost = 0
-        self._num_lost_in_all = 0
         self._progress = 0
-        self._progress_at_loss = 0
         self._give_up_at: float | None = None
-
-    @property
-    def is_suspect(self) -> bool:
-        """Whether the request must be taken for the cause of its replicas' loss."""
-        return self._num_lost >= MAX_LOST or self._num_lost_in_all >= MAX_LOST_IN_ALL
 
     @property
     def attempts_exhausted(self) -> bool:
@@ -73,8 +56,8 @@ class Retries:
     def time_exhausted(self) -> bool:
         return self._give_up_at is not None and self._now() >= self._give_up_at
 
-    def failed(self, replica_id: str, *, lost: bool, progress: int) -> None:
-        """``progress``: tokens so far, about; ``lost``: whether the replica fell at its work."""
+    def failed(self, replica_id: str, *, progress: int) -> None:
+        """``progress``: tokens so far, about."""
         if self._give_up_at is None or progress > self._progress:
             self._give_up_at = self._now() + self._resume_timeout_s
             self._num_failures = 0
@@ -83,12 +66,10 @@ class Retries:
         self._num_attempts += 1
         self._num_failures += 1
         self.tried.add(replica_id)
-        if lost:
-            if progress - self._progress_at_loss >= ACQUITTED_AFTER:
-                self._num_lost = 0
-            self._num_lost += 1
-            self._num_lost_in_all += 1
-            self._progress_at_loss = progress
+
+    def in_line(self) -> None:
+        """There is somebody, who is busy with others that were resumed: time begins anew."""
+        self._give_up_at = self._now() + self._resume_timeout_s
 
     def nobody_left(self) -> None:
         """All have had their turn: the pause gets longer, and then they get another one."""

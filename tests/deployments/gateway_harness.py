@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployments.api_keys import ApiKey, KeyRing, Keys
 from deployments.backend import EngineConfig
+from deployments.circuit_breaker import CircuitBreakers
 from deployments.directory import Replica, ReplicaDirectory
 from deployments.full_replicas import FullReplicas
 from deployments.gateway import open_session
@@ -51,6 +52,7 @@ async def gateway(
     *,
     keys: Sequence[str] | Keys = (),
     limiter: RateLimiter | None = None,
+    breakers: CircuitBreakers | None = None,
     full: FullReplicas | None = None,
     route_prefix: str = "",
     router: Router | None = None,
@@ -73,6 +75,7 @@ async def gateway(
                 settings=GatewaySettings.model_validate(settings),
                 keys=_key_ring(keys) if isinstance(keys, Sequence) else keys,
                 limiter=limiter or RateLimiter(),
+                breakers=breakers or CircuitBreakers(),
                 full=full or FullReplicas(),
                 directory=directory,
                 router=router,

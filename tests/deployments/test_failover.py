@@ -14,7 +14,7 @@ from fake_backend import FakeBackend
 from gateway_harness import CHAT, Running, failures, gateway, replica_app, replica_at, serving
 
 from deployments.directory import Replica
-from deployments.retries import ACQUITTED_AFTER
+from deployments.suspects import SETTLED_AFTER
 
 WORDS = "one two three é 🍎 日本"
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
@@ -193,6 +193,9 @@ async def test_the_seed_that_the_gateway_chose_stays() -> None:
     assert first[7].sampling.seed == second[4].sampling.seed == 7
     assert not second[3].was_admitted
     assert all(request.was_admitted for request in second[:3])
+    # What has begun goes on before anything else begins.
+    assert {r.priority for r in (*first, *second[3:])} == {0}
+    assert {r.priority for r in second[:3]} == {-1}
 
 
 async def test_a_prompt_that_has_not_begun_needs_no_place_in_the_queue() -> None:
@@ -247,12 +250,12 @@ async def test_two_victims_are_enough() -> None:
 
 
 async def test_a_long_stream_may_lose_more_than_two_replicas() -> None:
-    words = " ".join(f"w{number}" for number in range(3 * ACQUITTED_AFTER + 30))
+    words = " ".join(f"w{number}" for number in range(3 * SETTLED_AFTER + 30))
     body = chat(words, **STREAM)
     async with pair({"prefix_caching": False}) as replicas:
         undisturbed = await replicas.ask(body)
         size = len(replicas.cut.writes[5])
-        many = size * (ACQUITTED_AFTER + 10)
+        many = size * (SETTLED_AFTER + 10)
         replicas.other.after_bytes = many
         assert await replicas.ask(body, after_bytes=many) == undisturbed
         assert (replicas.cut.num_requests, replicas.other.num_requests) == (3, 1)

@@ -1,4 +1,4 @@
-"""Back-off, circuit breakers and who is suspected, by a clock and a dice of the test's own."""
+"""Back-off and circuit breakers, by a clock and a dice of the test's own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gateway_harness import replica_at
 
 from deployments.circuit_breaker import MAX_REMEMBERED, CircuitBreakers
 from deployments.directory import Replica
-from deployments.retries import ACQUITTED_AFTER, MAX_LOST_IN_ALL, Backoff, Retries
+from deployments.retries import Backoff, Retries
 
 
 class Clock:
@@ -40,10 +40,10 @@ def test_attempts_and_time_run_out() -> None:
     clock = Clock()
     trying = retries(clock, max_attempts=2)
     assert not trying.time_exhausted
-    trying.failed("a", lost=False, progress=0)
+    trying.failed("a", progress=0)
     assert (trying.tried, trying.attempts_exhausted, trying.delay_s()) == ({"a"}, False, 0.0)
     clock.time += 6
-    trying.failed("b", lost=False, progress=0)
+    trying.failed("b", progress=0)
     assert (trying.tried, trying.attempts_exhausted) == ({"a", "b"}, True)
     assert trying.delay_s() == pytest.approx(0.1)
     trying.nobody_left()
@@ -56,32 +56,23 @@ def test_progress_starts_time_pauses_and_turns_anew() -> None:
     clock = Clock()
     trying = retries(clock)
     for name in "abc":
-        trying.failed(name, lost=False, progress=0)
+        trying.failed(name, progress=0)
     clock.time += 9
-    trying.failed("d", lost=False, progress=1)
+    trying.failed("d", progress=1)
     clock.time += 9
     assert (trying.tried, trying.delay_s(), trying.time_exhausted) == ({"d"}, 0.0, False)
 
 
-def test_the_second_victim_makes_a_suspect_unless_the_stream_went_on_in_between() -> None:
-    at_once, later = retries(Clock()), retries(Clock())
-    for trying, progress in ((at_once, ACQUITTED_AFTER - 1), (later, ACQUITTED_AFTER)):
-        trying.failed("a", lost=True, progress=0)
-        trying.failed("b", lost=False, progress=0)
-        assert not trying.is_suspect
-        trying.failed("b", lost=True, progress=progress)
-    assert at_once.is_suspect
-    assert not later.is_suspect
-    later.failed("c", lost=True, progress=ACQUITTED_AFTER + 1)
-    assert later.is_suspect
-
-
-def test_nobody_loses_replicas_for_ever() -> None:
-    trying = retries(Clock())
-    for number in range(MAX_LOST_IN_ALL):
-        assert not trying.is_suspect
-        trying.failed("a", lost=True, progress=number * 1000)
-    assert trying.is_suspect
+def test_whoever_is_in_line_has_time() -> None:
+    clock = Clock()
+    trying = retries(clock)
+    trying.failed("a", progress=1)
+    clock.time += 9
+    trying.in_line()
+    clock.time += 9
+    assert not trying.time_exhausted
+    clock.time += 1
+    assert trying.time_exhausted
 
 
 def test_a_breaker_opens_rests_probes_and_rests_for_longer() -> None:

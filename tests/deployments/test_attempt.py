@@ -1,0 +1,140 @@
+"""What one try at a request says about the replica, and about the request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from fake_backend import FakeBackend
+from gateway_harness import CHAT, ScriptedReplica, fake_replica, gateway, replica_at, scripted
+from starlette.types import Receive, Scope, Send
+from test_retries import Clock
+
+from deployments.circuit_breaker import CircuitBreakers
+from deployments.directory import Replica
+from deployments.server import HttpServer
+
+PATH = "/v1/chat/completions"
+DONE = b'data: {"choices":[]}\n\ndata: [DONE]\n\n'
+
+
+def half_open(replica: Replica) -> CircuitBreakers:
+    clock = Clock()
+    breakers = CircuitBreakers(clock)
+    for _ in range(2):
+        breakers.failed(replica)
+    clock.time += 1
+    return breakers
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_beat_of_a_long_answer_ends_the_probe(stream: bool) -> None:
+    backend = FakeBackend()
+    async with fake_replica(backend) as one:
+        breakers = half_open(one)
+        async with gateway([one], breakers=breakers) as running:
+            backend.hold(after_tokens=1)
+            body = {**CHAT, "stream": stream}
+            asking = asyncio.create_task(running.client.post(PATH, json=body))
+            await backend.held.reaches(1)
+            async with asyncio.timeout(10):
+                while not breakers.admits(one):
+                    await asyncio.sleep(0.001)
+            assert not asking.done()
+            backend.release()
+            assert (await asking).status_code == 200
+
+
+async def test_a_full_replica_is_well() -> None:
+    async with scripted(ScriptedReplica(status=429, chunks=[b"{}"])) as one:
+        breakers = half_open(one)
+        async with gateway([one], breakers=breakers) as running:
+            assert (await running.client.post(PATH, json=CHAT)).status_code == 429
+        breakers.failed(one)
+        assert breakers.admits(one)
+
+
+async def silent(scope: Scope, receive: Receive, send: Send) -> None:
+    """A host that was unplugged, behind a connection that is open: it takes bytes."""
+    if scope["type"] != "http":
+        return
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@asynccontextmanager
+async def unplugged(name: str) -> AsyncIterator[Replica]:
+    server = HttpServer(silent, host="127.0.0.1", port=0)
+    try:
+        yield replica_at(await server.start(), name=name)
+    finally:
+        await server.stop()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_silence_before_the_first_byte_does_not_count_against_a_request(stream: bool) -> None:
+    settings = {"keep_alive_interval_s": 0.1, "stall_timeout_s": 0.2}
+    async with (
+        unplugged("a") as one,
+        unplugged("b") as two,
+        fake_replica(name="c") as three,
+        gateway([one, two, three], **settings) as running,
+    ):
+        response = await running.client.post(PATH, json={**CHAT, "stream": stream})
+    assert response.status_code == 200
+    assert "error" not in response.text
+
+
+async def test_a_request_that_closes_connections_is_tried_on_two_at_most() -> None:
+    num_requests = 0
+
+    async def die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal num_requests
+        await reader.readuntil(b"\r\n\r\n")
+        num_requests += 1
+        writer.close()
+
+    async with AsyncExitStack() as stack:
+        replicas = []
+        for name in "abcd":
+            server = await stack.enter_async_context(await asyncio.start_server(die, "127.0.0.1"))
+            port = server.sockets[0].getsockname()[1]
+            replicas.append(replica_at(f"http://127.0.0.1:{port}", name=name))
+        running = await stack.enter_async_context(gateway(replicas, max_attempts=4))
+        response = await running.client.post(PATH, json=CHAT)
+    assert (response.status_code, response.json()["error"]["code"]) == (502, "replica_lost")
+    assert num_requests == 2
+
+
+async def test_what_is_logged_but_unseen_does_not_go_to_another_revision() -> None:
+    withheld = ScriptedReplica(chunks=[b": keep-alive\n\n:~0=0 0:17\n\n"], then="vanish")
+    same, other = (ScriptedReplica(chunks=[DONE + b":~\n\n"]) for _ in range(2))
+    async with AsyncExitStack() as stack:
+        first, second, third = [
+            await stack.enter_async_context(scripted(one, name=name))
+            for name, one in (("a", withheld), ("b", same), ("c", other))
+        ]
+        running = await stack.enter_async_context(gateway([]))
+        for found in (second, replace(third, revision="another")):
+            running.directory.replace(
+                [replace(first, replica_id=f"a-before-{found.replica_id}"), found]
+            )
+            response = await running.client.post(PATH, json={**CHAT, "stream": True})
+            assert response.text.endswith(DONE.decode())
+    for replica, log in ((same, b"0=0 0:17 "), (other, b"")):
+        [(headers, body)] = replica.requests
+        assert body.endswith(b"}" + log)
+        assert json.loads(headers["x-pomona-envelope"])["log_bytes"] == len(log)
+
+
+async def test_a_stream_ends_when_it_is_done_even_if_its_connection_does_not() -> None:
+    open_ended = ScriptedReplica(chunks=[DONE + b":~\n\n"], then="hang")
+    async with scripted(open_ended) as one, gateway([one]) as running:
+        body = {**CHAT, "stream": True}
+        response = await asyncio.wait_for(running.client.post(PATH, json=body), 10)
+        await asyncio.wait_for(open_ended.closed.wait(), 10)
+    assert response.content == DONE
