@@ -30,6 +30,13 @@ class EngineConfig(BaseModel):
         min_length=1,
         description="Hugging Face id, local directory, or `demo` for the embedded model.",
     )
+    revision: str | None = Field(
+        None,
+        min_length=1,
+        description="Branch, tag or full commit of a `model` on the hub, for weights and "
+        "tokenizer; by default what `main` is when an engine starts. A commit is the same on every "
+        "host, whenever it starts.",
+    )
     served_model_name: str | None = Field(
         None, min_length=1, description="Name clients use; the last part of `model` by default."
     )

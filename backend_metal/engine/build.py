@@ -32,6 +32,7 @@ def build_engine(config: EngineConfig) -> Engine:
     mx.set_cache_limit(int(memory_bytes * BUFFER_CACHE_FRACTION))
     loaded = load(
         config.model,
+        revision=config.revision,
         device=device.mlx,
         dtype=config.dtype,
         memory_limit_bytes=int(memory_bytes * config.memory_fraction),

@@ -15,6 +15,7 @@ from huggingface_hub.errors import (
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
+    RevisionNotFoundError,
 )
 from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS, load_config
 
@@ -26,23 +27,30 @@ DEMO_DIRECTORY = Path(__file__).parent / "demo"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json")
 
 
-def find_checkpoint(model: str) -> tuple[Path, dict[str, Any]]:
+def find_checkpoint(model: str, revision: str | None = None) -> tuple[Path, dict[str, Any]]:
     """The directory of ``model`` with every file it needs, and its config.
+
+    ``revision`` is a branch, tag or commit on the hub, its ``main`` by default.
 
     Raises ``ValueError`` saying what is missing, unreachable or unsupported; a model type that
     can't be served is refused before its weights are downloaded.
     """
-    if model == "demo":
-        return _checked(DEMO_DIRECTORY)
-    path = Path(model).expanduser()
+    path = DEMO_DIRECTORY if model == "demo" else Path(model).expanduser()
     if path.is_dir():
+        if revision is not None:
+            raise ValueError(
+                f"engine.revision must be empty for a model on this machine ({model}), not "
+                f"{revision!r}"
+            )
         return _checked(path)
     if path.exists():
         raise ValueError(f"model must be a directory or a Hugging Face id; {model} is a file")
     if model.startswith((".", "/", "~")) or model.count("/") > 1:
         raise ValueError(f"model {model!r}: there is no such directory")
-    family_of(load_config(_download(model, ["config.json"])))
-    return _checked(_download(model, DEFAULT_ALLOW_PATTERNS))
+    snapshot = _download(model, revision, ["config.json"])
+    family_of(load_config(snapshot))
+    # The cache names snapshots after their commits: a branch may have moved on meanwhile.
+    return _checked(_download(model, snapshot.name, DEFAULT_ALLOW_PATTERNS))
 
 
 def _checked(path: Path) -> tuple[Path, dict[str, Any]]:
@@ -64,10 +72,11 @@ def _checked(path: Path) -> tuple[Path, dict[str, Any]]:
     return path, config
 
 
-def _download(model: str, patterns: list[str]) -> Path:
-    logger.info("looking for %s in the Hugging Face cache and hub", model)
+def _download(model: str, revision: str | None, patterns: list[str]) -> Path:
+    wanted = f"{model!r} at {revision!r}" if revision else repr(model)
+    logger.info("looking for %s in the Hugging Face cache and hub", wanted)
     try:
-        return Path(snapshot_download(model, allow_patterns=patterns))
+        return Path(snapshot_download(model, revision=revision, allow_patterns=patterns))
     except HFValidationError as error:
         raise ValueError(f"model {model!r} is neither a directory nor a hub id: {error}") from error
     except GatedRepoError as error:
@@ -78,8 +87,13 @@ def _download(model: str, patterns: list[str]) -> Path:
         raise ValueError(
             f"model {model!r} is neither a local directory nor on the hub (or it is private)"
         ) from error
+    except RevisionNotFoundError as error:
+        raise ValueError(
+            f"engine.revision must be a branch, tag or full commit of {model} on the hub, not "
+            f"{revision!r}"
+        ) from error
     except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError) as error:
         raise ValueError(
-            f"model {model!r} is neither a local directory nor in the Hugging Face cache, and the "
+            f"model {wanted} is neither a local directory nor in the Hugging Face cache, and the "
             f"hub can't be reached: {error}"
         ) from error

@@ -17,7 +17,7 @@ from mlx_lm.utils import load_model, load_tokenizer
 from backend_metal.models.checkpoint import find_checkpoint
 from backend_metal.models.context_length import context_length
 from backend_metal.models.paged_model import PagedModel
-from backend_metal.models.revision import revision
+from backend_metal.models.revision import revision_of
 from backend_metal.models.weights import materialize, readable_bytes
 
 logger = logging.getLogger(__name__)
@@ -42,6 +42,7 @@ class LoadedModel:
 def load(
     model: str,
     *,
+    revision: str | None = None,
     device: mx.Device,
     dtype: DtypeName = "auto",
     memory_limit_bytes: int,
@@ -54,6 +55,7 @@ def load(
     MLX's CPU kernels for anything else are many times slower. Call it in the thread that owns MLX.
 
     Args:
+        revision: branch, tag or commit on the hub, of weights and tokenizer.
         dtype: of weights and activations; ``auto``: float32 on the CPU, else as stored.
         memory_limit_bytes: most that the weights may take.
         trust_remote_code: run Python that ships with the checkpoint.
@@ -65,7 +67,7 @@ def load(
     started = time.perf_counter()
     # Read first: a wrong path should not cost a download.
     template = _read_template(chat_template)
-    path, config = find_checkpoint(model)
+    path, config = find_checkpoint(model, revision)
     logger.info("loading %s (%s) from %s", model, config["model_type"], path)
     on_cpu = device.type == mx.cpu
     network, config = load_model(path, lazy=True, trust_remote_code=trust_remote_code)
@@ -91,7 +93,7 @@ def load(
         max_model_len=max_model_len,
         eos_token_ids=frozenset(tokenizer.eos_token_ids),
         weight_bytes=weight_bytes,
-        revision=revision(path, paged.dtype, template),
+        revision=revision_of(path, paged.dtype, template),
     )
 
 

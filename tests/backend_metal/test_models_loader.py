@@ -14,11 +14,16 @@ import mlx.core as mx
 import numpy as np
 import pytest
 import tiny_models
-from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from mlx.utils import tree_flatten
 from mlx_lm.utils import load_model, quantize_model
 from packed_step import Chunk, forward, relative_rms
 
+from backend_metal import LLM
 from backend_metal.kv_cache import KVCachePool
 from backend_metal.models import checkpoint
 from backend_metal.models.loader import LoadedModel, load
@@ -27,6 +32,7 @@ CPU = mx.Device(mx.cpu)
 TOKENS = np.arange(20, dtype=np.int32) * 13 % tiny_models.VOCAB_SIZE
 TABLE = np.array([2, 0, 3], np.int32)
 PLENTY = 2**30
+MAIN, OTHER = "1" * 40, "2" * 40
 
 
 def load_cpu(directory: Path, **options: Any) -> LoadedModel:
@@ -223,6 +229,7 @@ def test_an_impossible_hub_id() -> None:
     [
         (GatedRepoError, "is gated: accept its terms"),
         (RepositoryNotFoundError, "neither a local directory nor on the hub"),
+        (RevisionNotFoundError, "engine.revision must be a branch, tag or full commit of some/mo"),
     ],
 )
 def test_what_the_hub_answers(error: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,13 +243,63 @@ def test_what_the_hub_answers(error: Any, message: str, monkeypatch: pytest.Monk
         load("some/model", device=CPU, memory_limit_bytes=PLENTY)
 
 
+@pytest.fixture
+def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the hub's client keeps of a model: its `main`, and a branch of the same type."""
+    folder = tmp_path / "hub" / "models--some--model"
+    for commit, ref, family in ((MAIN, "main", "qwen3"), (OTHER, "stable", "llama")):
+        tiny_models.save(family, folder / "snapshots" / commit)
+        (folder / "refs").mkdir(exist_ok=True)
+        (folder / "refs" / ref).write_text(commit)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("revision", "model_type"),
+    [(None, "qwen3"), ("main", "qwen3"), ("stable", "llama"), (MAIN, "qwen3"), (OTHER, "llama")],
+)
+def test_a_revision_of_a_hub_model(revision: str | None, model_type: str, hub_cache: Path) -> None:
+    llm = LLM("some/model", revision=revision, num_kv_blocks=64, device="cpu")
+    expected = load_cpu(hub_cache / "snapshots" / (MAIN if model_type == "qwen3" else OTHER))
+    assert expected.model_type == model_type
+    assert llm.engine.revision == expected.revision
+
+
+def test_a_revision_that_is_not_in_the_cache(hub_cache: Path) -> None:
+    with pytest.raises(ValueError, match=r"'some/model' at 'v2' is neither .* the hub can't be"):
+        load("some/model", revision="v2", device=CPU, memory_limit_bytes=PLENTY)
+
+
+@pytest.mark.parametrize("model", ["demo", None])
+def test_a_local_model_has_no_revisions(model: str | None, qwen3: Path) -> None:
+    with pytest.raises(ValueError, match=r"engine\.revision must be empty .*, not 'v2'"):
+        load(model or str(qwen3), revision="v2", device=CPU, memory_limit_bytes=PLENTY)
+
+
+def test_all_files_are_of_the_commit_that_was_checked(
+    qwen3: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when somebody pushes meanwhile."""
+    asked: list[str | None] = []
+
+    def download(_: str, *, revision: str | None, **__: Any) -> str:
+        asked.append(revision)
+        return str(qwen3)
+
+    monkeypatch.setattr(checkpoint, "snapshot_download", download)
+    load("some/model", revision="main", device=CPU, memory_limit_bytes=PLENTY)
+    assert asked == ["main", qwen3.name]
+
+
 def test_a_hub_model_is_refused_before_its_weights_are_fetched(
     qwen3: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edit_config(qwen3, model_type="deepseek_v3")
     fetched: list[list[str]] = []
 
-    def download(_: str, allow_patterns: list[str]) -> str:
+    def download(_: str, allow_patterns: list[str], **__: Any) -> str:
         fetched.append(allow_patterns)
         return str(qwen3)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from backend_metal.models.checkpoint import DEMO_DIRECTORY
-from backend_metal.models.revision import revision
+from backend_metal.models.revision import revision_of
 
 
 @pytest.fixture
@@ -15,12 +15,15 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def test_a_copy_of_a_model_is_the_same_one(checkpoint: Path) -> None:
-    (checkpoint / "README.md").write_text("About it.")
-    assert revision(checkpoint, "float32") == revision(DEMO_DIRECTORY, "float32")
+    for name in ("README.md", "consolidated.safetensors", "spiece.model"):
+        (checkpoint / name).write_text("What engines don't download.")
+    assert revision_of(checkpoint, "float32") == revision_of(DEMO_DIRECTORY, "float32")
 
 
 def test_settings_that_change_tokens_make_another_one() -> None:
-    made = {revision(DEMO_DIRECTORY, *choices) for choices in (("a", None), ("b", None), ("a", ""))}
+    made = {
+        revision_of(DEMO_DIRECTORY, *choices) for choices in (("a", None), ("b", None), ("a", ""))
+    }
     assert len(made) == 3
 
 
@@ -28,7 +31,7 @@ def test_settings_that_change_tokens_make_another_one() -> None:
 def test_every_small_file_counts(checkpoint: Path, name: str) -> None:
     with (checkpoint / name).open("ab") as file:
         file.write(b" ")
-    assert revision(checkpoint) != revision(DEMO_DIRECTORY)
+    assert revision_of(checkpoint) != revision_of(DEMO_DIRECTORY)
 
 
 @pytest.mark.parametrize("offset", [0, -1])
@@ -37,7 +40,7 @@ def test_weights_count(checkpoint: Path, offset: int) -> None:
     weights = bytearray(path.read_bytes())
     weights[offset] ^= 1
     path.write_bytes(weights)
-    assert revision(checkpoint) != revision(DEMO_DIRECTORY)
+    assert revision_of(checkpoint) != revision_of(DEMO_DIRECTORY)
 
 
 def test_other_weights_in_as_many_bytes_are_seen(checkpoint: Path) -> None:
@@ -46,4 +49,4 @@ def test_other_weights_in_as_many_bytes_are_seen(checkpoint: Path) -> None:
     middle = len(weights) // 2
     weights[middle:] = bytes(byte ^ 1 for byte in weights[middle:])
     path.write_bytes(weights)
-    assert revision(checkpoint) != revision(DEMO_DIRECTORY)
+    assert revision_of(checkpoint) != revision_of(DEMO_DIRECTORY)
