@@ -10,7 +10,7 @@ from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Info, disable_created_metrics
 from prometheus_client import Histogram as PrometheusHistogram
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -223,11 +223,18 @@ class EngineMetrics:
         stats: Callable[[], BackendStats],
         identity: Identity,
         attention: AttentionStatus | None = None,
+        revision: str = "",
     ) -> None:
-        """``attention``: of the started backend, as its ``ModelInfo`` says."""
+        """``attention`` and ``revision``: of the started backend, as its ``ModelInfo`` says."""
         self.registry = CollectorRegistry()
         self._failures = Counts[str]()
         self.registry.register(EngineCollector(stats, self._failures, identity, attention))
+        Info(
+            "pomona_model",
+            "What is served: engines with the same revision continue each other's streams.",
+            IDENTITY,
+            registry=self.registry,
+        ).labels(*identity.values()).info({"revision": revision})
 
     def failed(self, error_type: str) -> None:
         """A request failed that the engine never had, or whose failure it did not see."""

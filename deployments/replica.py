@@ -51,6 +51,7 @@ class EngineReplica:
             self._backend.stats,
             Identity(model=model.name, replica=replica_id, node=node),
             model.attention,
+            model.revision,
         )
         self._host = HostCollector(
             node, host_sources(Path(ray.get_runtime_context().get_temp_dir()))

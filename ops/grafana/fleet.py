@@ -8,6 +8,8 @@ from ops.grafana.queries import rate
 ENGINE = 'model=~"$model"'
 NODE = 'node=~"$node"'
 BY_REPLICA = "{{replica}} {{node}}"
+EVERYBODY = 'max by (component, model, replica, node) (up{job="pomona"})'
+REVISION = "on (replica, node) group_left (revision) pomona_model_info"
 REQUESTS = "pomona_gateway_requests_total"
 CPU = "pomona_host_cpu_seconds_total"
 IDLE = f'{NODE},mode="idle"'
@@ -77,8 +79,8 @@ HEALTH = Row(
         ),
         Panel(
             "Everybody",
-            "1: answers Prometheus, 0: does not.",
-            (Query('sort_desc(max by (component, model, replica, node) (up{job="pomona"}))'),),
+            "1: answers Prometheus, 0: does not. Engines of one model are to have one revision.",
+            (Query(f"sort_desc({EVERYBODY} * {REVISION} or on (replica, node) {EVERYBODY})"),),
             kind="table",
             width=6,
         ),

@@ -43,6 +43,7 @@ GAUGES = [
     "pomona_kv_cache_usage_ratio",
     "pomona_kv_cache_blocks_free",
     "pomona_memory_active_bytes",
+    "pomona_model_info",
 ]
 
 
@@ -122,6 +123,11 @@ def test_the_attention_that_serves_is_told_beside_the_wanted() -> None:
     assert value(registry, name, wanted="metal", actual="reference") == 1
     silent = EngineMetrics(idle_stats, IDENTITY).registry
     assert name not in {sample for sample, _ in samples(silent)}
+
+
+def test_what_model_it_is_shows_with_its_revision() -> None:
+    registry = EngineMetrics(idle_stats, IDENTITY, revision="abc").registry
+    assert value(registry, "pomona_model_info", revision="abc") == 1
 
 
 def test_failures_around_the_engine_add_to_its_own() -> None:
