@@ -35,7 +35,7 @@ def fake_serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProces
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def demo_serve() -> Iterator[ServeProcess]:
     """The default config, started as `make serve &` starts it in a script."""
     with serve_process(
