@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,13 @@ def test_offline_use() -> None:
 def test_the_other_endpoints(demo_serve: ServeProcess) -> None:
     for path in re.findall(r"`GET (/\w+)`", README):
         run(["curl", "-sf", f"{demo_serve.url}{path}"])
+
+
+def test_the_command_that_downloads_a_revision_exists() -> None:
+    program, command, model, option, _ = shlex.split(block("download"))
+    usage = run([str(Path(sys.executable).with_name(program)), command, "--help"])
+    assert option in usage.split()
+    assert model in (REPOSITORY / "configs" / "cluster.yaml").read_text()
 
 
 @pytest.mark.parametrize("config", sorted(Path(REPOSITORY / "configs").glob("*.yaml")))
