@@ -139,9 +139,10 @@ class Attempts:
             await self._forward_events(head, response)
             return
         body = await self.whole.read(response.content)
-        if head.status == 200 and body.startswith(ERROR_BODY_START):
+        has_begun = head.status == 200 and body.startswith(ERROR_BODY_START)
+        if has_begun:
             head = belated_head(body)
-        if head.status != 200 and (failure := failure_of(head, body)):
+        if head.status != 200 and (failure := failure_of(head, body, has_begun=has_begun)):
             raise failure
         if self.client.has_content:
             raise CannotResumeError(f"status {head.status} in the middle of a stream")
@@ -172,7 +173,7 @@ class Attempts:
             raise ReplicaFailedError("ended the stream before it was done", Outcome.LOST)
         body = event.removeprefix(b"data: ").rstrip()
         told = belated_head(body)
-        if failure := failure_of(told, body):
+        if failure := failure_of(told, body, has_begun=True):
             raise failure
         if cannot_resume(body):
             raise CannotResumeError(body.decode())

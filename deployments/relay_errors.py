@@ -67,10 +67,12 @@ _STATUS_OF_TYPE = {
 }
 
 
-def failure_of(head: Head, body: bytes) -> ReplicaFailedError | None:
-    """Why another replica should be asked, if this answer, which is no success, is a reason."""
+def failure_of(head: Head, body: bytes, *, has_begun: bool = False) -> ReplicaFailedError | None:
+    """Why another replica should be asked, if this answer, which is no success, is a reason. Once
+    the response ``has_begun``, only the error's code may tell."""
     code = str(_error(body).get("code"))
-    _, outcome = _OUTCOMES.get(code, (0, _OUTCOMES_BY_STATUS.get(head.status)))
+    by_status = None if has_begun else _OUTCOMES_BY_STATUS.get(head.status)
+    _, outcome = _OUTCOMES.get(code, (0, by_status))
     if outcome is None:
         return None
     # A wrong secret is between gateway and replica; the client's own key was good.
