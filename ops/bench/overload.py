@@ -3,7 +3,7 @@
 ``python -m ops.bench.overload [--times N] [--seconds S] [--max-slowdown X]``. The demo model's
 engine, a gateway and the clients are three processes, and the engine has one core. Requests go one
 after another (*alone*), then from as many clients as are served at once (*capacity*), then by a
-Poisson clock at ``--times`` the rate that was completed (*overload*), then alone again.
+Poisson clock at ``--times`` the rate at which those were served (*overload*), then alone again.
 """
 
 from __future__ import annotations
@@ -49,10 +49,12 @@ async def measure(
     with tqdm(total=4, desc="phases") as progress:
         await alone("alone")
         progress.update()
-        outcomes, rate = await closed_loop(client, num_clients, min(seconds, CAPACITY_S))
-        measured.phases.append(Phase("capacity", outcomes, min(seconds, CAPACITY_S)))
+        arrivals_s = min(seconds, CAPACITY_S)
+        capacity = Phase("capacity", await closed_loop(client, num_clients, arrivals_s), arrivals_s)
+        measured.phases.append(capacity)
         progress.update()
-        outcomes = await _overload(client, running, measured, rate * times, seconds)
+        rate = times * capacity.served_rate
+        outcomes = await _overload(client, running, measured, rate, seconds)
         measured.phases.append(Phase(f"overload x {times:g}", outcomes, seconds))
         measured.drained_s = max(one.last for one in outcomes) - outcomes[-1].due
         progress.update()

@@ -16,11 +16,11 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Phase:
-    """``outcomes`` of the requests of ``seconds`` seconds."""
+    """``outcomes`` of the requests that arrived in ``arrivals_s`` seconds."""
 
     name: str
     outcomes: Sequence[Outcome]
-    seconds: float
+    arrivals_s: float
 
     @property
     def served(self) -> list[Outcome]:
@@ -30,6 +30,14 @@ class Phase:
     def refused(self) -> list[Outcome]:
         """Those that were told when to come back."""
         return [one for one in self.outcomes if one.status == 429 and one.retry_after.isdigit()]
+
+    @property
+    def served_rate(self) -> float:
+        """A second, until the last of them was: a queue is emptied after the last arrival."""
+        if not self.served:
+            return 0.0
+        start, end = min(o.due for o in self.outcomes), max(o.last for o in self.served)
+        return len(self.served) / (end - start)
 
     @property
     def num_failed(self) -> int:
@@ -50,9 +58,9 @@ class Phase:
 def report(phases: Sequence[Phase], samples: Sequence[Sample], drained_s: float) -> str:
     """``phases`` begin and end with requests alone: what others are so many times as long as."""
     rows = [
-        ("requests a second", *(f"{len(p.outcomes) / p.seconds:.1f}" for p in phases)),
-        ("served a second", *(f"{len(p.served) / p.seconds:.1f}" for p in phases)),
-        ("refused a second, with 429", *(f"{len(p.refused) / p.seconds:.1f}" for p in phases)),
+        ("requests a second", *(f"{len(p.outcomes) / p.arrivals_s:.1f}" for p in phases)),
+        ("served a second", *(f"{p.served_rate:.1f}" for p in phases)),
+        ("refused a second, with 429", *(f"{len(p.refused) / p.arrivals_s:.1f}" for p in phases)),
         ("other failures", *(f"{p.num_failed}" for p in phases)),
         ("Retry-After, s", *(_range([int(o.retry_after) for o in p.refused]) for p in phases)),
     ]

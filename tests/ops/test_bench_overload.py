@@ -55,7 +55,7 @@ def test_a_report() -> None:
         "|  | alone | overload | alone again |",
         "| --- | ---: | ---: | ---: |",
         "| requests a second | 1.0 | 3.5 | 1.0 |",
-        "| served a second | 1.0 | 1.0 | 1.0 |",
+        "| served a second | 3.7 | 1.4 | 2.5 |",
         "| refused a second, with 429 | 0.0 | 1.0 | 0.0 |",
         "| other failures | 0 | 3 | 0 |",
         "| Retry-After, s |  | 3 to 12 |  |",
