@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.bound_settings import GatewayReplicaSettings
 from deployments.directory import process_directory
+from deployments.garbage_collection import spare_what_is_there
 from deployments.gateway_http import GatewayParts, build_gateway_app, metrics_endpoint
 from deployments.gateway_port import PATIENCE_S, GatewayPort
 from deployments.host.collector import HostCollector, host_sources
@@ -119,6 +120,7 @@ class Gateway:
             logger.info("Clients are served at %s", await self._port.open())
         # After that, since a predecessor which has handed over the one port gives up the other.
         self._metrics_url = await self._metrics_server.start(patience_s=PATIENCE_S)
+        spare_what_is_there()
         return _without_request_id(app)
 
     def record_replica_metadata(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from deployments.autoscaling import LOAD, engine_load
 from deployments.backend import Backend, UnavailableError, create_backend
 from deployments.bound_settings import EngineReplicaSettings
 from deployments.directory import Replica
+from deployments.garbage_collection import spare_what_is_there
 from deployments.host.collector import HostCollector, host_sources
 from deployments.logs import join_serve_log
 from deployments.metrics import EngineMetrics, Identity
@@ -84,6 +85,7 @@ class EngineReplica:
             secret=secret,
             revision=model.revision,
         )
+        spare_what_is_there()
         logger.info("The engine for %s answers gateways at %s", model.name, self._replica.url)
 
     def record_replica_metadata(self) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from deployments.backend import (
     ModelInfo,
 )
 from deployments.directory import Replica, ReplicaDirectory
+from deployments.garbage_collection import spare_what_is_there
 from deployments.gateway import open_session
 from deployments.gateway_http import GatewayParts, build_gateway_app
 from deployments.metrics import GatewayMetrics
@@ -159,7 +160,9 @@ def process(server: Server, *arguments: Any) -> Iterator[Running]:
 
 def _run(connection: Connection, server: Server, *arguments: Any) -> None:
     async def run() -> None:
-        connection.send(await server(*arguments))
+        place = await server(*arguments)
+        spare_what_is_there()
+        connection.send(place)
         await asyncio.Event().wait()
 
     # The event loop of Ray's workers.
