@@ -11,7 +11,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 from deployments.errors import ApiError
@@ -53,7 +53,7 @@ class Envelope:
         return replace(self, log_bytes=len(log), priority=self.priority - bool(log))
 
     def header(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return json.dumps(vars(self), separators=(",", ":"))
 
     @classmethod
     def parse(cls, header: str) -> Self:
