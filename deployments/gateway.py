@@ -23,12 +23,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from deployments.bound_settings import GatewayReplicaSettings
 from deployments.directory import process_directory
 from deployments.garbage_collection import spare_what_is_there
-from deployments.gateway_http import GatewayParts, build_gateway_app, metrics_endpoint
+from deployments.gateway_http import GatewayParts, build_gateway_app
 from deployments.gateway_port import PATIENCE_S, GatewayPort
 from deployments.host.collector import HostCollector, host_sources
 from deployments.http_protocol import ClientTimeouts
 from deployments.logs import join_serve_log
 from deployments.metrics import GatewayMetrics
+from deployments.metrics_endpoint import metrics_endpoint
 from deployments.peers import process_peers
 from deployments.rate_limits import RateLimiter
 from deployments.request_id import REQUEST_ID_HEADER

@@ -10,13 +10,13 @@ from deployments.cross_origin import cross_origin
 from deployments.errors import ApiError, exception_handlers
 from deployments.gateway_generation import generation_routes
 from deployments.gateway_parts import GatewayParts
-from deployments.gateway_readings import metrics_endpoint, reading_routes
+from deployments.gateway_readings import reading_routes
 from deployments.limits_middleware import LimitsMiddleware
 from deployments.outcomes import OutcomesMiddleware
 from deployments.request_id import RequestIdMiddleware
 from deployments.whole_request import WholeRequestMiddleware
 
-__all__ = ["GatewayParts", "build_gateway_app", "metrics_endpoint"]
+__all__ = ["GatewayParts", "build_gateway_app"]
 
 
 def build_gateway_app(parts: GatewayParts) -> Starlette:

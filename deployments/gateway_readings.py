@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.errors import ApiError, model_not_found
 from deployments.gateway_parts import GatewayParts
+from deployments.metrics_endpoint import metrics_endpoint
 from deployments.openapi import OPENAPI_PATH, openapi_document
 from deployments.readiness import first_ready
 from deployments.targets import http_sd
@@ -30,13 +29,6 @@ def reading_routes(parts: GatewayParts) -> list[Route]:
         Route("/metrics", metrics_endpoint(parts.metrics.registry)),
         Route("/targets", readings.targets),
     ]
-
-
-def metrics_endpoint(registry: CollectorRegistry) -> Callable[[Request], Awaitable[Response]]:
-    async def metrics(request: Request) -> Response:
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
-
-    return metrics
 
 
 class _Readings:

@@ -9,22 +9,20 @@ from __future__ import annotations
 import hmac
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.backend import Backend, ModelInfo, UnavailableError
+from deployments.backend import Backend, ModelInfo
 from deployments.checkpoint import Progress
 from deployments.envelope import ENVELOPE_HEADER, Envelope
 from deployments.errors import ApiError, exception_handlers, model_not_found, unauthorized
 from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH
 from deployments.replica_answer import Answer
+from deployments.replica_readings import reading_routes
 from deployments.replica_response import GenerationResponse
 from deployments.request_body import parse_body, read_body
 from deployments.request_id import SCOPE_KEY, RequestIdMiddleware
@@ -74,34 +72,11 @@ def build_replica_app(
             tracer=tracer or NoOpTracer(),
         )
 
-    async def health(request: Request) -> Response:
-        await backend.check_health()
-        return JSONResponse({"status": "ok"})
-
-    async def ready(request: Request) -> Response:
-        if request.app.state.draining:
-            raise UnavailableError("The replica is draining.")
-        await backend.check_health()
-        body: dict[str, object] = {
-            "status": "ready",
-            "model": model.name,
-            "max_model_len": model.max_model_len,
-        }
-        if model.attention is not None:
-            body["attention"] = asdict(model.attention)
-        return JSONResponse(body)
-
-    async def metrics(request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(registry), headers={"Content-Type": content_type})
-
     app = Starlette(
         routes=[
             Route(CHAT_COMPLETIONS_PATH, generate, methods=["POST"]),
             Route(COMPLETIONS_PATH, generate, methods=["POST"]),
-            Route("/health", health),
-            Route("/ready", ready),
-            Route("/metrics", metrics),
+            *reading_routes(backend, model, registry),
         ],
         middleware=[Middleware(RequestIdMiddleware)],
         exception_handlers=exception_handlers(lambda error: None),

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import httpx
+import pytest
+from fake_backend import FakeBackend
+from gateway_harness import CHAT, fake_replica, gateway
+from prometheus_client import Metric
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics_families,
+)
+from prometheus_client.parser import text_string_to_metric_families as text_families
+
+OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
+
+
+def values(families: Iterable[Metric]) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """By name and labels; when each counter was created is told in other ways."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in families
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    }
+
+
+@pytest.mark.parametrize("of", ["gateway", "replica"])
+async def test_scrapers_choose_the_format_and_read_the_same(of: str) -> None:
+    async with fake_replica(FakeBackend()) as one, gateway([one]) as running:
+        await running.client.post("/v1/chat/completions", json=CHAT)
+        # A request is counted after its last byte: a round trip later it has been.
+        await running.client.get("/health")
+        url = f"{one.url if of == 'replica' else running.url}/metrics"
+        async with httpx.AsyncClient() as client:
+            plain = await client.get(url)
+            openmetrics = await client.get(url, headers=OPENMETRICS)
+    assert plain.headers["content-type"].startswith("text/plain")
+    assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
+    read = values(openmetrics_families(openmetrics.text))
+    assert read == values(text_families(plain.text))
+    assert ("pomona_steps_total" if of == "replica" else "pomona_gateway_requests_total") in {
+        name for name, _ in read
+    }
