@@ -48,7 +48,7 @@ FEW = settings(
 )
 KEY = "a-key-for-generated-requests"
 PATIENCE_S = 120
-"""Schemathesis gives up after 10 s by itself, which a busy machine can need for a long stream."""
+"""By itself Schemathesis gives up after 10 s, and the tests would depend on the machine."""
 
 
 @pytest.fixture(scope="module")
