@@ -10,9 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
-
-import aiohttp
+from dataclasses import dataclass, field
 
 from deployments import sse
 from deployments.checkpoint import CheckpointReader
@@ -27,6 +25,12 @@ from deployments.relay_errors import (
     cannot_resume,
     failure_of,
     timed_out,
+)
+from deployments.replica_connections import (
+    ConnectionLostError,
+    ReplicaConnections,
+    ReplicaResponse,
+    UnreachableError,
 )
 from deployments.routing import Work
 from deployments.tracing import trace_headers
@@ -74,7 +78,7 @@ class Attempts:
     reader: CheckpointReader
     whole: WholeReader
     client: ClientResponse
-    session: aiohttp.ClientSession
+    connections: ReplicaConnections
     limits: Limits
     deadline: float
     """By ``time.monotonic``."""
@@ -86,33 +90,37 @@ class Attempts:
     """Gets the seconds from sending the request to the replica until that was read from it."""
     sent_at: float = 0.0
     """The latest attempt, by ``time.perf_counter``."""
+    in_time: asyncio.Timeout = field(init=False)
+    """Ends the latest attempt at the deadline."""
 
     async def make(self, replica: Replica, on_alive: Callable[[], None]) -> None:
         """Returns once the client has a whole response. ``on_alive`` hears that the replica is
         well. Raises ``ReplicaFailedError``, or ``CannotResumeError``."""
         self.sent_at = time.perf_counter()
         # Before its first byte, a silent replica may not even have the request.
-        silent = Outcome.SICK
+        if_silent = Outcome.SICK
+        self.in_time = asyncio.timeout(self.deadline - time.monotonic())
         try:
-            async with self._post(replica) as response:
-                silent = Outcome.LOST
+            async with self.in_time, self._post(replica) as response:
+                if_silent = Outcome.LOST
                 await self._forward(response, on_alive)
         except TimeoutError as error:
-            if time.monotonic() >= self.deadline:
+            if self.in_time.expired():
                 await self.client.fail(timed_out(self.limits.request_timeout_s))
                 return
-            reason = f"no answer in time ({type(error).__name__})"
-            raise ReplicaFailedError(reason, silent) from error
-        except aiohttp.ClientError as error:
-            unreachable = isinstance(error, aiohttp.ClientConnectorError)
-            outcome = Outcome.SICK if unreachable else Outcome.LOST
-            raise ReplicaFailedError(f"{type(error).__name__}: {error}", outcome) from error
+            raise ReplicaFailedError(f"no answer in time: {error}", if_silent) from error
+        except UnreachableError as error:
+            raise ReplicaFailedError(f"unreachable: {error}", Outcome.SICK) from error
+        except ConnectionLostError as error:
+            raise ReplicaFailedError(str(error), Outcome.LOST) from error
 
-    def _post(self, replica: Replica) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    def _post(self, replica: Replica) -> AbstractAsyncContextManager[ReplicaResponse]:
         log = bytes(self.reader.log)
-        return self.session.post(
-            replica.url + self.outgoing.path,
-            data=self.outgoing.body + log,
+        return self.connections.request(
+            "POST",
+            replica.url,
+            self.outgoing.path,
+            body=self.outgoing.body + log,
             headers={
                 "Authorization": f"Bearer {replica.secret}",
                 "Content-Type": "application/json",
@@ -120,25 +128,19 @@ class Attempts:
                 ENVELOPE_HEADER: self.envelope.with_log(log).header(),
                 **trace_headers(),
             },
-            timeout=aiohttp.ClientTimeout(
-                total=max(self.deadline - time.monotonic(), 0.001),
-                sock_connect=self.limits.connect_timeout_s,
-                sock_read=self.limits.stall_timeout_s,
-            ),
-            allow_redirects=False,
+            connect_timeout_s=self.limits.connect_timeout_s,
+            stall_timeout_s=self.limits.stall_timeout_s,
         )
 
-    async def _forward(
-        self, response: aiohttp.ClientResponse, on_alive: Callable[[], None]
-    ) -> None:
+    async def _forward(self, response: ReplicaResponse, on_alive: Callable[[], None]) -> None:
         head = Head.of(response)
         if head.status in (200, 429):
             on_alive()
-        if head.status == 200 and CHECKPOINTS_HEADER in response.headers:
+        if head.status == 200 and response.header(CHECKPOINTS_HEADER) is not None:
             self.on_stream()
             await self._forward_events(head, response)
             return
-        body = await self.whole.read(response.content)
+        body = await self.whole.read(response)
         has_begun = head.status == 200 and body.startswith(ERROR_BODY_START)
         if has_begun:
             head = belated_head(body)
@@ -149,10 +151,10 @@ class Attempts:
         on_alive()
         await self.client.whole(head, body)
 
-    async def _forward_events(self, head: Head, response: aiohttp.ClientResponse) -> None:
+    async def _forward_events(self, head: Head, response: ReplicaResponse) -> None:
         client, reader = self.client, self.reader
         reader.restart()
-        while chunk := await response.content.readany():
+        while chunk := await response.readany():
             received_at = time.perf_counter()
             if not (events := reader.feed(chunk)):
                 continue
@@ -162,6 +164,7 @@ class Attempts:
             if waiting and client.has_content:
                 self.on_first_content(received_at - self.sent_at)
             if events.endswith(sse.DONE):
+                self.in_time.reschedule(None)
                 await _read_to_end(response)
                 await client.end(head, b"")
                 return
@@ -181,8 +184,8 @@ class Attempts:
         await self.client.end(head, b"")
 
 
-async def _read_to_end(response: aiohttp.ClientResponse) -> None:
+async def _read_to_end(response: ReplicaResponse) -> None:
     """Nothing follows, but a connection that has been read to the end can be used again."""
-    with suppress(aiohttp.ClientError, TimeoutError):
+    with suppress(ConnectionLostError, TimeoutError):
         async with asyncio.timeout(CLOSES_WITHIN_S):
             await response.read()

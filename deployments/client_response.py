@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
 from starlette.types import Send
 
 from deployments import sse
 from deployments.envelope import CHECKPOINTS_HEADER
 from deployments.errors import ApiError
+from deployments.replica_connection import ReplicaResponse
 from deployments.stream_speed import StreamSpeed
 
 # What a proxy must not pass on (RFC 9110, 7.6.1), and what the gateway's own server writes.
@@ -29,12 +29,13 @@ class Head:
     headers: tuple[tuple[bytes, bytes], ...]
 
     @classmethod
-    def of(cls, response: aiohttp.ClientResponse) -> Head:
+    def of(cls, response: ReplicaResponse) -> Head:
         """The head of a replica's response, without what belongs to that connection."""
-        named = response.headers.get("Connection", "").lower().encode("latin-1")
-        dropped = DROPPED_HEADERS | {name.strip() for name in named.split(b",")}
-        headers = ((name.lower(), value) for name, value in response.raw_headers)
-        return cls(response.status, tuple(item for item in headers if item[0] not in dropped))
+        dropped = DROPPED_HEADERS
+        if named := response.header("Connection"):
+            dropped = dropped | {name.strip() for name in named.lower().split(b",")}
+        kept = tuple(item for item in response.headers if item[0] not in dropped)
+        return cls(response.status, kept)
 
 
 class ClientResponse:

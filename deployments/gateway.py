@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import ray
 from prometheus_client import CollectorRegistry
 from ray import serve
@@ -32,6 +30,7 @@ from deployments.metrics import GatewayMetrics
 from deployments.metrics_endpoint import metrics_endpoint
 from deployments.peers import process_peers
 from deployments.rate_limits import RateLimiter
+from deployments.replica_connections import ReplicaConnections
 from deployments.request_id import REQUEST_ID_HEADER
 from deployments.routing import build_router
 from deployments.server import KEEP_ALIVE_S, HttpServer
@@ -83,7 +82,7 @@ class Gateway:
         metrics = GatewayMetrics(replica=self._replica_id, node=self._node)
         metrics.registry.register(self._host)
         self._host.start()
-        self._session = open_session()
+        self._connections = replica_connections()
         self._metrics_server = HttpServer(
             _metrics_app(metrics.registry),
             host=self._settings.metrics_host or self._node,
@@ -97,7 +96,7 @@ class Gateway:
                 directory=process_directory(),
                 router=build_router(self._routing),
                 metrics=metrics,
-                session=self._session,
+                connections=self._connections,
                 gateways=_all_gateways,
                 session_header=self._routing.session_header,
                 tracer=self._tracer,
@@ -141,7 +140,7 @@ class Gateway:
                 await asyncio.gather(
                     self._metrics_server.stop(), self._port.close(timeout_s=self._drain_timeout_s)
                 )
-        await self._session.close()
+        self._connections.close()
         await asyncio.to_thread(self._host.stop)
 
 
@@ -153,32 +152,9 @@ def _num_gateways() -> int:
     return max(len(process_peers().gateways), 1)
 
 
-def open_session() -> aiohttp.ClientSession:
-    """Connections to replicas: as many as there are requests, bytes as they come."""
-    connector = aiohttp.TCPConnector(
-        limit=0,
-        # A replica keeps an idle connection for longer, so none is closed while it is picked up.
-        keepalive_timeout=KEEP_ALIVE_S / 2,
-        socket_factory=_socket_that_notices_a_dead_peer,
-    )
-    return aiohttp.ClientSession(
-        connector=connector,
-        auto_decompress=False,
-        trust_env=False,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),
-    )
-
-
-def _socket_that_notices_a_dead_peer(address: aiohttp.AddrInfoType) -> socket.socket:
-    family, kind, protocol, _, _ = address
-    connection = socket.socket(family, kind, protocol)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # macOS calls the idle time TCP_KEEPALIVE.
-    idle = "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE"
-    for option, value in ((idle, 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return connection
+def replica_connections() -> ReplicaConnections:
+    # A replica keeps an idle connection for longer, so none is closed while it is picked up.
+    return ReplicaConnections(keep_idle_s=KEEP_ALIVE_S / 2)
 
 
 def _metrics_app(registry: CollectorRegistry) -> Starlette:

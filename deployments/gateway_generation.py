@@ -157,7 +157,7 @@ class _RelayResponse(Response):
             breakers=parts.breakers,
             full=parts.full,
             suspects=parts.suspects,
-            session=parts.session,
+            connections=parts.connections,
             limits=limits,
             on_first_content=self._first_content,
         )

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-import aiohttp
-
 from deployments.api_keys import Keys
 from deployments.circuit_breaker import CircuitBreakers
 from deployments.directory import ReplicaDirectory
 from deployments.full_replicas import FullReplicas
 from deployments.metrics import GatewayMetrics
 from deployments.rate_limits import RateLimiter
+from deployments.replica_connections import ReplicaConnections
 from deployments.routing import Router
 from deployments.settings import GatewaySettings
 from deployments.suspects import Suspects
@@ -27,7 +26,7 @@ class GatewayParts:
     directory: ReplicaDirectory
     router: Router
     metrics: GatewayMetrics
-    session: aiohttp.ClientSession
+    connections: ReplicaConnections
     gateways: Callable[[], Awaitable[Sequence[GatewayAddress]]]
     """Every gateway of the application."""
     breakers: CircuitBreakers = field(default_factory=CircuitBreakers)

@@ -57,7 +57,7 @@ class _Readings:
             return _not_ready("draining", "This gateway is draining.").response()
         answer = await first_ready(
             self._parts.directory.replicas,
-            self._parts.session,
+            self._parts.connections,
             self._parts.settings.connect_timeout_s,
         )
         if answer is None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Sequence
 from typing import Any
 
-import aiohttp
-
 from deployments.directory import Replica
+from deployments.replica_connections import (
+    ConnectionLostError,
+    ReplicaConnections,
+    UnreachableError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -20,13 +24,13 @@ Ready = dict[str, Any]
 
 
 async def first_ready(
-    replicas: Sequence[Replica], session: aiohttp.ClientSession, timeout_s: float
+    replicas: Sequence[Replica], connections: ReplicaConnections, timeout_s: float
 ) -> Ready | None:
     """What the first replica that is ready answers to ``/ready``; each has ``timeout_s`` for it."""
     asked: set[asyncio.Task[Ready | None]] = set()
     try:
         for replica in replicas:
-            asked.add(asyncio.create_task(_ask(replica, session, timeout_s)))
+            asked.add(asyncio.create_task(_ask(replica, connections, timeout_s)))
             if answer := await _first_of(asked, HEAD_START_S):
                 return answer
         return await _first_of(asked, None)
@@ -54,13 +58,15 @@ async def _first_of(
     return None
 
 
-async def _ask(replica: Replica, session: aiohttp.ClientSession, timeout_s: float) -> Ready | None:
-    timeout = aiohttp.ClientTimeout(total=timeout_s)
+async def _ask(replica: Replica, connections: ReplicaConnections, timeout_s: float) -> Ready | None:
+    asking = connections.request(
+        "GET", replica.url, "/ready", connect_timeout_s=timeout_s, stall_timeout_s=timeout_s
+    )
     try:
-        async with session.get(replica.url + "/ready", timeout=timeout) as response:
+        async with asyncio.timeout(timeout_s), asking as response:
             if response.status == 200:
-                answer: Ready = await response.json()
+                answer: Ready = json.loads(await response.read())
                 return answer
-    except (aiohttp.ClientError, TimeoutError) as error:
+    except (UnreachableError, ConnectionLostError, TimeoutError, ValueError) as error:
         logger.warning("Replica %s does not answer: %s", replica.replica_id, error)
     return None

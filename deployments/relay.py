@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-import aiohttp
-
 from deployments import refusals, sse
 from deployments.attempt import Attempts, Limits, Outgoing
 from deployments.checkpoint import CheckpointReader
@@ -34,6 +32,7 @@ from deployments.relay_errors import (
     replicas_lost,
     stream_broken,
 )
+from deployments.replica_connections import ReplicaConnections
 from deployments.retries import Backoff, Retries
 from deployments.routing import Router, placed
 from deployments.suspects import Suspect, Suspects
@@ -62,7 +61,7 @@ class Relay:
         breakers: CircuitBreakers,
         full: FullReplicas,
         suspects: Suspects,
-        session: aiohttp.ClientSession,
+        connections: ReplicaConnections,
         limits: Limits,
         on_first_content: Callable[[float], None],
         backoff: Backoff | None = None,
@@ -74,7 +73,7 @@ class Relay:
         self._full = full
         self._suspects = suspects
         self._suspect = Suspect(outgoing.work.num_sequences)
-        self._session = session
+        self._connections = connections
         self._limits = limits
         self._on_first_content = on_first_content
         self._reader = CheckpointReader()
@@ -142,7 +141,7 @@ class Relay:
             self._reader,
             self._whole,
             client,
-            self._session,
+            self._connections,
             self._limits,
             time.monotonic() + self._limits.request_timeout_s,
             on_stream,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 
-import aiohttp
+from deployments.replica_connection import ReplicaResponse
 
 BEAT = b" "
 """JSON may begin with white space."""
@@ -33,11 +33,11 @@ class WholeReader:
         """0: not told."""
         self.completion_tokens = 0
 
-    async def read(self, content: aiohttp.StreamReader) -> bytes:
+    async def read(self, response: ReplicaResponse) -> bytes:
         """The body, without the beats before it. Another replica's answer begins anew."""
         self.prompt_tokens = self.completion_tokens = 0
         chunks = []
-        while chunk := await content.readany():
+        while chunk := await response.readany():
             self.completion_tokens += chunk.count(TOKEN_BEAT)
             chunks.append(chunk)
         body = b"".join(chunks).lstrip()

@@ -27,7 +27,7 @@ from deployments.backend import (
 )
 from deployments.directory import Replica, ReplicaDirectory
 from deployments.garbage_collection import spare_what_is_there
-from deployments.gateway import open_session
+from deployments.gateway import replica_connections
 from deployments.gateway_http import GatewayParts, build_gateway_app
 from deployments.metrics import GatewayMetrics
 from deployments.replica_http import build_replica_app
@@ -129,7 +129,7 @@ async def serve_gateway(replicas: list[Replica]) -> str:
             directory=ReplicaDirectory(replicas),
             router=build_router(RoutingSettings()),
             metrics=GatewayMetrics(replica="gateway", node=HOST),
-            session=open_session(),
+            connections=replica_connections(),
             gateways=gateways,
         )
     )

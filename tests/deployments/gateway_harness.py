@@ -18,7 +18,7 @@ from deployments.backend import EngineConfig
 from deployments.circuit_breaker import CircuitBreakers
 from deployments.directory import Replica, ReplicaDirectory
 from deployments.full_replicas import FullReplicas
-from deployments.gateway import open_session
+from deployments.gateway import replica_connections
 from deployments.gateway_http import GatewayParts, build_gateway_app
 from deployments.http_protocol import ClientTimeouts
 from deployments.metrics import EngineMetrics, GatewayMetrics, Identity
@@ -65,7 +65,7 @@ async def gateway(
     router = router or LeastOutstandingTokens()
     metrics = GatewayMetrics(replica="gateway-1", node="10.0.0.1")
     async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(open_session())
+        connections = await stack.enter_async_context(replica_connections())
 
         async def gateways() -> list[GatewayAddress]:
             return [GatewayAddress("gateway-1", "10.0.0.1", "http://10.0.0.1:9000")]
@@ -80,7 +80,7 @@ async def gateway(
                 directory=directory,
                 router=router,
                 metrics=metrics,
-                session=session,
+                connections=connections,
                 gateways=gateways,
                 session_header=session_header,
                 tracer=tracer or NoOpTracer(),

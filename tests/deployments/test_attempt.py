@@ -138,3 +138,12 @@ async def test_a_stream_ends_when_it_is_done_even_if_its_connection_does_not() -
         response = await asyncio.wait_for(running.client.post(PATH, json=body), 10)
         await asyncio.wait_for(open_ended.closed.wait(), 10)
     assert response.content == DONE
+
+
+async def test_the_deadline_does_not_spoil_a_whole_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The replica sends all events, but doesn't end its response before the deadline.
+    monkeypatch.setattr("deployments.attempt.CLOSES_WITHIN_S", 1.5)
+    replica = ScriptedReplica(chunks=[DONE + b":~0:1\n\n"], then="hang")
+    async with scripted(replica) as one, gateway([one], request_timeout_s=1) as running:
+        response = await running.client.post(PATH, json={**CHAT, "stream": True})
+    assert response.content == DONE

@@ -12,7 +12,7 @@ USAGE = {"prompt_tokens": 5, "completion_tokens": 9, "prompt_tokens_details": {"
 
 
 class Content:
-    """What ``aiohttp.StreamReader`` is here: chunks, then the end, or silence."""
+    """What ``ReplicaResponse`` is here: chunks, then the end, or silence."""
 
     def __init__(self, chunks: Iterable[bytes], *, ends: bool = True) -> None:
         self._chunks = iter(chunks)

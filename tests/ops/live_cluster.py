@@ -32,7 +32,7 @@ from prometheus_client import CollectorRegistry
 from deployments.api_keys import KeyRing
 from deployments.backend import EngineConfig
 from deployments.directory import Replica, ReplicaDirectory
-from deployments.gateway import open_session
+from deployments.gateway import replica_connections
 from deployments.gateway_http import GatewayParts, build_gateway_app
 from deployments.host.collector import HostCollector, host_sources
 from deployments.host.reading import (
@@ -148,7 +148,7 @@ async def _gateway(
         return addresses
 
     metrics = GatewayMetrics(replica=name, node=node)
-    async with open_session() as session:
+    async with replica_connections() as connections:
         app = build_gateway_app(
             GatewayParts(
                 settings=GatewaySettings(),
@@ -156,7 +156,7 @@ async def _gateway(
                 directory=ReplicaDirectory(replicas),
                 router=build_router(RoutingSettings()),
                 metrics=metrics,
-                session=session,
+                connections=connections,
                 gateways=everybody,
             )
         )
