@@ -45,6 +45,8 @@ class ClientResponse:
         self._send = send
         self.status = 0
         """What the client was told; 0 before the response has started."""
+        self.is_complete = False
+        """Whether the client was sent its end."""
         self.has_content = False
         """Whether more than keep-alives went out: then nobody can start over unnoticed."""
         self.error_status = 0
@@ -82,6 +84,7 @@ class ClientResponse:
         """Pass on the end of a stream."""
         await self._start(head)
         await self._send({"type": "http.response.body", "body": rest, "more_body": False})
+        self.is_complete = True
 
     async def whole(self, head: Head, body: bytes) -> None:
         """Pass on a complete answer, or after an earlier replica's keep-alives its equivalent."""
@@ -103,9 +106,9 @@ class ClientResponse:
 
     async def _start(self, head: Head) -> None:
         if self.status == 0:
-            self.status = head.status
             message: dict[str, Any] = {"type": "http.response.start", "status": head.status}
             await self._send(message | {"headers": list(head.headers)})
+            self.status = head.status
 
 
 def _more_than_comments(events: bytes) -> bool:

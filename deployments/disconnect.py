@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from starlette.types import Receive
 
 
-async def run_until_disconnect(receive: Receive, work: Coroutine[Any, Any, None]) -> bool:
+async def run_until_disconnect(
+    receive: Receive, work: Coroutine[Any, Any, None], *, is_sent: Callable[[], bool]
+) -> bool:
     """Run ``work`` to its end, or cancel it at ``http.disconnect``: then False. Once it returns or
-    raises, ``work`` has ended. ``receive`` must have given the whole body already."""
-    worker = asyncio.ensure_future(work)
-    watcher = asyncio.ensure_future(_disconnected(receive))
+    raises, ``work`` has ended. ``receive`` must have given the whole body already; raises what it
+    raises.
+
+    ``is_sent``: whether the whole response has been sent. Servers tell of a disconnect then, too,
+    and ``work`` may still have to tidy up.
+    """
+    until_gone = asyncio.timeout(None)
+    now = asyncio.get_running_loop().time
+
+    async def watch() -> None:
+        try:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+        except Exception:
+            until_gone.reschedule(now())
+            raise
+        if not is_sent():
+            until_gone.reschedule(now())
+
+    watcher = asyncio.create_task(watch())
     try:
-        await asyncio.wait({worker, watcher}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        worker.cancel()
-        watcher.cancel()
-        await asyncio.gather(worker, watcher, return_exceptions=True)
-    if not watcher.cancelled():
-        watcher.result()
-    if worker.cancelled():
+        # In this task: a new one would begin a turn later, and a busy event loop's turns are long.
+        async with until_gone:
+            await work
+    except TimeoutError:
+        if not until_gone.expired():
+            raise
+        await watcher
         return False
-    worker.result()
+    finally:
+        watcher.cancel()
     return True
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

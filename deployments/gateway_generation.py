@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -20,6 +21,7 @@ from deployments.errors import ApiError, model_not_found, shown
 from deployments.gateway_parts import GatewayParts
 from deployments.limits_middleware import charge, meter
 from deployments.logs import log_request
+from deployments.metrics import GatewayMetrics
 from deployments.outcomes import outcome_of
 from deployments.protocol import (
     CHAT_COMPLETIONS_PATH,
@@ -159,7 +161,7 @@ class _RelayResponse(Response):
             suspects=parts.suspects,
             connections=parts.connections,
             limits=limits,
-            on_first_content=self._first_content,
+            on_first_content=partial(_first_content, outgoing, parts.metrics, arrived),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -168,7 +170,9 @@ class _RelayResponse(Response):
         with request_span(
             self._parts.tracer, f"POST {self._outgoing.path}", scope, self._outgoing.request_id
         ) as span:
-            completed = await run_until_disconnect(receive, self._relay.run(client))
+            completed = await run_until_disconnect(
+                receive, self._relay.run(client), is_sent=lambda: client.is_complete
+            )
             span.set_attributes(
                 {
                     "http.response.status_code": client.status,
@@ -214,8 +218,10 @@ class _RelayResponse(Response):
             request_id=self._outgoing.request_id,
         )
 
-    def _first_content(self, replica_s: float) -> None:
-        if self._outgoing.stream:
-            elapsed = time.perf_counter() - self._arrived
-            model = self._outgoing.work.model
-            self._parts.metrics.first_content(model, elapsed, overhead_s=elapsed - replica_s)
+
+def _first_content(
+    outgoing: Outgoing, metrics: GatewayMetrics, arrived: float, replica_s: float
+) -> None:
+    if outgoing.stream:
+        elapsed = time.perf_counter() - arrived
+        metrics.first_content(outgoing.work.model, elapsed, overhead_s=elapsed - replica_s)

@@ -54,13 +54,16 @@ class GenerationResponse:
         self._renderer = renderer_for(request, answer.envelope)
         self._usage = Usage(request.n, answer.progress.cached_tokens)
         self._checkpoints = CheckpointWriter(request.n, answer.progress)
+        self._is_sent = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         parts = self._events if self._request.stream else self._body
         outcome = "failed"
         with request_span(self._tracer, "generate", scope, scope[SCOPE_KEY]) as span:
             try:
-                completed = await run_until_disconnect(receive, self._send(send, parts))
+                completed = await run_until_disconnect(
+                    receive, self._send(send, parts), is_sent=lambda: self._is_sent
+                )
                 outcome = "finished" if completed else "client gone"
             except BackendError:
                 # The engine has counted it.
@@ -100,12 +103,16 @@ class GenerationResponse:
                 await send(_part(body))
                 async for body in bodies:
                     await send(_part(body))
-                await send(_part(b"", last=True))
+                await self._end(send, b"")
             except BackendError as error:
-                await send(_part(self._answer.failure(error), last=True))
+                await self._end(send, self._answer.failure(error))
             except Exception as error:
-                await send(_part(self._answer.failure(error), last=True))
+                await self._end(send, self._answer.failure(error))
                 raise
+
+    async def _end(self, send: Send, rest: bytes) -> None:
+        await send(_part(rest, last=True))
+        self._is_sent = True
 
     async def _body(self, generation: Generation) -> AsyncGenerator[bytes, None]:
         """A gateway hears a beat whenever an interval has passed; anybody else just the answer."""

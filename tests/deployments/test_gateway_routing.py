@@ -10,6 +10,7 @@ from starlette.types import Message
 
 from deployments.client_response import ClientResponse, Head
 from deployments.directory import Replica
+from deployments.relay_errors import timed_out
 from deployments.routing import LeastOutstandingTokens, PrefixAffinity, Work
 from deployments.settings import RoutingSettings
 from deployments.sse import KEEP_ALIVE
@@ -120,3 +121,19 @@ async def test_what_comes_before_the_first_content_is_no_part_of_its_speed() -> 
     for _ in range(3):
         await client.events(head, b"data: 1\n\n")
     assert client.speed.num_events == 2
+
+
+async def test_a_response_that_could_not_be_begun_is_begun_by_the_error() -> None:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == 200:
+            raise TimeoutError
+        sent.append(message)
+
+    client = ClientResponse(send)
+    with pytest.raises(TimeoutError):
+        await client.events(Head(200, ()), b"data: 1\n\n")
+    await client.fail(timed_out(1))
+    assert [message.get("status") for message in sent] == [504, None]
+    assert client.is_complete

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -138,19 +139,22 @@ def receive_of(*messages: str, forever: bool = False) -> Any:
     return receive
 
 
+async def run(work: Coroutine[Any, Any, None], *messages: str, is_sent: bool = False) -> bool:
+    receive = receive_of("http.request", *messages, forever=not messages)
+    return await run_until_disconnect(receive, work, is_sent=lambda: is_sent)
+
+
 async def test_work_that_ends_first_is_done() -> None:
+    assert await run(asyncio.sleep(0))
+
+
+@pytest.mark.parametrize("error", [KeyError, TimeoutError])
+async def test_work_that_fails_first_raises(error: type[Exception]) -> None:
     async def work() -> None:
-        await asyncio.sleep(0)
+        raise error("x")
 
-    assert await run_until_disconnect(receive_of("http.request", forever=True), work())
-
-
-async def test_work_that_fails_first_raises() -> None:
-    async def work() -> None:
-        raise KeyError("x")
-
-    with pytest.raises(KeyError):
-        await run_until_disconnect(receive_of(forever=True), work())
+    with pytest.raises(error, match="x"):
+        await run(work())
 
 
 async def test_work_has_ended_when_a_disconnect_is_told() -> None:
@@ -163,8 +167,46 @@ async def test_work_has_ended_when_a_disconnect_is_told() -> None:
             await asyncio.sleep(0)
             ended.append(True)
 
-    assert not await run_until_disconnect(receive_of("http.request", "http.disconnect"), work())
+    assert not await run(work(), "http.disconnect")
     assert ended == [True]
+
+
+async def test_the_end_of_a_whole_response_is_no_disconnect() -> None:
+    async def work() -> None:
+        for _ in range(9):
+            await asyncio.sleep(0)
+
+    assert await run(work(), "http.disconnect", is_sent=True)
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_work_that_ends_as_the_client_leaves_cancels_nobody_else(turns: int) -> None:
+    left = asyncio.Event()
+
+    async def receive() -> dict[str, str]:
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def work() -> None:
+        await asyncio.sleep(0)
+        left.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    await run_until_disconnect(receive, work(), is_sent=lambda: False)
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
+    for _ in range(8):
+        await asyncio.sleep(0)
+
+
+async def test_a_server_that_fails_to_watch_ends_the_work() -> None:
+    async def receive() -> dict[str, str]:
+        raise OSError("of the server")
+
+    with pytest.raises(OSError, match="of the server"):
+        await run_until_disconnect(receive, asyncio.Event().wait(), is_sent=lambda: False)
 
 
 async def test_cancelling_the_caller_cancels_the_work() -> None:
@@ -177,7 +219,7 @@ async def test_cancelling_the_caller_cancels_the_work() -> None:
         finally:
             ended.set()
 
-    outer = asyncio.create_task(run_until_disconnect(receive_of(forever=True), work()))
+    outer = asyncio.create_task(run(work()))
     await started.wait()
     outer.cancel()
     with pytest.raises(asyncio.CancelledError):
