@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Self
 from urllib.parse import urlsplit
 
 from deployments.replica_connection import (
@@ -72,17 +70,6 @@ class ReplicaConnections:
         """Cut whatever is under way."""
         for connection in list(self._open):
             connection.abort()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _take_idle(self, url: str) -> ReplicaConnection | None:
         while idle := self._idle.get(url):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,7 +65,7 @@ async def gateway(
     router = router or LeastOutstandingTokens()
     metrics = GatewayMetrics(replica="gateway-1", node="10.0.0.1")
     async with AsyncExitStack() as stack:
-        connections = await stack.enter_async_context(replica_connections())
+        connections = stack.enter_context(closing(replica_connections()))
 
         async def gateways() -> list[GatewayAddress]:
             return [GatewayAddress("gateway-1", "10.0.0.1", "http://10.0.0.1:9000")]

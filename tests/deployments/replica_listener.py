@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 
 from deployments.replica_connections import ReplicaConnections
@@ -79,11 +79,9 @@ async def listening(answer: Answer) -> AsyncIterator[Listener]:
 async def connected(
     answer: Answer, *, keep_idle_s: float = 60
 ) -> AsyncIterator[tuple[Listener, ReplicaConnections]]:
-    async with (
-        listening(answer) as listener,
-        ReplicaConnections(keep_idle_s=keep_idle_s) as connections,
-    ):
-        yield listener, connections
+    async with listening(answer) as listener:
+        with closing(ReplicaConnections(keep_idle_s=keep_idle_s)) as connections:
+            yield listener, connections
 
 
 async def reaches(number: Callable[[], int], wanted: int) -> None:

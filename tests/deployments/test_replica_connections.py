@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine
+from contextlib import closing
 from functools import partial
 from typing import Any
 from unittest.mock import Mock, patch
@@ -48,7 +49,7 @@ async def ask(connections: ReplicaConnections, url: str, **options: Any) -> byte
 @pytest.mark.parametrize("whole", [PLAIN, CHUNKED])
 async def test_a_connection_that_was_read_to_the_end_is_used_again(whole: bytes) -> None:
     async with listening(says(whole[:30], whole[30:])) as listener:
-        async with ReplicaConnections(keep_idle_s=60) as connections:
+        with closing(ReplicaConnections(keep_idle_s=60)) as connections:
             for _ in range(3):
                 assert await ask(connections, listener.url) == BODY
                 assert (connections.num_open, connections.num_idle) == (1, 1)
@@ -188,7 +189,7 @@ async def test_what_is_no_http_is_a_lost_connection(sent: bytes) -> None:
 async def test_a_replica_that_is_not_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    async with ReplicaConnections(keep_idle_s=60) as connections:
+    with closing(ReplicaConnections(keep_idle_s=60)) as connections:
         with pytest.raises(UnreachableError):
             await ask(connections, f"http://127.0.0.1:{port}")
         assert connections.num_open == 0
@@ -199,7 +200,7 @@ async def test_a_host_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> N
         await asyncio.Event().wait()
 
     monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", silence)
-    async with ReplicaConnections(keep_idle_s=60) as connections:
+    with closing(ReplicaConnections(keep_idle_s=60)) as connections:
         with pytest.raises(TimeoutError, match=r"no connection within 0\.01 s"):
             await ask(connections, "http://10.0.0.1:1", connect_timeout_s=0.01)
         assert connections.num_open == 0

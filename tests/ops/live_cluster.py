@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -148,7 +148,7 @@ async def _gateway(
         return addresses
 
     metrics = GatewayMetrics(replica=name, node=node)
-    async with replica_connections() as connections:
+    with closing(replica_connections()) as connections:
         app = build_gateway_app(
             GatewayParts(
                 settings=GatewaySettings(),
