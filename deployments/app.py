@@ -16,17 +16,17 @@ from ray.serve import Application
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
 
-from deployments.autoscaling import autoscaling_config, count_hosts
-from deployments.bound_settings import EngineReplicaSettings, GatewayReplicaSettings
-from deployments.gateway import Gateway
-from deployments.replica import EngineReplica
+from deployments.gateway.access.watched_keys import KeySource
+from deployments.observe.tracing import check_tracing
+from deployments.serve.autoscaling import autoscaling_config, count_hosts
+from deployments.serve.gateway import Gateway
+from deployments.serve.replica import EngineReplica
+from deployments.serve.shipped_settings import EngineReplicaSettings, GatewayReplicaSettings
 from deployments.settings import AppSettings, AutoscalingSettings, SettingsError, parse_settings
-from deployments.tracing import check_tracing
-from deployments.watched_keys import KeySource
 
 ENGINE_DEPLOYMENT = "EngineReplica"
-ENGINE_ROUTER = "deployments.directory_router:DirectoryRouter"
-GATEWAY_ROUTER = "deployments.peers_router:PeersRouter"
+ENGINE_ROUTER = "deployments.serve.directory_router:DirectoryRouter"
+GATEWAY_ROUTER = "deployments.serve.peers_router:PeersRouter"
 # Admission is bounded by the engines' queues; Serve's own limit must never be the one that bites.
 MAX_ONGOING_REQUESTS = 10_000
 # What a gateway needs to end, besides the time that its streams get.

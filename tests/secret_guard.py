@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from deployments import api_keys, keys_file, request_body
-from deployments.directory import Replica
-from deployments.protocol import ChatCompletionRequest, CompletionRequest
+from deployments.fleet.directory import Replica
+from deployments.gateway.access import api_keys, keys_file
+from deployments.protocol import ChatCompletionRequest, CompletionRequest, parsing
 
 LOGGERS = ("deployments", "backend_metal", "uvicorn", "aiohttp", "ray.serve")
 SHORTEST = 8
@@ -75,7 +75,7 @@ def _names_below(names: tuple[str, ...]) -> list[str]:
 
 
 def _listen(guard: SecretGuard, patch: pytest.MonkeyPatch) -> None:
-    digest, parse, init = api_keys.key_digest, request_body.parse_request, Replica.__init__
+    digest, parse, init = api_keys.key_digest, parsing.parse_request, Replica.__init__
 
     def key_digest(key: str) -> bytes:
         guard.hear(key)
@@ -92,7 +92,7 @@ def _listen(guard: SecretGuard, patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(api_keys, "key_digest", key_digest)
     patch.setattr(keys_file, "key_digest", key_digest)
-    patch.setattr(request_body, "parse_request", parse_request)
+    patch.setattr(parsing, "parse_request", parse_request)
     patch.setattr(Replica, "__init__", replica_init)
 
 

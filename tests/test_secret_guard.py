@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from deployments.api_keys import ApiKey, KeyRing
-from deployments.directory import Replica
-from deployments.logs import log_request
-from deployments.request_body import parse_body
+from deployments.fleet.directory import Replica
+from deployments.gateway.access.api_keys import ApiKey, KeyRing
+from deployments.observe.logs import log_request
+from deployments.protocol import parse_body
 from tests.secret_guard import guarded_logs
 
 logger = logging.getLogger("deployments.somewhere")

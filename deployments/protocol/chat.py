@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, FailFast, Field, model_validator
 
-from deployments.errors import shown
+from deployments.http.errors import shown
 from deployments.protocol import unsupported
 from deployments.protocol.common import (
     CHARS_PER_TOKEN,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from deployments.errors import shown
+from deployments.http.errors import shown
 from deployments.protocol import unsupported
 from deployments.protocol.strict import RefusedError, StrictModel
 

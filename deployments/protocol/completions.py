@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PlainValidator
 
-from deployments.errors import shown
+from deployments.http.errors import shown
 from deployments.protocol import unsupported
 from deployments.protocol.common import (
     CHARS_PER_TOKEN,

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from pydantic_core import from_json
 
-from deployments.errors import ApiError, shown
+from deployments.http.errors import ApiError, shown
 
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 

@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from deployments.errors import ApiError, cut, shown
+from deployments.http.errors import ApiError, cut, shown
 
 
 class RefusedError(ValueError):

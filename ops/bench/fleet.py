@@ -17,9 +17,9 @@ from backend_metal.engine.sequence import Sequence as EngineSequence
 from backend_metal.engine.step import Step
 from backend_metal.engine.step_pace import StepPace
 from deployments.backend import SamplingParams
-from deployments.directory import Replica
-from deployments.routing import Router, Work
-from deployments.routing.affinity import prefix_affinity
+from deployments.fleet.directory import Replica
+from deployments.gateway.routing import Router, Work
+from deployments.gateway.routing.affinity import prefix_affinity
 
 STEP_S = 0.010
 """Of a step with nothing in it, which is the time to read the weights."""

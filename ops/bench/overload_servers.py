@@ -13,10 +13,10 @@ import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 from deployments.backend import EngineConfig, create_backend
-from deployments.directory import Replica
-from deployments.metrics import EngineMetrics, Identity
-from deployments.replica_http import build_replica_app
-from deployments.server import HttpServer
+from deployments.fleet.directory import Replica
+from deployments.http.server import HttpServer
+from deployments.observe.metrics import EngineMetrics, Identity
+from deployments.replica.app import build_replica_app
 from ops.bench.relay_servers import HOST, SECRET, process, serve_gateway
 
 # The other cores are for whoever talks HTTP, as on a Mac, whose GPU is the engine's alone.

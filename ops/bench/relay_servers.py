@@ -16,7 +16,6 @@ import psutil
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from deployments.api_keys import KeyRing
 from deployments.backend import (
     BackendStats,
     Delta,
@@ -25,16 +24,17 @@ from deployments.backend import (
     Histogram,
     ModelInfo,
 )
-from deployments.directory import Replica, ReplicaDirectory
-from deployments.garbage_collection import spare_what_is_there
-from deployments.gateway import replica_connections
-from deployments.gateway_http import GatewayParts, build_gateway_app
-from deployments.metrics import GatewayMetrics
-from deployments.replica_http import build_replica_app
-from deployments.routing import build_router
-from deployments.server import HttpServer
+from deployments.fleet.directory import Replica, ReplicaDirectory
+from deployments.fleet.targets import GatewayAddress
+from deployments.gateway.access.api_keys import KeyRing
+from deployments.gateway.app import GatewayParts, build_gateway_app
+from deployments.gateway.routing import build_router
+from deployments.http.server import HttpServer
+from deployments.observe.metrics import GatewayMetrics
+from deployments.replica.app import build_replica_app
+from deployments.serve.garbage_collection import spare_what_is_there
+from deployments.serve.gateway import replica_connections
 from deployments.settings import GatewaySettings, RoutingSettings
-from deployments.targets import GatewayAddress
 
 HOST = "127.0.0.1"
 SECRET = "of-the-benchmark"

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from deployments.directory import Replica
-from deployments.routing import LeastOutstandingTokens, PrefixAffinity, Router
+from deployments.fleet.directory import Replica
+from deployments.gateway.routing import LeastOutstandingTokens, PrefixAffinity, Router
 from deployments.settings import RoutingSettings
 from ops.bench.fleet import Clock, Fleet, Outcome, make_hosts, percentile
 from ops.bench.shared_prefixes import SharedPrefixes

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from deployments.keys_file import read_keys_file
+from deployments.gateway.access.keys_file import read_keys_file
 from deployments.settings import SettingsError
 from ops.cluster.credentials import (
     KINDS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deployments.errors import ApiError, body_too_large
+from deployments.http.errors import ApiError, body_too_large
 
 UNKNOWN_URL = ApiError(404, "Unknown URL.", code="unknown_url")
 BAD_REQUEST = ApiError(400, "The request is not valid HTTP.", code="bad_request")

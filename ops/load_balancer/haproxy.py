@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deployments.errors import ApiError
+from deployments.http.errors import ApiError
 from ops.load_balancer import answers
 from ops.load_balancer.plan import Plan
 from ops.load_balancer.template import fill

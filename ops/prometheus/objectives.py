@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from deployments.metrics import LATENCY_BOUNDS
+from deployments.observe.metrics import LATENCY_BOUNDS
 
 OBJECTIVES = Path(__file__).with_name("objectives.toml")
 RULES = Path(__file__).parent / "rules" / "objectives.yml"

@@ -21,8 +21,8 @@ from backend_metal.backend import MetalBackend
 from backend_metal.device import Device, registered
 from backend_metal.kv_cache import LayerAttention, LayerCacheSpec
 from deployments.backend import AttentionStatus, EngineConfig
-from deployments.metrics import EngineMetrics, Identity
-from deployments.replica_http import build_replica_app
+from deployments.observe.metrics import EngineMetrics, Identity
+from deployments.replica.app import build_replica_app
 
 CPU_DEVICE = mx.Device(mx.cpu)
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)

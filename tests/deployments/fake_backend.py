@@ -1,4 +1,4 @@
-"""A backend written against ``deployments/backend.py`` alone: it says the prompt's words again.
+"""A backend written against ``deployments/backend`` alone: it says the prompt's words again.
 
 Sequence ``i`` of a prompt starts at its ``i``-th word and ends after each word was said once
 (``ignore_eos`` goes round again). A token is a word with the space before it. Tests hold it at a

@@ -13,22 +13,22 @@ from fake_backend import FakeBackend
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployments.api_keys import ApiKey, KeyRing, Keys
 from deployments.backend import EngineConfig
-from deployments.circuit_breaker import CircuitBreakers
-from deployments.directory import Replica, ReplicaDirectory
-from deployments.full_replicas import FullReplicas
-from deployments.gateway import replica_connections
-from deployments.gateway_http import GatewayParts, build_gateway_app
-from deployments.http_protocol import ClientTimeouts
-from deployments.metrics import EngineMetrics, GatewayMetrics, Identity
-from deployments.rate_limits import RateLimiter
-from deployments.replica_http import build_replica_app
-from deployments.routing import LeastOutstandingTokens, Router
-from deployments.server import HttpServer
+from deployments.fleet.directory import Replica, ReplicaDirectory
+from deployments.fleet.targets import GatewayAddress
+from deployments.gateway.access.api_keys import ApiKey, KeyRing, Keys
+from deployments.gateway.access.rate_limits import RateLimiter
+from deployments.gateway.app import GatewayParts, build_gateway_app
+from deployments.gateway.relay.circuit_breaker import CircuitBreakers
+from deployments.gateway.relay.full_replicas import FullReplicas
+from deployments.gateway.routing import LeastOutstandingTokens, Router
+from deployments.http.bounded_protocol import ClientTimeouts
+from deployments.http.server import HttpServer
+from deployments.observe.metrics import EngineMetrics, GatewayMetrics, Identity
+from deployments.observe.tracing import NoOpTracer, Tracer
+from deployments.replica.app import build_replica_app
+from deployments.serve.gateway import replica_connections
 from deployments.settings import GatewaySettings
-from deployments.targets import GatewayAddress
-from deployments.tracing import NoOpTracer, Tracer
 
 SECRET = "the-deployments-secret"
 CHAT = {"model": "demo", "messages": [{"role": "user", "content": "one two three"}]}

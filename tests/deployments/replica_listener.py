@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 
-from deployments.replica_connections import ReplicaConnections
+from deployments.gateway.relay.connections import ReplicaConnections
 
 BODY = b"data: 1\n\ndata: 2\n\n"
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 18\r\nX-Mark: Yes\r\n\r\n" + BODY

@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from deployments.backend import AttentionStatus, EngineConfig
-from deployments.replica_http import build_replica_app
+from deployments.replica.app import build_replica_app
 from tests.deployments.fake_backend import FakeBackend
 
 MODEL = "echo"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from deployments.directory import Replica
-from deployments.routing import Work
-from deployments.routing.affinity import prefix_affinity
+from deployments.fleet.directory import Replica
+from deployments.gateway.routing import Work
+from deployments.gateway.routing.affinity import prefix_affinity
 
 
 def replica(name: str, *, model: str = "demo", max_model_len: int = 100) -> Replica:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from deployments import api_keys
-from deployments.api_keys import ApiKey, KeyRing
-from deployments.keys_file import read_keys_file
-from deployments.rate_limits import NO_LIMITS, RateLimits
+from deployments.gateway.access import api_keys
+from deployments.gateway.access.api_keys import ApiKey, KeyRing
+from deployments.gateway.access.keys_file import read_keys_file
+from deployments.gateway.access.rate_limits import NO_LIMITS, RateLimits
+from deployments.gateway.access.watched_keys import KeySource
 from deployments.settings import SettingsError, parse_settings
-from deployments.watched_keys import KeySource
 
 DIGEST = hashlib.sha256(b"beta-key").hexdigest()
 NAMED = f"""

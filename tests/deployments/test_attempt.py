@@ -14,9 +14,9 @@ from gateway_harness import CHAT, ScriptedReplica, fake_replica, gateway, replic
 from starlette.types import Receive, Scope, Send
 from test_retries import Clock
 
-from deployments.circuit_breaker import CircuitBreakers
-from deployments.directory import Replica
-from deployments.server import HttpServer
+from deployments.fleet.directory import Replica
+from deployments.gateway.relay.circuit_breaker import CircuitBreakers
+from deployments.http.server import HttpServer
 
 PATH = "/v1/chat/completions"
 DONE = b'data: {"choices":[]}\n\ndata: [DONE]\n\n'
@@ -142,7 +142,7 @@ async def test_a_stream_ends_when_it_is_done_even_if_its_connection_does_not() -
 
 async def test_the_deadline_does_not_spoil_a_whole_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     # The replica sends all events, but doesn't end its response before the deadline.
-    monkeypatch.setattr("deployments.attempt.CLOSES_WITHIN_S", 1.5)
+    monkeypatch.setattr("deployments.gateway.relay.attempt.CLOSES_WITHIN_S", 1.5)
     replica = ScriptedReplica(chunks=[DONE + b":~0:1\n\n"], then="hang")
     async with scripted(replica) as one, gateway([one], request_timeout_s=1) as running:
         response = await running.client.post(PATH, json={**CHAT, "stream": True})

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from ray import cloudpickle
 from ray.serve.config import AutoscalingContext
 
-from deployments.autoscaling import (
+from deployments.backend import EngineConfig
+from deployments.serve.autoscaling import (
     LOAD,
     LOST_HOST_S,
     Delayed,
@@ -22,7 +23,6 @@ from deployments.autoscaling import (
     engine_load,
     replicas_for,
 )
-from deployments.backend import EngineConfig
 from deployments.settings import AutoscalingSettings, SettingsError, parse_settings
 from tests.deployments.fake_backend import FakeBackend
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.backend import Delta
-from deployments.checkpoint import CheckpointReader, CheckpointWriter, Progress
-from deployments.errors import ApiError
+from deployments.http.errors import ApiError
+from deployments.wire.checkpoint import CheckpointReader, CheckpointWriter, Progress
 
 NUM_CHOICES = 2
 Tokens = Sequence[Sequence[int]]

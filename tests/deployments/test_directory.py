@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from deployments.directory import Replica, ReplicaDirectory
+from deployments.fleet.directory import Replica, ReplicaDirectory
 
 REPLICA = Replica("one", "node", "http://one", "model", 4096, "a secret of a replica")
 

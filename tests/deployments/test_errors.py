@@ -19,8 +19,9 @@ from deployments.backend import (
     StepError,
     UnavailableError,
 )
-from deployments.errors import ApiError, api_error_from, exception_handlers, model_not_found
-from deployments.request_id import RequestIdMiddleware, choose_request_id
+from deployments.http.error_responses import error_response, exception_handlers
+from deployments.http.errors import ApiError, api_error_from, model_not_found
+from deployments.http.request_id import RequestIdMiddleware, choose_request_id
 from tests.deployments.replica_server import in_memory
 
 
@@ -68,7 +69,7 @@ def test_what_a_backend_says_no_with(
     headers: dict[str, str],
 ) -> None:
     error = api_error_from(raised)
-    response = error.response()
+    response = error_response(error)
     assert response.status_code == status
     assert response.headers["content-type"] == "application/json"
     assert json.loads(bytes(response.body)) == {

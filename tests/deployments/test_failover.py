@@ -13,8 +13,8 @@ from failover_cases import Cut, Seen, ask, places
 from fake_backend import FakeBackend
 from gateway_harness import CHAT, Running, failures, gateway, replica_app, replica_at, serving
 
-from deployments.directory import Replica
-from deployments.suspects import SETTLED_AFTER
+from deployments.fleet.directory import Replica
+from deployments.gateway.relay.suspects import SETTLED_AFTER
 
 WORDS = "one two three é 🍎 日本"
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}

@@ -11,8 +11,8 @@ from fake_backend import FakeBackend
 from gateway_harness import CHAT, Running, failures, fake_replica, gateway
 from prometheus_client.parser import text_string_to_metric_families
 
-from deployments import gateway_generation
-from deployments.directory import Replica
+from deployments.fleet.directory import Replica
+from deployments.gateway import generation as gateway_generation
 
 PATH = "/v1/chat/completions"
 FAULTS = {"boom": "step_error", "gone": "unavailable", "bug": "crash"}

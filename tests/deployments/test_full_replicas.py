@@ -10,7 +10,7 @@ from gateway_harness import CHAT, Running, failures, fake_replica, gateway
 from test_gateway_relay import error_of
 from test_retries import Clock, one
 
-from deployments.full_replicas import HOLDS_S, FullReplicas
+from deployments.gateway.relay.full_replicas import HOLDS_S, FullReplicas
 
 PATH = "/v1/chat/completions"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from deployments.garbage_collection import spare_what_is_there
+from deployments.serve.garbage_collection import spare_what_is_there
 
 
 class Knot:

@@ -15,12 +15,11 @@ from gateway_harness import CHAT, failures, fake_replica, gateway, replica_at
 from starlette.types import Message, Receive, Scope, Send
 from test_gateway_relay import closed_port, error_of
 
-from deployments import request_body
-from deployments.admission import AdmissionMiddleware
-from deployments.api_keys import KeyRing
 from deployments.backend import AttentionStatus
-from deployments.errors import ApiError
-from deployments.protocol import parse_request
+from deployments.gateway.access.api_keys import KeyRing
+from deployments.gateway.access.authentication import AdmissionMiddleware
+from deployments.http.errors import ApiError
+from deployments.protocol import parse_request, parsing
 
 PATH = "/v1/chat/completions"
 
@@ -165,8 +164,8 @@ async def test_large_bodies_are_parsed_beside_the_event_loop(
         threads.append(threading.current_thread() is threading.main_thread())
         return parse_request(path, body)
 
-    monkeypatch.setattr(request_body, "parse_request", parse)
-    large = {**CHAT, "user": "x" * request_body.MAX_BYTES_ON_THE_LOOP}
+    monkeypatch.setattr(parsing, "parse_request", parse)
+    large = {**CHAT, "user": "x" * parsing.MAX_BYTES_ON_THE_LOOP}
     async with fake_replica() as one, gateway([one]) as running:
         for body in (CHAT, large):
             assert (await running.client.post(PATH, json=body)).status_code == 200

@@ -23,11 +23,11 @@ from openai import AsyncOpenAI
 from test_gateway_relay import error_of
 from test_rate_limits import Clock
 
-from deployments.api_keys import ApiKey, KeyRing
-from deployments.directory import Replica
-from deployments.rate_limits import RateLimiter, RateLimits
-from deployments.routing import LeastOutstandingTokens
-from deployments.watched_keys import KeySource, WatchedKeys
+from deployments.fleet.directory import Replica
+from deployments.gateway.access.api_keys import ApiKey, KeyRing
+from deployments.gateway.access.rate_limits import RateLimiter, RateLimits
+from deployments.gateway.access.watched_keys import KeySource, WatchedKeys
+from deployments.gateway.routing import LeastOutstandingTokens
 
 PATH = "/v1/chat/completions"
 KEY = {"Authorization": "Bearer limited"}

@@ -18,10 +18,10 @@ from gateway_harness import (
 )
 from starlette.types import Message, Receive, Scope, Send
 
-from deployments import gateway_generation
-from deployments.api_keys import ApiKey, KeyRing
-from deployments.outcomes import OutcomesMiddleware
-from deployments.rate_limits import RateLimits
+from deployments.gateway import generation as gateway_generation
+from deployments.gateway.access.api_keys import ApiKey, KeyRing
+from deployments.gateway.access.rate_limits import RateLimits
+from deployments.gateway.outcomes import OutcomesMiddleware
 
 PATH = "/v1/chat/completions"
 STREAM = {**CHAT, "stream": True}

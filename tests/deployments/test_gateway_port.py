@@ -16,10 +16,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from deployments import gateway_port
-from deployments.gateway_port import GatewayPort
-from deployments.http_protocol import ClientTimeouts
-from deployments.port_claim import PortClaim
+from deployments.gateway import port as gateway_port
+from deployments.gateway.port import GatewayPort
+from deployments.http.bounded_protocol import ClientTimeouts
+from deployments.http.port_claim import PortClaim
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from gateway_harness import (
     scripted,
 )
 
-from deployments.directory import Replica
+from deployments.fleet.directory import Replica
 
 PATH = "/v1/chat/completions"
 STREAM = {**CHAT, "stream": True}

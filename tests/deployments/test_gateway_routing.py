@@ -8,13 +8,13 @@ from fake_backend import FakeBackend
 from gateway_harness import CHAT, fake_replica, gateway
 from starlette.types import Message
 
-from deployments.client_response import ClientResponse, Head
-from deployments.directory import Replica
-from deployments.relay_errors import timed_out
-from deployments.routing import LeastOutstandingTokens, PrefixAffinity, Work
+from deployments.fleet.directory import Replica
+from deployments.gateway.relay.client_response import ClientResponse, Head
+from deployments.gateway.relay.failures import timed_out
+from deployments.gateway.relay.stream_speed import StreamSpeed
+from deployments.gateway.routing import LeastOutstandingTokens, PrefixAffinity, Work
+from deployments.http.sse import KEEP_ALIVE
 from deployments.settings import RoutingSettings
-from deployments.sse import KEEP_ALIVE
-from deployments.stream_speed import StreamSpeed
 
 
 class Remembering(LeastOutstandingTokens):

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from deployments.host import linux, macos
-from deployments.host.collector import HostCollector, host_sources
-from deployments.host.reading import (
+from deployments.observe.host import linux, macos
+from deployments.observe.host.collector import HostCollector, host_sources
+from deployments.observe.host.reading import (
     GPU_MEMORY,
     GPU_UTILIZATION,
     IO_STALL,
@@ -112,7 +112,7 @@ def shown(collector: HostCollector) -> str:
 
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deployments.host.collector.INTERVAL_S", 0.001)
+    monkeypatch.setattr("deployments.observe.host.collector.INTERVAL_S", 0.001)
 
 
 def test_readings_have_their_names_types_and_labels() -> None:
@@ -179,7 +179,7 @@ def test_this_machine_tells_something(tmp_path: Path) -> None:
 
 def test_every_alert_and_metric_name_is_known() -> None:
     rules = Path("ops/prometheus/rules/hosts.yml").read_text()
-    from deployments.host.reading import METRICS
+    from deployments.observe.host.reading import METRICS
 
     def full_name(metric: Metric) -> str:
         return f"pomona_host_{metric.name}" + ("_total" if metric.is_counter else "")

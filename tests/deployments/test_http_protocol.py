@@ -15,7 +15,7 @@ from fake_backend import FakeBackend
 from gateway_harness import fake_replica, gateway, serving
 from starlette.types import Receive, Scope, Send
 
-from deployments.http_protocol import MAX_HEAD_BYTES, ClientTimeouts
+from deployments.http.bounded_protocol import MAX_HEAD_BYTES, ClientTimeouts
 
 KEY = "a-key-of-the-raw-client"
 BODY = json.dumps({"model": "demo", "prompt": "one two"}).encode()

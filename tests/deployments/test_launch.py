@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from deployments import launch
-from deployments.serve_config import ENGINES, GATEWAYS, applications, check
+from deployments.launch import launcher as launch
+from deployments.launch.serve_config import ENGINES, GATEWAYS, applications, check
 
 APPLICATION = """
 applications:

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from deployments.backend import AttentionStatus, BackendStats, Histogram
-from deployments.metrics import EngineMetrics, GatewayMetrics, Identity
+from deployments.observe.metrics import EngineMetrics, GatewayMetrics, Identity
 
 IDENTITY = Identity(model="demo", replica="r1", node="10.0.0.2")
 LABELS = {"model": "demo", "replica": "r1", "node": "10.0.0.2"}

@@ -19,8 +19,8 @@ from ray._common.formatters import JSONFormatter
 from ray.serve._private.logging_utils import ServeComponentFilter, ServeComponentType
 
 from deployments.app import build_app
+from deployments.observe.tracing import build_tracer
 from deployments.settings import ObservabilitySettings, SettingsError
-from deployments.tracing import build_tracer
 
 CLIENT_TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENT_SPAN = "b7ad6b7169203331"
@@ -154,7 +154,9 @@ def test_no_endpoint_means_no_traces() -> None:
 def test_an_endpoint_without_an_exporter_is_told_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("deployments.tracing.EXPORTER", "opentelemetry.exporter.not_there.http")
+    monkeypatch.setattr(
+        "deployments.observe.tracing.EXPORTER", "opentelemetry.exporter.not_there.http"
+    )
     with pytest.raises(SettingsError, match="pip install 'pomona-serve\\[traces\\]'"):
         build_app({"observability": {"traces_endpoint": "http://127.0.0.1:4318/v1/traces"}})
 

@@ -15,7 +15,7 @@ import pytest
 from gateway_harness import fake_replica, gateway
 from hypothesis import HealthCheck, given, settings
 
-from deployments.openapi import openapi_document
+from deployments.gateway.openapi import openapi_document
 from deployments.protocol import ChatCompletionRequest, CompletionRequest, unsupported
 
 try:

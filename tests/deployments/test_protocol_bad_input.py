@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployments.errors import ApiError
+from deployments.http.errors import ApiError
 from deployments.protocol import CHAT_COMPLETIONS_PATH as CHAT
 from deployments.protocol import COMPLETIONS_PATH as COMPLETIONS
 from deployments.protocol import (

@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployments.errors import ApiError
-from deployments.rate_limits import NO_LIMITS, Lease, RateLimiter, RateLimits, duration
-from deployments.token_bucket import TokenBucket
+from deployments.gateway.access.rate_limits import (
+    NO_LIMITS,
+    Lease,
+    RateLimiter,
+    RateLimits,
+    duration,
+)
+from deployments.gateway.access.token_bucket import TokenBucket
+from deployments.http.errors import ApiError
 
 
 @dataclass

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from deployments import replica_render
 from deployments.backend import Delta, GenerationRequest, SamplingParams, TokenLogprob
-from deployments.envelope import ENVELOPE_HEADER, Envelope
 from deployments.protocol import ChatCompletionRequest, CompletionRequest
-from deployments.replica_generation import MAX_MERGED, Generation
-from deployments.replica_render import renderer_for
+from deployments.replica import render as replica_render
+from deployments.replica.generation import MAX_MERGED, Generation
+from deployments.replica.render import renderer_for
+from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
 from tests.deployments.fake_backend import FakeBackend, token_id
 from tests.deployments.replica_server import build, chat, completion, in_memory
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replica_listener import BODY, CHUNKED, CUT_OFF, PLAIN
 
-from deployments.replica_connection import (
+from deployments.gateway.relay.connection import (
     MAX_UNREAD_BYTES,
     ConnectionLostError,
     ReplicaConnection,

@@ -23,8 +23,8 @@ from replica_listener import (
     says,
 )
 
-from deployments.replica_connection import MAX_UNREAD_BYTES
-from deployments.replica_connections import (
+from deployments.gateway.relay.connection import MAX_UNREAD_BYTES
+from deployments.gateway.relay.connections import (
     ConnectionLostError,
     ReplicaConnections,
     UnreachableError,
@@ -217,7 +217,7 @@ async def test_a_replica_that_falls_silent(sent: bytes) -> None:
 
 async def test_a_connection_whose_options_can_not_be_set_works() -> None:
     refused = Mock(side_effect=OSError("as macOS does for a peer that has hung up"))
-    with patch("deployments.replica_connection._notice_a_dead_peer", refused):
+    with patch("deployments.gateway.relay.connection._notice_a_dead_peer", refused):
         async with connected(says(PLAIN)) as (listener, connections):
             assert await ask(connections, listener.url) == BODY
     refused.assert_called_once()

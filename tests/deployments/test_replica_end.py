@@ -8,7 +8,7 @@ import pytest
 from starlette.datastructures import State
 
 from deployments.backend import EngineConfig
-from deployments.replica import drain
+from deployments.serve.replica import drain
 from tests.deployments.fake_backend import FakeBackend
 
 

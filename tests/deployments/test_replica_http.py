@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from deployments.backend import AttentionStatus, Backend, ModelInfo
-from deployments.replica_http import build_replica_app
+from deployments.replica.app import build_replica_app
 from tests.deployments.bad_input_cases import BadInput, bad_inputs
 from tests.deployments.fake_backend import FakeBackend
 from tests.deployments.replica_server import (

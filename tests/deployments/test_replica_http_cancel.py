@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deployments.disconnect import run_until_disconnect
+from deployments.http.disconnect import run_until_disconnect
 from tests.deployments.replica_server import build, chat, client_of, completion
 
 BODIES: list[dict[str, Any]] = [

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deployments.envelope import ENVELOPE_HEADER, Envelope
+from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
 from tests.deployments.replica_server import (
     MODEL,
     build,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from deployments import replica_http
-from deployments.directory import Replica
-from deployments.replica_http import build_replica_app
+from deployments.fleet.directory import Replica
+from deployments.replica import app as replica_http
+from deployments.replica.app import build_replica_app
 from tests.deployments.fake_backend import FakeBackend
 from tests.deployments.replica_server import AUTHORIZED, SECRET, build, chat, completion, in_memory
 

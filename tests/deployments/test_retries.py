@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from gateway_harness import replica_at
 
-from deployments.circuit_breaker import MAX_REMEMBERED, CircuitBreakers
-from deployments.directory import Replica
-from deployments.retries import Backoff, Retries
+from deployments.fleet.directory import Replica
+from deployments.gateway.relay.circuit_breaker import MAX_REMEMBERED, CircuitBreakers
+from deployments.gateway.relay.retries import Backoff, Retries
 
 
 class Clock:

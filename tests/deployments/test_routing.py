@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployments.directory import Replica, ReplicaDirectory
-from deployments.routing import LeastOutstandingTokens, Work, placed
+from deployments.fleet.directory import Replica, ReplicaDirectory
+from deployments.gateway.routing import LeastOutstandingTokens, Work, placed
 
 
 def replica(name: str, *, model: str = "demo", max_model_len: int = 100) -> Replica:

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH, parse_request
-from deployments.routing import Affinity, affinity_of
-from deployments.routing.affinity import (
+from deployments.gateway.routing import Affinity, affinity_of
+from deployments.gateway.routing.affinity import (
     BOUNDARIES,
     CHUNK_BYTES,
     COARSENESS,
     MAX_BYTES,
     prefix_affinity,
 )
+from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH, parse_request
 
 SYSTEM = {"role": "system", "content": "Answer briefly. " * 100}
 

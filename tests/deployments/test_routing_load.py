@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from routing_cases import Clock
 
-from deployments.routing.capacity import MAX_WEIGHT, MEMORY_STREAMS, MIN_STREAMS, Capacity
-from deployments.routing.load import MAX_REPLICAS, LoadLedger
+from deployments.gateway.routing.capacity import MAX_WEIGHT, MEMORY_STREAMS, MIN_STREAMS, Capacity
+from deployments.gateway.routing.load import MAX_REPLICAS, LoadLedger
 
 NAMES = ["slow", "middle", "fast"]
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_cases import Clock, replica, work
 
-from deployments.directory import Replica
-from deployments.routing import PrefixAffinity, Work
+from deployments.fleet.directory import Replica
+from deployments.gateway.routing import PrefixAffinity, Work
 from deployments.settings import RoutingSettings
 
 REPLICAS = [replica(name) for name in "abcd"]

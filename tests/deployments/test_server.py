@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from deployments.server import HttpServer
+from deployments.http.server import HttpServer
 
 APP = Starlette(routes=[Route("/", lambda request: PlainTextResponse(request.client.host))])
 

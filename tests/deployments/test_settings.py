@@ -7,11 +7,11 @@ import pytest
 import yaml
 from ray.serve.schema import ServeDeploySchema
 
-from deployments.api_keys import is_loopback
-from deployments.bound_settings import GatewayReplicaSettings
-from deployments.serve_config import ENGINES, GATEWAYS, applications, check
+from deployments.gateway.access.api_keys import is_loopback
+from deployments.gateway.access.watched_keys import KeySource
+from deployments.launch.serve_config import ENGINES, GATEWAYS, applications, check
+from deployments.serve.shipped_settings import GatewayReplicaSettings
 from deployments.settings import SettingsError, parse_settings
-from deployments.watched_keys import KeySource
 
 CONFIGS = sorted(Path("configs").glob("*.yaml"))
 

@@ -13,8 +13,8 @@ from gateway_harness import CHAT, gateway, replica_app, replica_at, serving
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from test_retries import one
 
-from deployments.directory import Replica
-from deployments.suspects import (
+from deployments.fleet.directory import Replica
+from deployments.gateway.relay.suspects import (
     MAX_IN_LINE,
     MAX_LOST,
     PAST_AFTER,

@@ -12,8 +12,8 @@ import pytest
 from fake_backend import FakeBackend
 from gateway_harness import Running, fake_replica, gateway
 
-from deployments.api_keys import ApiKey, KeyRing, key_digest
-from deployments.routing import PrefixAffinity, Work
+from deployments.gateway.access.api_keys import ApiKey, KeyRing, key_digest
+from deployments.gateway.routing import PrefixAffinity, Work
 from deployments.settings import RoutingSettings
 
 PATH = "/v1/completions"

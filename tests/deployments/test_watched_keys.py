@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from deployments import watched_keys
-from deployments.api_keys import ApiKey
-from deployments.watched_keys import CHECK_INTERVAL_S, KeySource, WatchedKeys
+from deployments.gateway.access import watched_keys
+from deployments.gateway.access.api_keys import ApiKey
+from deployments.gateway.access.watched_keys import CHECK_INTERVAL_S, KeySource, WatchedKeys
 
 
 def written(path: Path, text: str) -> Path:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from deployments.whole_answer import WholeReader, beat
+from deployments.gateway.relay.whole_answer import WholeReader
+from deployments.wire.beats import beat
 
 USAGE = {"prompt_tokens": 5, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 1}}
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from deployments.whole_request import READ_FACTOR, WholeRequestMiddleware
+from deployments.http.drain_request import READ_FACTOR, WholeRequestMiddleware
 
 CHUNK = 1000
 

@@ -17,11 +17,11 @@ from failover_cases import Cut, Seen, ask, places
 from gateway_harness import SECRET, Running, gateway, replica_at, serving
 from prometheus_client import CollectorRegistry
 
-from deployments import relay
 from deployments.backend import EngineConfig
-from deployments.directory import Replica
-from deployments.envelope import Envelope
-from deployments.replica_http import build_replica_app
+from deployments.fleet.directory import Replica
+from deployments.gateway.relay import relay
+from deployments.replica.app import build_replica_app
+from deployments.wire.envelope import Envelope
 
 
 @dataclass

@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry
 from test_gateway_relay import error_of
 
 from deployments.backend import EngineConfig
-from deployments.replica_http import build_replica_app
+from deployments.replica.app import build_replica_app
 
 NUM_REPLICAS = 2
 SLOTS, QUEUE = 2, 3

@@ -74,7 +74,7 @@ def test_the_command_that_downloads_a_revision_exists() -> None:
 @pytest.mark.parametrize("config", sorted(Path(REPOSITORY / "configs").glob("*.yaml")))
 def test_configs_are_valid(config: Path, tmp_path: Path) -> None:
     script = (
-        "import sys, yaml; from deployments.serve_config import check;"
+        "import sys, yaml; from deployments.launch.serve_config import check;"
         "assert check(yaml.safe_load(open(sys.argv[1])))"
     )
     (tmp_path / ".pomona").mkdir()

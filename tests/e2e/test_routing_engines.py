@@ -16,10 +16,10 @@ import tiny_models
 from gateway_harness import SECRET, gateway, replica_at, serving
 
 from deployments.backend import EngineConfig
-from deployments.directory import Replica
-from deployments.metrics import EngineMetrics, Identity
-from deployments.replica_http import build_replica_app
-from deployments.routing import LeastOutstandingTokens, PrefixAffinity, Router
+from deployments.fleet.directory import Replica
+from deployments.gateway.routing import LeastOutstandingTokens, PrefixAffinity, Router
+from deployments.observe.metrics import EngineMetrics, Identity
+from deployments.replica.app import build_replica_app
 from deployments.settings import RoutingSettings
 
 NUM_REPLICAS = 4

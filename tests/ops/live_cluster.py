@@ -29,13 +29,14 @@ import yaml
 from gateway_harness import SECRET, serving
 from prometheus_client import CollectorRegistry
 
-from deployments.api_keys import KeyRing
 from deployments.backend import EngineConfig
-from deployments.directory import Replica, ReplicaDirectory
-from deployments.gateway import replica_connections
-from deployments.gateway_http import GatewayParts, build_gateway_app
-from deployments.host.collector import HostCollector, host_sources
-from deployments.host.reading import (
+from deployments.fleet.directory import Replica, ReplicaDirectory
+from deployments.fleet.targets import GatewayAddress
+from deployments.gateway.access.api_keys import KeyRing
+from deployments.gateway.app import GatewayParts, build_gateway_app
+from deployments.gateway.routing import build_router
+from deployments.observe.host.collector import HostCollector, host_sources
+from deployments.observe.host.reading import (
     GPU_UTILIZATION,
     MEMORY_PRESSURE,
     TEMPERATURE,
@@ -43,11 +44,10 @@ from deployments.host.reading import (
     Reading,
     Source,
 )
-from deployments.metrics import EngineMetrics, GatewayMetrics, Identity
-from deployments.replica_http import build_replica_app
-from deployments.routing import build_router
+from deployments.observe.metrics import EngineMetrics, GatewayMetrics, Identity
+from deployments.replica.app import build_replica_app
+from deployments.serve.gateway import replica_connections
 from deployments.settings import GatewaySettings, RoutingSettings
-from deployments.targets import GatewayAddress
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "ops" / "prometheus" / "prometheus.yml"

@@ -80,7 +80,7 @@ def test_ids_are_unique_and_panels_explained() -> None:
 
 def test_every_metric_is_shown_somewhere() -> None:
     from deployments.backend import AttentionStatus
-    from deployments.metrics import EngineMetrics, GatewayMetrics, Identity
+    from deployments.observe.metrics import EngineMetrics, GatewayMetrics, Identity
     from tests.deployments.test_metrics import idle_stats
 
     attention = AttentionStatus("reference", "the check failed", "metal")

@@ -25,7 +25,8 @@ from balancer_harness import (
 from fake_backend import FakeBackend
 from gateway_harness import fake_replica, gateway
 
-from deployments.errors import ApiError
+from deployments.http.error_responses import error_response
+from deployments.http.errors import ApiError
 
 UNAVAILABLE = ApiError(503, "No replica.", type="service_unavailable", headers={"Retry-After": "9"})
 
@@ -170,7 +171,7 @@ async def test_a_request_that_a_gateway_has_no_replica_for_goes_to_another(
 ) -> None:
     async with gateways(2) as both, balancing(kind, plan_for(tmp_path, both)) as balancer:
         without, fine = both
-        without.answer = UNAVAILABLE.response()
+        without.answer = error_response(UNAVAILABLE)
         async with asyncio.timeout(DEADLINE_S):
             while not without.requests:
                 assert await served_by(balancer, times=1) == {fine.name}
@@ -182,7 +183,7 @@ async def test_when_all_refuse_the_client_hears_it_from_a_gateway(
 ) -> None:
     async with gateways(2) as both, balancing(kind, plan_for(tmp_path, both)) as balancer:
         for one in both:
-            one.answer = UNAVAILABLE.response()
+            one.answer = error_response(UNAVAILABLE)
         refused = await balancer.ask()
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "9"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.routing import PrefixAffinity
+from deployments.gateway.routing import PrefixAffinity
 from ops.bench.fleet import Clock, Fleet, Outcome, Request, make_hosts, percentile
 from ops.bench.routing import (
     BUSY,

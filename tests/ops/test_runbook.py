@@ -15,7 +15,7 @@ import yaml
 from ray.scripts.scripts import cli as ray_cli
 from ray.serve.scripts import cli as serve_cli
 
-from deployments.keys_file import read_keys_file
+from deployments.gateway.access.keys_file import read_keys_file
 from deployments.settings import AppSettings
 from ops.cluster.credentials import KINDS
 from ops.cluster.host_list import HostList, read_host_list

@@ -1,0 +1,54 @@
+"""The seam between serving and inference: the ``Backend`` protocol and what flows through it.
+
+A backend is found by name in the entry-point group ``pomona.backends`` and is driven by one
+``EngineReplica``. Everything that crosses the seam is a frozen dataclass of this package, so a
+backend needs nothing from Ray, Starlette or Prometheus, and serving needs nothing from MLX.
+"""
+
+from __future__ import annotations
+
+from deployments.backend.config import EngineConfig
+from deployments.backend.delta import Delta, FinishReason, TokenLogprob
+from deployments.backend.errors import (
+    BackendError,
+    EngineStoppedError,
+    InvalidRequestError,
+    QueueFullError,
+    ResumeError,
+    StepError,
+    UnavailableError,
+)
+from deployments.backend.protocol import (
+    ENTRY_POINT_GROUP,
+    AttentionStatus,
+    Backend,
+    ModelInfo,
+    create_backend,
+)
+from deployments.backend.request import ChatPrompt, GenerationRequest, Prompt, SamplingParams
+from deployments.backend.stats import BackendStats, Histogram
+
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "AttentionStatus",
+    "Backend",
+    "BackendError",
+    "BackendStats",
+    "ChatPrompt",
+    "Delta",
+    "EngineConfig",
+    "EngineStoppedError",
+    "FinishReason",
+    "GenerationRequest",
+    "Histogram",
+    "InvalidRequestError",
+    "ModelInfo",
+    "Prompt",
+    "QueueFullError",
+    "ResumeError",
+    "SamplingParams",
+    "StepError",
+    "TokenLogprob",
+    "UnavailableError",
+    "create_backend",
+]

@@ -1,0 +1,84 @@
+"""``EngineConfig``: what one engine runs, as the config file's ``engine`` section says it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class EngineConfig(BaseModel):
+    """What one engine runs and how much of the machine it may use."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    backend: str = Field("metal", description="Name in the entry-point group `pomona.backends`.")
+    model: str = Field(
+        "demo",
+        min_length=1,
+        description="Hugging Face id, local directory, or `demo` for the embedded model.",
+    )
+    revision: str | None = Field(
+        None,
+        min_length=1,
+        description="Branch, tag or full commit of a `model` on the hub, for weights and "
+        "tokenizer; by default what `main` is when an engine starts. A commit is the same on every "
+        "host, whenever it starts.",
+    )
+    served_model_name: str | None = Field(
+        None, min_length=1, description="Name clients use; the last part of `model` by default."
+    )
+    device: Literal["auto", "metal", "cuda", "cpu"] = Field(
+        "auto", description="`auto`: Metal on Apple silicon, CUDA where MLX has it, CPU otherwise."
+    )
+    attention: Literal["auto", "metal", "cpu", "reference"] = Field(
+        "auto",
+        description="Attention operators. `auto`: the device's own kernels, or plain MLX "
+        "(`reference`) if they fail the check at start; `metal` and `cpu`: these kernels, or no "
+        "start at all.",
+    )
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = Field(
+        "auto", description="Of weights and KV cache; `auto`: float32 on CPU, else the model's."
+    )
+    max_model_len: int | None = Field(
+        None, ge=1, description="Longest sequence in tokens; the model's own limit by default."
+    )
+    max_num_seqs: int = Field(32, ge=1, description="Most sequences in one step.")
+    max_num_batched_tokens: int = Field(
+        512, ge=1, description="Token budget of one step; at least `max_num_seqs`."
+    )
+    max_slowdown: float | None = Field(
+        None,
+        gt=1.0,
+        description="Times as long as alone that a token may take beside others, such as 1.5: "
+        "while sequences decode, prompts get the time that is left in a step, and new ones wait "
+        "when there is none, by what steps were measured to take. Faster streams, for less "
+        "throughput; by default only `max_num_seqs` and `max_num_batched_tokens` bound a step.",
+    )
+    block_size: Literal[8, 16, 32] = Field(16, description="Tokens in one KV cache block.")
+    num_kv_blocks: int | None = Field(
+        None, ge=1, description="Blocks in the KV cache; sized from memory by default."
+    )
+    memory_fraction: float = Field(
+        0.8, gt=0.0, le=0.95, description="Most of the device's memory for weights and KV cache."
+    )
+    prefix_caching: bool = Field(True, description="Reuse the blocks of shared prompt prefixes.")
+    max_queued_requests: int = Field(
+        256, ge=0, description="Waiting requests past which the answer is 429."
+    )
+    step_timeout_s: float = Field(
+        120.0,
+        gt=0.0,
+        description="A step that takes longer, kernels compiled in it included, counts as hung: "
+        "streams go on at other replicas and the engine is replaced. Raise it for a machine that "
+        "needs minutes for `max_num_batched_tokens` tokens.",
+    )
+    chat_template: str | None = Field(
+        None, description="Path of a Jinja file that replaces the tokenizer's chat template."
+    )
+    trust_remote_code: bool = Field(
+        False, description="Run Python that ships with the model's repository."
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Options of a third-party backend; `metal` takes none."
+    )

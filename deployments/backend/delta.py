@@ -1,0 +1,35 @@
+"""What a backend answers: ``Delta``, one for each step that adds to a sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    token_id: int
+    text: str
+    utf8: bytes
+    """The token's own bytes, which may be part of a character."""
+    logprob: float
+    top: tuple[TokenLogprob, ...] = ()
+    """The most likely tokens, best first; their own ``top`` is empty."""
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What one step added to one of a request's ``n`` sequences."""
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish_reason: FinishReason | None = None
+    """Set on the last delta of the sequence; the iterator ends after the last of ``n``."""
+    replayed: bool = False
+    """Its token came with ``GenerationRequest.resume``; its logprobs are all 0.0."""

@@ -1,0 +1,76 @@
+"""The ``Backend`` protocol, and what a backend says of its model once it has started."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Protocol
+
+from deployments.backend.config import EngineConfig
+from deployments.backend.delta import Delta
+from deployments.backend.request import GenerationRequest
+from deployments.backend.stats import BackendStats
+
+ENTRY_POINT_GROUP = "pomona.backends"
+
+
+@dataclass(frozen=True)
+class AttentionStatus:
+    """Which attention operators an engine serves with, and why these."""
+
+    path: str
+    """metal, cuda, cpu or reference"""
+    reason: str
+    wanted: str
+    """The path that would serve if all were well."""
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    name: str
+    max_model_len: int
+    attention: AttentionStatus | None = None
+    """None: the backend has nothing to say about it."""
+    revision: str = ""
+    """Backends with the same one continue each other's answers: a digest of what determines
+    tokens."""
+
+
+class Backend(Protocol):
+    """One engine. Constructed without arguments, then ``start``; every method is loop-safe."""
+
+    async def start(self, config: EngineConfig) -> ModelInfo:
+        """Load the model and allocate memory. Raises ``ValueError`` naming the setting at fault."""
+        ...
+
+    def generate(self, request: GenerationRequest) -> AsyncIterator[Delta]:
+        """Deltas in order. Closing or cancelling the iterator frees the request's memory within
+        one step. Raises a ``BackendError`` at the first ``anext`` or later."""
+        ...
+
+    def stats(self) -> BackendStats: ...
+
+    async def check_health(self) -> None:
+        """Raises ``UnavailableError`` when the engine can't serve and must be restarted, such as
+        when it hangs. Also asked for each request that has heard nothing for a while: if this
+        raises, the request goes on elsewhere."""
+        ...
+
+    async def drain(self) -> None:
+        """Refuse new requests with ``UnavailableError``; return when the last one has finished."""
+        ...
+
+    async def stop(self) -> None:
+        """End at once; unfinished requests get ``finish_reason="abort"``, or an error from an
+        engine that hangs, for which nobody waits. Idempotent."""
+        ...
+
+
+def create_backend(name: str) -> Backend:
+    """Look ``name`` up among the installed entry points. Raises ``ValueError`` with those found."""
+    found = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    if name not in found:
+        raise ValueError(f"engine.backend must be one of {sorted(found)}, not {name!r}")
+    backend: Backend = found[name].load()()
+    return backend

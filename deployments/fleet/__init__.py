@@ -1,0 +1,1 @@
+"""Who there is: the replicas and the gateways that run now, as Serve tells every gateway."""

@@ -1,0 +1,108 @@
+"""Who is let in: by API key, or, while no key is configured, from this machine alone.
+
+The scope of a request that a key let in has that key, for limits and logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from deployments.gateway.access.api_keys import SCOPE_KEY, Keys, is_loopback
+from deployments.gateway.cross_origin import is_allowed
+from deployments.http.error_responses import error_response
+from deployments.http.errors import ApiError, shown, unauthorized
+from deployments.http.request_path import route_path
+
+# A proxy in front names the client that it speaks for in one of these.
+FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip")
+# Load balancers and Prometheus have no key.
+OPEN_PATHS = frozenset({"/health", "/ready", "/metrics", "/targets"})
+
+
+class AdmissionMiddleware:
+    """With keys, all but a few paths need one of them; without, every path needs a client on
+    loopback that calls this machine by a name of loopback.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        keys: Keys,
+        on_refused: Callable[[ApiError], None],
+        allowed_origins: Sequence[str] = (),
+    ) -> None:
+        self.app = app
+        self._keys = keys
+        self._on_refused = on_refused
+        self._allowed_origins = allowed_origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (refusal := self._refusal(scope)) is not None:
+            self._on_refused(refusal)
+            await error_response(refusal)(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> ApiError | None:
+        headers = Headers(scope=scope)
+        if not self._keys:
+            return _unless_local(scope, headers) or self._unless_own_page(headers)
+        if route_path(scope) in OPEN_PATHS:
+            return None
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not key:
+            return unauthorized("An API key is required: send `Authorization: Bearer <key>`.")
+        found = self._keys.find(key.strip())
+        if found is None:
+            return unauthorized("The API key is wrong.")
+        scope[SCOPE_KEY] = found
+        return None
+
+    def _unless_own_page(self, headers: Headers) -> ApiError | None:
+        """Where no key is asked for, any page could have the browser of a user here send requests,
+        though it could not read the answers."""
+        origin = headers.get("origin")
+        if origin is None or is_allowed(origin, self._allowed_origins):
+            return None
+        if origin.partition("://")[2] == headers.get("host"):
+            return None
+        return _refused(
+            f"Pages from {shown(origin)} may not call this server; "
+            "add the origin to gateway.allowed_origins to let them.",
+            code="origin_not_allowed",
+        )
+
+
+def _unless_local(scope: Scope, headers: Headers) -> ApiError | None:
+    client = scope.get("client")
+    # A proxy on this machine connects from loopback on behalf of anybody.
+    forwarded = any(name in headers for name in FORWARDING_HEADERS)
+    if client is None or not is_loopback(client[0]) or forwarded:
+        return _refused(
+            "No API key is configured, so only clients on the same machine are served. "
+            "Set gateway.api_keys_file to serve others.",
+            code="loopback_only",
+        )
+    host = headers.get("host", "")
+    if not _names_this_machine(host):
+        # A page that has its own name resolve to 127.0.0.1 makes the user's browser its client.
+        return _refused(
+            f"No API key is configured, so the Host header must be localhost or a loopback "
+            f"address, not {shown(host)}. Use http://127.0.0.1, or set gateway.api_keys_file.",
+            code="host_not_allowed",
+        )
+    return None
+
+
+def _names_this_machine(host: str) -> bool:
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    name = name.lower()
+    return name == "localhost" or name.endswith(".localhost") or is_loopback(name)
+
+
+def _refused(message: str, *, code: str) -> ApiError:
+    return ApiError(403, message, type="permission_error", code=code)

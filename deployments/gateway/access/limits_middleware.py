@@ -1,0 +1,69 @@
+"""Where limits meet HTTP: a generation request has a lease for as long as its response lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from deployments.gateway.access.api_keys import SCOPE_KEY, ApiKey
+from deployments.gateway.access.rate_limits import NO_LIMITS, Lease, RateLimiter
+from deployments.http.error_responses import error_response
+from deployments.http.errors import ApiError
+from deployments.http.request_path import route_path
+from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH
+
+LEASE_KEY = "pomona.lease"
+LIMITED_PATHS = frozenset({CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH})
+
+
+class LimitsMiddleware:
+    """Refuses what a key's limits don't allow, and tells OpenAI's ``x-ratelimit-*`` of the rest.
+
+    Belongs below ``AdmissionMiddleware``, which finds the key.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, limiter: RateLimiter, on_refused: Callable[[ApiError], None]
+    ) -> None:
+        self.app = app
+        self._limiter = limiter
+        self._on_refused = on_refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        key: ApiKey | None = scope.get(SCOPE_KEY)
+        if key is None or key.limits == NO_LIMITS or route_path(scope) not in LIMITED_PATHS:
+            await self.app(scope, receive, send)
+            return
+        try:
+            lease = self._limiter.enter(key.name, key.limits)
+        except ApiError as refusal:
+            self._on_refused(refusal)
+            await error_response(refusal)(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(lease.headers())
+            await send(message)
+
+        scope[LEASE_KEY] = lease
+        try:
+            await self.app(scope, receive, send_with_headers)
+        finally:
+            lease.release()
+
+
+def charge(scope: Scope, tokens: int) -> None:
+    """What a request will take at most, once that is known. Raises ``ApiError`` 429."""
+    lease: Lease | None = scope.get(LEASE_KEY)
+    if lease is not None:
+        lease.charge(tokens)
+
+
+def meter(scope: Scope, num_used: Callable[[], int]) -> None:
+    """From now on ``num_used`` tells what a request has taken so far."""
+    lease: Lease | None = scope.get(LEASE_KEY)
+    if lease is not None:
+        lease.meter = num_used

@@ -1,0 +1,188 @@
+"""How much one holder of API keys may use of one gateway: requests, tokens, and both at a time.
+
+A gateway counts for itself. With ``share`` each of ``n`` gateways gets an ``n``-th of the limits,
+so that together they enforce the whole behind a load balancer that spreads requests evenly. Of
+requests at a time the part is rounded up: a gateway without any would refuse whoever is sent there.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from deployments.gateway.access.token_bucket import TokenBucket
+from deployments.http.errors import ApiError
+
+SLOT_RETRY_AFTER_S = 1
+"""Nobody knows when a running request ends."""
+
+
+@dataclass(frozen=True)
+class RateLimits:
+    """None: unlimited."""
+
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    """Of prompts and answers together."""
+    max_concurrent_requests: int | None = None
+    """Streams count until they end."""
+
+    def share(self, num_gateways: int) -> RateLimits:
+        """The part that one of ``num_gateways`` enforces; at least one request at a time."""
+        requests, tokens, slots = (
+            self.requests_per_minute,
+            self.tokens_per_minute,
+            self.max_concurrent_requests,
+        )
+        return RateLimits(
+            None if requests is None else requests / num_gateways,
+            None if tokens is None else tokens / num_gateways,
+            None if slots is None else math.ceil(slots / num_gateways),
+        )
+
+
+NO_LIMITS = RateLimits()
+
+
+class Usage:
+    """What one holder of keys has used lately, and what it uses now."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.limits = NO_LIMITS
+        """Those of all gateways together: what the holder knows of."""
+        self.share = NO_LIMITS
+        """Those that hold here."""
+        self.requests: TokenBucket | None = None
+        self.tokens: TokenBucket | None = None
+        self.running: set[Lease] = set()
+
+    def apply(self, limits: RateLimits, share: RateLimits) -> None:
+        """Limits that have changed hold from now on, for what has been used already too."""
+        self.limits = limits
+        if self.share != share:
+            self.share = share
+            self.requests = self._bucket(self.requests, share.requests_per_minute)
+            self.tokens = self._bucket(self.tokens, share.tokens_per_minute)
+
+    def _bucket(self, bucket: TokenBucket | None, per_minute: float | None) -> TokenBucket | None:
+        if per_minute is None:
+            return None
+        if bucket is None:
+            return TokenBucket(per_minute, self._clock)
+        bucket.resize(per_minute)
+        return bucket
+
+    def catch_up(self) -> None:
+        """Have each running request pay for what it has used so far."""
+        for lease in self.running:
+            lease.catch_up()
+
+    def headers(self) -> dict[str, str]:
+        """OpenAI's ``x-ratelimit-*``."""
+        self.catch_up()
+        headers = {}
+        for name, bucket in (("requests", self.requests), ("tokens", self.tokens)):
+            if bucket is not None:
+                headers[f"x-ratelimit-limit-{name}"] = str(math.floor(bucket.capacity))
+                headers[f"x-ratelimit-remaining-{name}"] = str(max(0, math.floor(bucket.level)))
+                headers[f"x-ratelimit-reset-{name}"] = duration(bucket.full_in_s())
+        return headers
+
+
+class Lease:
+    """One request's part of the usage. ``release`` must follow, however the request ends."""
+
+    def __init__(self, usage: Usage) -> None:
+        self._usage = usage
+        self._charged = 0.0
+        self.meter: Callable[[], int] = lambda: 0
+        """How many tokens the request has used so far."""
+        usage.running.add(self)
+
+    def headers(self) -> dict[str, str]:
+        return self._usage.headers()
+
+    def charge(self, tokens: int) -> None:
+        """Reckon with so many. Raises ``ApiError`` 429."""
+        bucket = self._usage.tokens
+        if bucket is None:
+            return
+        self._usage.catch_up()
+        if wait_s := bucket.wait_s(tokens):
+            limit = f"{self._usage.limits.tokens_per_minute:.12g} tokens a minute"
+            raise too_many(f"The API key's limit is {limit}", wait_s)
+        # Only what is used makes a debt: few requests take all that they may.
+        self._pay(min(tokens, bucket.capacity))
+
+    def catch_up(self) -> None:
+        """Pay for what has been used beyond what was reckoned with."""
+        self._pay(max(self.meter(), self._charged))
+
+    def release(self) -> None:
+        """The request has ended: it has used what its meter says. Idempotent."""
+        if self in self._usage.running:
+            self._usage.running.remove(self)
+            self._pay(self.meter())
+
+    def _pay(self, tokens: float) -> None:
+        """``tokens`` in all."""
+        if self._usage.tokens is not None:
+            self._usage.tokens.give_back(self._charged - tokens)
+        self._charged = tokens
+
+
+class RateLimiter:
+    """The usage of everybody with limits, of which each of ``num_gateways`` enforces a part.
+    ``clock`` is in seconds and never goes back."""
+
+    def __init__(
+        self,
+        *,
+        num_gateways: Callable[[], int] = lambda: 1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._num_gateways = num_gateways
+        self._clock = clock
+        self._usages: dict[str, Usage] = {}
+
+    def enter(self, name: str, limits: RateLimits) -> Lease:
+        """Admit a request of ``name``. Raises ``ApiError`` 429."""
+        usage = self._usages.setdefault(name, Usage(self._clock))
+        usage.apply(limits, limits.share(self._num_gateways()))
+        slots = usage.share.max_concurrent_requests
+        if slots is not None and len(usage.running) >= slots:
+            limit = f"{limits.max_concurrent_requests} requests at a time"
+            raise too_many(f"The API key's limit is {limit}", SLOT_RETRY_AFTER_S, usage)
+        if usage.requests is not None:
+            if wait_s := usage.requests.wait_s(1):
+                limit = f"{limits.requests_per_minute:.12g} requests a minute"
+                raise too_many(f"The API key's limit is {limit}", wait_s, usage)
+            usage.requests.take(1)
+        return Lease(usage)
+
+
+def too_many(message: str, wait_s: float, usage: Usage | None = None) -> ApiError:
+    """429, with ``Retry-After`` in whole seconds."""
+    retry_after = max(1, math.ceil(wait_s))
+    return ApiError(
+        429,
+        f"{message}. Try again in {retry_after} s.",
+        type="rate_limit_error",
+        code="rate_limit_exceeded",
+        headers={"Retry-After": str(retry_after), **(usage.headers() if usage else {})},
+    )
+
+
+def duration(seconds: float) -> str:
+    """As OpenAI writes it: ``20ms``, ``1.5s``, ``6m0s``, ``1h0m0s``."""
+    if seconds < 1:
+        return f"{math.ceil(seconds * 1000)}ms"
+    minutes, rest = divmod(math.ceil(seconds * 1000) / 1000, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    text = f"{round(rest, 3):g}s"
+    if hours:
+        return f"{hours}h{minutes}m{text}"
+    return f"{minutes}m{text}" if minutes else text

@@ -1,0 +1,49 @@
+"""The gateway's HTTP interface: authenticate, validate, pick a replica, relay."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+
+from deployments.gateway.access.authentication import AdmissionMiddleware
+from deployments.gateway.access.limits_middleware import LimitsMiddleware
+from deployments.gateway.cross_origin import cross_origin
+from deployments.gateway.generation import generation_routes
+from deployments.gateway.outcomes import OutcomesMiddleware
+from deployments.gateway.parts import GatewayParts
+from deployments.gateway.read_routes import reading_routes
+from deployments.http.drain_request import WholeRequestMiddleware
+from deployments.http.error_responses import exception_handlers
+from deployments.http.errors import ApiError
+from deployments.http.request_id import RequestIdMiddleware
+
+__all__ = ["GatewayParts", "build_gateway_app"]
+
+
+def build_gateway_app(parts: GatewayParts) -> Starlette:
+    """Set ``app.state.draining`` to make ``/ready`` say no, so that load balancers send their
+    requests elsewhere, while everything else goes on."""
+
+    def count(error: ApiError) -> None:
+        parts.metrics.failed("", error.type)
+
+    app = Starlette(
+        routes=[*generation_routes(parts), *reading_routes(parts)],
+        middleware=[
+            Middleware(OutcomesMiddleware, on_end=parts.metrics.ended),
+            Middleware(RequestIdMiddleware),
+            Middleware(WholeRequestMiddleware, max_body_bytes=parts.settings.max_body_bytes),
+            *cross_origin(parts.settings.allowed_origins),
+            Middleware(
+                AdmissionMiddleware,
+                keys=parts.keys,
+                allowed_origins=parts.settings.allowed_origins,
+                on_refused=count,
+            ),
+            Middleware(LimitsMiddleware, limiter=parts.limiter, on_refused=count),
+        ],
+        exception_handlers=exception_handlers(count),
+    )
+    app.router.redirect_slashes = False
+    app.state.draining = False
+    return app

@@ -1,0 +1,191 @@
+"""One try at a request on one replica: what is sent there, and what of the answer goes on.
+
+Nothing is re-encoded. Events are forwarded once a checkpoint has followed them, so that a stream
+which breaks can be continued exactly where the client saw it end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, field
+
+from deployments.fleet.directory import Replica
+from deployments.gateway.relay.client_response import ClientResponse, Head
+from deployments.gateway.relay.connections import (
+    ConnectionLostError,
+    ReplicaConnections,
+    ReplicaResponse,
+    UnreachableError,
+)
+from deployments.gateway.relay.failures import (
+    CannotResumeError,
+    Outcome,
+    ReplicaFailedError,
+    belated_head,
+    cannot_resume,
+    failure_of,
+    timed_out,
+)
+from deployments.gateway.relay.whole_answer import WholeReader
+from deployments.gateway.routing import Work
+from deployments.http import sse
+from deployments.observe.tracing import trace_headers
+from deployments.wire.checkpoint import CheckpointReader
+from deployments.wire.envelope import CHECKPOINTS_HEADER, ENVELOPE_HEADER, Envelope
+
+ERROR_BODY_START = sse.ERROR_START.removeprefix(b"data: ")
+CLOSES_WITHIN_S = 0.1
+"""A replica ends its response right behind the last event."""
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A validated request as the replicas get it."""
+
+    path: str
+    body: bytes
+    stream: bool
+    request_id: str
+    work: Work
+    prompt_tokens: int = 0
+    """As estimated."""
+    tenant: str = ""
+    """Whose cached prefixes it may use."""
+    priority: int = 0
+    """That of its API key, added to its own."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """``max_attempts`` replicas are tried; times are in seconds."""
+
+    max_attempts: int
+    connect_timeout_s: float
+    stall_timeout_s: float
+    request_timeout_s: float
+    resume_timeout_s: float = 30.0
+
+
+@dataclass
+class Attempts:
+    """What all attempts at one request share."""
+
+    outgoing: Outgoing
+    envelope: Envelope
+    reader: CheckpointReader
+    whole: WholeReader
+    client: ClientResponse
+    connections: ReplicaConnections
+    limits: Limits
+    deadline: float
+    """By ``time.monotonic``."""
+    on_stream: Callable[[], None]
+    """Hears that a replica has the request and streams its answer."""
+    on_progress: Callable[[int], None]
+    """Hears how many tokens there are so far, about."""
+    on_first_content: Callable[[float], None]
+    """Gets the seconds from sending the request to the replica until that was read from it."""
+    sent_at: float = 0.0
+    """The latest attempt, by ``time.perf_counter``."""
+    in_time: asyncio.Timeout = field(init=False)
+    """Ends the latest attempt at the deadline."""
+
+    async def make(self, replica: Replica, on_alive: Callable[[], None]) -> None:
+        """Returns once the client has a whole response. ``on_alive`` hears that the replica is
+        well. Raises ``ReplicaFailedError``, or ``CannotResumeError``."""
+        self.sent_at = time.perf_counter()
+        # Before its first byte, a silent replica may not even have the request.
+        if_silent = Outcome.SICK
+        self.in_time = asyncio.timeout(self.deadline - time.monotonic())
+        try:
+            async with self.in_time, self._post(replica) as response:
+                if_silent = Outcome.LOST
+                await self._forward(response, on_alive)
+        except TimeoutError as error:
+            if self.in_time.expired():
+                await self.client.fail(timed_out(self.limits.request_timeout_s))
+                return
+            raise ReplicaFailedError(f"no answer in time: {error}", if_silent) from error
+        except UnreachableError as error:
+            raise ReplicaFailedError(f"unreachable: {error}", Outcome.SICK) from error
+        except ConnectionLostError as error:
+            raise ReplicaFailedError(str(error), Outcome.LOST) from error
+
+    def _post(self, replica: Replica) -> AbstractAsyncContextManager[ReplicaResponse]:
+        log = bytes(self.reader.log)
+        return self.connections.request(
+            "POST",
+            replica.url,
+            self.outgoing.path,
+            body=self.outgoing.body + log,
+            headers={
+                "Authorization": f"Bearer {replica.secret}",
+                "Content-Type": "application/json",
+                "X-Request-Id": self.outgoing.request_id,
+                ENVELOPE_HEADER: self.envelope.with_log(log).header(),
+                **trace_headers(),
+            },
+            connect_timeout_s=self.limits.connect_timeout_s,
+            stall_timeout_s=self.limits.stall_timeout_s,
+        )
+
+    async def _forward(self, response: ReplicaResponse, on_alive: Callable[[], None]) -> None:
+        head = Head.of(response)
+        if head.status in (200, 429):
+            on_alive()
+        if head.status == 200 and response.header(CHECKPOINTS_HEADER) is not None:
+            self.on_stream()
+            await self._forward_events(head, response)
+            return
+        body = await self.whole.read(response)
+        has_begun = head.status == 200 and body.startswith(ERROR_BODY_START)
+        if has_begun:
+            head = belated_head(body)
+        if head.status != 200 and (failure := failure_of(head, body, has_begun=has_begun)):
+            raise failure
+        if self.client.has_content:
+            raise CannotResumeError(f"status {head.status} in the middle of a stream")
+        on_alive()
+        await self.client.whole(head, body)
+
+    async def _forward_events(self, head: Head, response: ReplicaResponse) -> None:
+        client, reader = self.client, self.reader
+        reader.restart()
+        while chunk := await response.readany():
+            received_at = time.perf_counter()
+            if not (events := reader.feed(chunk)):
+                continue
+            self.on_progress(reader.num_logged)
+            waiting = not client.has_content
+            await client.events(head, events)
+            if waiting and client.has_content:
+                self.on_first_content(received_at - self.sent_at)
+            if events.endswith(sse.DONE):
+                self.in_time.reschedule(None)
+                await _read_to_end(response)
+                await client.end(head, b"")
+                return
+        await self._end_early(head, reader.held)
+
+    async def _end_early(self, head: Head, event: bytes) -> None:
+        """The replica ended the stream before it was done: with an error, or in silence."""
+        if not (event.startswith(sse.ERROR_START) and event.endswith(sse.EVENT_END)):
+            raise ReplicaFailedError("ended the stream before it was done", Outcome.LOST)
+        body = event.removeprefix(b"data: ").rstrip()
+        told = belated_head(body)
+        if failure := failure_of(told, body, has_begun=True):
+            raise failure
+        if cannot_resume(body):
+            raise CannotResumeError(body.decode())
+        await self.client.events(head, event, error_status=told.status)
+        await self.client.end(head, b"")
+
+
+async def _read_to_end(response: ReplicaResponse) -> None:
+    """Nothing follows, but a connection that has been read to the end can be used again."""
+    with suppress(ConnectionLostError, TimeoutError):
+        async with asyncio.timeout(CLOSES_WITHIN_S):
+            await response.read()

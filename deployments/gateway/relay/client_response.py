@@ -1,0 +1,115 @@
+"""What a client has been sent of one relayed response, and so what may still be sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import Send
+
+from deployments.gateway.relay.connection import ReplicaResponse
+from deployments.gateway.relay.stream_speed import StreamSpeed
+from deployments.http import sse
+from deployments.http.errors import ApiError
+from deployments.wire.envelope import CHECKPOINTS_HEADER
+
+# What a proxy must not pass on (RFC 9110, 7.6.1), and what the gateway's own server writes.
+_OF_A_CONNECTION = (
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer "
+    b"transfer-encoding upgrade content-length date server x-request-id"
+)
+DROPPED_HEADERS = {*_OF_A_CONNECTION.split(), CHECKPOINTS_HEADER.lower().encode()}
+
+
+@dataclass(frozen=True)
+class Head:
+    """Status and headers of a response."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+
+    @classmethod
+    def of(cls, response: ReplicaResponse) -> Head:
+        """The head of a replica's response, without what belongs to that connection."""
+        dropped = DROPPED_HEADERS
+        if named := response.header("Connection"):
+            dropped = dropped | {name.strip() for name in named.lower().split(b",")}
+        kept = tuple(item for item in response.headers if item[0] not in dropped)
+        return cls(response.status, kept)
+
+
+class ClientResponse:
+    """A response that starts with the first bytes there are to send."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+        """What the client was told; 0 before the response has started."""
+        self.is_complete = False
+        """Whether the client was sent its end."""
+        self.has_content = False
+        """Whether more than keep-alives went out: then nobody can start over unnoticed."""
+        self.error_status = 0
+        """The status of an error that was told within a stream, after it had begun as a success."""
+        self.error: ApiError | None = None
+        """What the gateway itself had to tell."""
+        self.speed = StreamSpeed()
+        """From the first content on."""
+
+    @property
+    def has_error(self) -> bool:
+        """Whether a stream that began as a success has told of an error."""
+        return self.error_status != 0
+
+    @property
+    def final_status(self) -> int:
+        """What the whole answer came to, whatever it began with."""
+        return self.error_status or self.status
+
+    async def events(self, head: Head, events: bytes, *, error_status: int = 500) -> None:
+        """Pass on whole events of a stream; ``error_status``: of the error among them, if any."""
+        await self._start(head)
+        await self._send({"type": "http.response.body", "body": events, "more_body": True})
+        if self.has_content or _more_than_comments(events):
+            self.has_content = True
+            self.speed.count(events)
+        if sse.ERROR_START in events:
+            self.error_status = error_status
+
+    async def comment(self, comment: bytes) -> None:
+        """Into a stream that has begun."""
+        await self._send({"type": "http.response.body", "body": comment, "more_body": True})
+
+    async def end(self, head: Head, rest: bytes) -> None:
+        """Pass on the end of a stream."""
+        await self._start(head)
+        await self._send({"type": "http.response.body", "body": rest, "more_body": False})
+        self.is_complete = True
+
+    async def whole(self, head: Head, body: bytes) -> None:
+        """Pass on a complete answer, or after an earlier replica's keep-alives its equivalent."""
+        if self.status == 0:
+            length = (b"content-length", str(len(body)).encode())
+            head = Head(head.status, (*head.headers, length))
+        else:
+            # The body is JSON: a line break in it can only be between two tokens.
+            body = sse.event(body.replace(b"\n", b" "))
+            self.error_status = head.status
+        await self.end(head, body)
+
+    async def fail(self, error: ApiError) -> None:
+        """Tell the client what went wrong: by status, or as an event once a stream has begun."""
+        self.error = error
+        headers = {"content-type": "application/json", **error.headers}
+        encoded = ((name.lower().encode(), value.encode()) for name, value in headers.items())
+        await self.whole(Head(error.status, tuple(encoded)), error.json())
+
+    async def _start(self, head: Head) -> None:
+        if self.status == 0:
+            message: dict[str, Any] = {"type": "http.response.start", "status": head.status}
+            await self._send(message | {"headers": list(head.headers)})
+            self.status = head.status
+
+
+def _more_than_comments(events: bytes) -> bool:
+    return events.startswith(b"data:") or b"\n\ndata:" in events

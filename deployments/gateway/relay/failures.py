@@ -1,0 +1,157 @@
+"""What a replica's failures mean, and what a client is told when none of them can be repaired."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+
+from deployments.gateway.relay.client_response import Head
+from deployments.http.errors import UNAVAILABLE_RETRY_AFTER_S, ApiError, shown
+
+Refusal = tuple[Head, bytes]
+
+
+class Outcome(Enum):
+    """What an attempt that gave the client no answer says about its replica."""
+
+    FULL = "full"
+    """It is well and has no room."""
+    SICK = "sick"
+    """The next request would fail there, too."""
+    LOST = "lost"
+    """It fell while it worked on the request, and so perhaps because of it."""
+    STEP_FAILED = "step failed"
+    """So did a step of it, but it goes on."""
+
+    @property
+    def is_sick(self) -> bool:
+        return self in (Outcome.SICK, Outcome.LOST)
+
+    @property
+    def is_loss(self) -> bool:
+        return self in (Outcome.LOST, Outcome.STEP_FAILED)
+
+
+class ReplicaFailedError(Exception):
+    """A replica gave no answer of its own, or a refusal; another one may do better."""
+
+    def __init__(self, reason: str, outcome: Outcome, refusal: Refusal | None = None) -> None:
+        super().__init__(reason)
+        self.outcome = outcome
+        self.refusal = refusal
+        """What the client is told if nobody does better."""
+
+
+class CannotResumeError(Exception):
+    """The replicas answer, but can't go on in the middle."""
+
+
+# By code, with the status of one that comes before the response has begun.
+_OUTCOMES = {
+    "queue_full": (429, Outcome.FULL),
+    "unavailable": (503, Outcome.SICK),
+    "engine_stopped": (503, Outcome.LOST),
+    "step_failed": (500, Outcome.STEP_FAILED),
+}
+# Of answers with other codes, or none.
+_OUTCOMES_BY_STATUS = {
+    401: Outcome.SICK,
+    403: Outcome.SICK,
+    429: Outcome.FULL,
+    503: Outcome.SICK,
+}
+_STATUS_OF_TYPE = {
+    "invalid_request_error": 400,
+    "rate_limit_error": 429,
+    "service_unavailable": 503,
+}
+
+
+def failure_of(head: Head, body: bytes, *, has_begun: bool = False) -> ReplicaFailedError | None:
+    """Why another replica should be asked, if this answer, which is no success, is a reason. Once
+    the response ``has_begun``, only the error's code may tell."""
+    code = str(_error(body).get("code"))
+    by_status = None if has_begun else _OUTCOMES_BY_STATUS.get(head.status)
+    _, outcome = _OUTCOMES.get(code, (0, by_status))
+    if outcome is None:
+        return None
+    # A wrong secret is between gateway and replica; the client's own key was good.
+    refusal = None if head.status in (401, 403) else (head, body)
+    return ReplicaFailedError(f"refused with status {head.status}, {code}", outcome, refusal)
+
+
+def belated_head(body: bytes) -> Head:
+    """Of an error that came after the response had begun as a success: the head that it would
+    have had."""
+    error = _error(body)
+    status, _ = _OUTCOMES.get(
+        str(error.get("code")), (_STATUS_OF_TYPE.get(str(error.get("type")), 500), None)
+    )
+    headers = [(b"content-type", b"application/json")]
+    if status in (429, 503):
+        headers.append((b"retry-after", str(UNAVAILABLE_RETRY_AFTER_S).encode()))
+    return Head(status, tuple(headers))
+
+
+def cannot_resume(body: bytes) -> bool:
+    return _error(body).get("code") == "resume_failed"
+
+
+def _error(body: bytes) -> dict[str, object]:
+    """The members of an error in OpenAI's shape; none if it is nothing of the kind."""
+    try:
+        error = json.loads(body)["error"]
+    except (ValueError, TypeError, KeyError):
+        return {}
+    return error if isinstance(error, dict) else {}
+
+
+def no_replica(model: str, retry_after_s: int = UNAVAILABLE_RETRY_AFTER_S) -> ApiError:
+    """Nobody can take a request for ``model``."""
+    return ApiError(
+        503,
+        f"No replica of {shown(model)} can take the request now.",
+        type="service_unavailable",
+        code="unavailable",
+        headers={"Retry-After": str(retry_after_s)},
+    )
+
+
+def no_room(model: str, retry_after_s: int) -> ApiError:
+    """All who serve ``model`` have said of late that their queues are full."""
+    return ApiError(
+        429,
+        f"Every replica of {shown(model)} has as many requests as it takes.",
+        type="rate_limit_error",
+        code="queue_full",
+        headers={"Retry-After": str(retry_after_s)},
+    )
+
+
+def stream_broken() -> ApiError:
+    return ApiError(
+        502,
+        "The replica stopped answering in the middle of the stream, and no other could go on.",
+        type="server_error",
+        code="stream_broken",
+    )
+
+
+def replicas_lost() -> ApiError:
+    return ApiError(
+        502,
+        "Replica after replica has failed at this request, so it is not tried again.",
+        type="server_error",
+        code="replica_lost",
+        # The openai package's client would send it again by itself.
+        headers={"X-Should-Retry": "false"},
+    )
+
+
+def timed_out(seconds: float) -> ApiError:
+    return ApiError(
+        504,
+        f"The request took longer than {seconds:g} seconds.",
+        type="server_error",
+        code="timeout",
+    )

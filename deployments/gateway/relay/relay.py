@@ -1,0 +1,243 @@
+"""One request on its way through the replicas; the client has one answer, whoever is lost.
+
+The gateway fixes what an answer's replicas must agree on (``envelope.py``). A stream that breaks
+is continued by another replica from the tokens behind what the client has seen
+(``checkpoint.py``); an answer that isn't streamed is made again from the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+
+from deployments.fleet.directory import Replica, ReplicaDirectory
+from deployments.gateway.relay import refusals
+from deployments.gateway.relay.attempt import Attempts, Limits, Outgoing
+from deployments.gateway.relay.circuit_breaker import CircuitBreakers
+from deployments.gateway.relay.client_response import ClientResponse
+from deployments.gateway.relay.connections import ReplicaConnections
+from deployments.gateway.relay.failures import (
+    CannotResumeError,
+    Outcome,
+    Refusal,
+    ReplicaFailedError,
+    no_replica,
+    no_room,
+    replicas_lost,
+    stream_broken,
+)
+from deployments.gateway.relay.full_replicas import FullReplicas
+from deployments.gateway.relay.retries import Backoff, Retries
+from deployments.gateway.relay.suspects import Suspect, Suspects
+from deployments.gateway.relay.whole_answer import WholeReader
+from deployments.gateway.routing import Router, placed
+from deployments.http import sse
+from deployments.http.errors import ApiError
+from deployments.wire.checkpoint import CheckpointReader
+from deployments.wire.envelope import Envelope
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["Limits", "Outgoing", "Relay", "no_replica"]
+
+LOOKS_AGAIN_S = 1.0
+"""One who waits in line for a replica looks out for new ones, too."""
+
+
+class Relay:
+    """Sends ``outgoing`` to a replica that ``router`` picks, and its answer to the client.
+
+    Cancelling ``run`` closes the connection to the replica, which frees the request there.
+    """
+
+    def __init__(
+        self,
+        outgoing: Outgoing,
+        *,
+        directory: ReplicaDirectory,
+        router: Router,
+        breakers: CircuitBreakers,
+        full: FullReplicas,
+        suspects: Suspects,
+        connections: ReplicaConnections,
+        limits: Limits,
+        on_first_content: Callable[[float], None],
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._outgoing = outgoing
+        self._directory = directory
+        self._router = router
+        self._breakers = breakers
+        self._full = full
+        self._suspects = suspects
+        self._suspect = Suspect(outgoing.work.num_sequences)
+        self._connections = connections
+        self._limits = limits
+        self._on_first_content = on_first_content
+        self._reader = CheckpointReader()
+        self._whole = WholeReader()
+        self._retries = Retries(
+            max_attempts=limits.max_attempts,
+            resume_timeout_s=limits.resume_timeout_s,
+            backoff=backoff,
+        )
+        self._refusal: Refusal | None = None
+        self._began: Replica | None = None
+        """The replica that began the stream."""
+        self.replica_id = ""
+        """The replica that answered, or was tried last."""
+        self.was_interrupted = False
+        """Whether the stream has looked for another replica to go on at."""
+        self.num_resumed = 0
+        """How often another replica has gone on in the middle of the stream."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """As replicas have told; 0: not at all."""
+        streams = self._outgoing.stream
+        return self._reader.prompt_tokens if streams else self._whole.prompt_tokens
+
+    @property
+    def completion_tokens(self) -> int:
+        """That there have been so far, as replicas have told."""
+        streams = self._outgoing.stream
+        return self._reader.num_logged if streams else self._whole.completion_tokens
+
+    async def run(self, client: ClientResponse) -> None:
+        """Relay until the client has a whole response, a replica's or an error."""
+        attempts = self._attempts(client)
+        while True:
+            candidates = self._candidates(client)
+            able = [one for one in candidates if self._suspects.has_place(self._suspect, one)]
+            if candidates and not able:
+                await self._wait_in_line(client)
+                continue
+            replica = self._router.choose(self._outgoing.work, able) if able else None
+            if replica is not None:
+                try:
+                    await self._attempt(attempts, replica)
+                    return
+                except ReplicaFailedError as failure:
+                    self._failed(replica, failure)
+                except CannotResumeError as error:
+                    logger.warning("%s can't resume: %s", replica.replica_id, error)
+                    await client.fail(stream_broken())
+                    return
+            if await self._gives_up(client, nobody_left=replica is None):
+                return
+            if replica is None:
+                self._retries.nobody_left()
+            await self._pause(client)
+
+    def _attempts(self, client: ClientResponse) -> Attempts:
+        def on_stream() -> None:
+            self.num_resumed += self.was_interrupted
+
+        return Attempts(
+            self._outgoing,
+            Envelope.seal(tenant=self._outgoing.tenant, priority=self._outgoing.priority),
+            self._reader,
+            self._whole,
+            client,
+            self._connections,
+            self._limits,
+            time.monotonic() + self._limits.request_timeout_s,
+            on_stream,
+            partial(self._suspects.went_on, self._suspect),
+            self._on_first_content,
+        )
+
+    def _candidates(self, client: ClientResponse) -> list[Replica]:
+        return [
+            replica
+            for replica in self._directory.serving(self._outgoing.work.model)
+            if replica.replica_id not in self._retries.tried
+            and self._breakers.admits(replica)
+            # A stream that goes on was let in before, and needs no place in a queue.
+            and (client.has_content or self._full.has_room(replica))
+            and (not client.has_content or self._began is None or replica.continues(self._began))
+        ]
+
+    async def _attempt(self, attempts: Attempts, replica: Replica) -> None:
+        self.replica_id = replica.replica_id
+        if attempts.client.has_content:
+            self.was_interrupted = True
+        else:
+            if self._began is not None and not replica.continues(self._began):
+                self._reader.forget()
+            self._began = replica
+        with (
+            self._breakers.request(replica),
+            self._full.request(replica),
+            self._suspects.request(self._suspect, replica),
+            placed(self._router, self._outgoing.work, replica),
+        ):
+            try:
+                await attempts.make(replica, partial(self._breakers.succeeded, replica))
+            except ReplicaFailedError as failure:
+                if failure.outcome.is_loss:
+                    self._suspects.lost(self._suspect, replica)
+                raise
+        self._router.answered(replica)
+
+    def _failed(self, replica: Replica, failure: ReplicaFailedError) -> None:
+        request_id = self._outgoing.request_id
+        outcome = failure.outcome
+        # A full one is well, and under overload there would be a line for each request.
+        logger.log(
+            logging.DEBUG if outcome is Outcome.FULL else logging.WARNING,
+            "%s failed %s: %s",
+            replica.replica_id,
+            request_id,
+            failure,
+            extra={"request_id": request_id, "served_by": replica.replica_id},
+        )
+        self._router.failed(replica)
+        if outcome.is_sick:
+            self._breakers.failed(replica)
+        if outcome is Outcome.FULL and failure.refusal is not None:
+            self._full.refused(replica, refusals.wait_s(failure.refusal))
+        self._refusal = refusals.kinder(failure.refusal, self._refusal)
+        self._retries.failed(replica.replica_id, progress=self._reader.num_logged)
+
+    async def _gives_up(self, client: ClientResponse, *, nobody_left: bool) -> bool:
+        """Tell the client, if nothing more can be done."""
+        if self._suspect.is_blamed:
+            await client.fail(replicas_lost())
+        elif client.has_content:
+            if not self._retries.time_exhausted:
+                return False
+            await client.fail(stream_broken())
+        elif not nobody_left and not self._retries.attempts_exhausted:
+            return False
+        elif self._refusal is not None:
+            await client.whole(*self._refusal)
+        else:
+            await client.fail(self._nobody())
+        return True
+
+    def _nobody(self) -> ApiError:
+        model = self._outgoing.work.model
+        serving = self._directory.serving(model)
+        wait = self._full.retry_after_s(serving)
+        if wait is not None:
+            return no_room(model, wait)
+        return no_replica(model, self._breakers.retry_after_s(serving))
+
+    async def _pause(self, client: ClientResponse) -> None:
+        await _keep_alive(client)
+        await asyncio.sleep(self._retries.delay_s())
+
+    async def _wait_in_line(self, client: ClientResponse) -> None:
+        self._retries.in_line()
+        await self._suspects.wait_for_place(LOOKS_AGAIN_S)
+        await _keep_alive(client)
+
+
+async def _keep_alive(client: ClientResponse) -> None:
+    """The silence that gave a replica away has lasted a while for the client, too."""
+    if client.status:
+        await client.comment(sse.KEEP_ALIVE)

@@ -1,0 +1,25 @@
+"""Server-sent events as OpenAI streams them."""
+
+from __future__ import annotations
+
+from deployments.http.errors import ApiError
+
+CONTENT_TYPE = "text/event-stream; charset=utf-8"
+HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+"""A proxy that buffers or caches would turn a stream into one late answer."""
+
+EVENT_END = b"\n\n"
+DONE = b"data: [DONE]\n\n"
+ERROR_START = b'data: {"error":'
+"""How an error event begins. No text can contain it: JSON escapes its quotation marks."""
+KEEP_ALIVE = b": keep-alive\n\n"
+
+
+def event(json: bytes) -> bytes:
+    """``json`` must be on one line, as JSON encoders write it."""
+    return b"data: " + json + b"\n\n"
+
+
+def error_event(error: ApiError) -> bytes:
+    """How an error is told once the status has been sent; the stream ends without ``DONE``."""
+    return event(error.json())

@@ -1,0 +1,4 @@
+"""Starting the server from a terminal: checks a config, runs Serve with it, says when it is ready.
+
+Start reading at ``launcher.py``.
+"""

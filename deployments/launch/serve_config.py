@@ -1,0 +1,89 @@
+"""What a Serve config file says about this project's applications."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import ray
+
+from deployments.gateway.access.api_keys import is_loopback
+from deployments.gateway.access.watched_keys import KeySource
+from deployments.settings import AppSettings, SettingsError, parse_settings
+
+logger = logging.getLogger("pomona")
+
+GATEWAYS = "deployments.app:build_app"
+"""Import path of an application that clients reach."""
+ENGINES = "deployments.app:build_engines"
+ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+def check(config: Any) -> list[AppSettings]:
+    """The settings of this project's applications. Raises ``SettingsError``."""
+    if not isinstance(config, dict) or not isinstance(config.get("applications"), list):
+        raise SettingsError("not a Serve config: the top level needs a list `applications`")
+    checked = [_settings(one) for one in _built_by(config, GATEWAYS, ENGINES)]
+    for application in _built_by(config, GATEWAYS):
+        _warn_without_keys(config, _settings(application))
+    return checked
+
+
+def applications(config: dict[str, Any]) -> list[tuple[str, AppSettings]]:
+    """Where a client on this machine reaches each of this project's applications."""
+    found = []
+    for application in _built_by(config, GATEWAYS):
+        settings = _settings(application)
+        # None: an application that other applications call, and no client.
+        prefix = application.get("route_prefix", "/")
+        if settings.gateway.port:
+            # There the gateway knows no prefix.
+            found.append((_own_url(settings), settings))
+        elif prefix is not None:
+            found.append((_proxy_url(config) + prefix.rstrip("/"), settings))
+    return found
+
+
+def _built_by(config: dict[str, Any], *import_paths: str) -> list[dict[str, Any]]:
+    return [one for one in config["applications"] if one.get("import_path") in import_paths]
+
+
+def _settings(application: dict[str, Any]) -> AppSettings:
+    return parse_settings(application.get("args") or {})
+
+
+def _warn_without_keys(config: dict[str, Any], settings: AppSettings) -> None:
+    key, host = "http_options.host", _proxy_host(config)
+    if settings.gateway.port:
+        key, host = "gateway.host", settings.gateway.host or "the node's address"
+    local = host == "localhost" or is_loopback(host)
+    if not KeySource.of(settings.gateway) and not local:
+        logger.warning(
+            "%s is %s, but without an API key only clients on the same machine are served: "
+            "set gateway.api_keys_file, or %s: 127.0.0.1.",
+            key,
+            host,
+            key,
+        )
+
+
+def _own_url(settings: AppSettings) -> str:
+    host = settings.gateway.host or ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    return f"http://{_local(host)}:{settings.gateway.port}"
+
+
+def _proxy_url(config: dict[str, Any]) -> str:
+    options = config.get("http_options") or {}
+    scheme = "https" if options.get("ssl_certfile") else "http"
+    return f"{scheme}://{_local(_proxy_host(config))}:{options.get('port', 8000)}"
+
+
+def _proxy_host(config: dict[str, Any]) -> str:
+    host: str = (config.get("http_options") or {}).get("host", "0.0.0.0")
+    return host
+
+
+def _local(host: str) -> str:
+    """As a client on this machine writes it."""
+    host = ANY_HOST.get(host, host)
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,101 @@
+"""The HTTP server of one replica: OpenAI's generation routes over one backend.
+
+``/health``, ``/ready`` and ``/metrics`` are open; generation asks for the deployment's secret,
+which only gateways know.
+"""
+
+from __future__ import annotations
+
+import hmac
+import uuid
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.routing import Route
+
+from deployments.backend import Backend, ModelInfo
+from deployments.http.error_responses import exception_handlers
+from deployments.http.errors import ApiError, model_not_found, unauthorized
+from deployments.http.request_body import read_body
+from deployments.http.request_id import SCOPE_KEY, RequestIdMiddleware
+from deployments.http.request_path import route_path
+from deployments.observe.tracing import NoOpTracer, Tracer
+from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH, parse_body
+from deployments.replica.asked import Answer
+from deployments.replica.read_routes import reading_routes
+from deployments.replica.response import GenerationResponse
+from deployments.wire.checkpoint import Progress
+from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
+
+
+def build_replica_app(
+    *,
+    backend: Backend,
+    model: ModelInfo,
+    secret: str,
+    registry: CollectorRegistry,
+    on_failure: Callable[[str], None],
+    max_body_bytes: int,
+    keep_alive_interval_s: float,
+    tracer: Tracer | None = None,
+) -> Starlette:
+    """``backend`` has been started and serves ``model``. ``on_failure`` gets the error type of each
+    request that failed outside of the engine, which counts its own. Set ``app.state.draining`` to
+    make ``/ready`` say no while requests in flight finish. Raises ``ValueError`` for an empty
+    secret."""
+    if not secret:
+        raise ValueError("secret must not be empty: it guards the generation routes")
+    expected = f"Bearer {secret}".encode()
+
+    async def generate(request: Request) -> GenerationResponse:
+        given = request.headers.get("authorization", "").encode("latin-1")
+        if not hmac.compare_digest(given, expected):
+            raise unauthorized("This replica answers its gateways only.")
+        try:
+            answer = await _answer(request, max_body_bytes)
+            if answer.request.model != model.name:
+                raise model_not_found(answer.request.model)
+        except ApiError as error:
+            on_failure(error.type)
+            raise
+        # The client's id need not be unique; what the backend gets is.
+        request_id = f"{request.scope[SCOPE_KEY]}-{uuid.uuid4().hex[:12]}"
+        return GenerationResponse(
+            backend,
+            answer,
+            request_id=request_id,
+            keep_alive_interval_s=keep_alive_interval_s,
+            on_failure=on_failure,
+            is_leaving=lambda: bool(request.app.state.draining),
+            tracer=tracer or NoOpTracer(),
+        )
+
+    app = Starlette(
+        routes=[
+            Route(CHAT_COMPLETIONS_PATH, generate, methods=["POST"]),
+            Route(COMPLETIONS_PATH, generate, methods=["POST"]),
+            *reading_routes(backend, model, registry),
+        ],
+        middleware=[Middleware(RequestIdMiddleware)],
+        exception_handlers=exception_handlers(lambda error: None),
+    )
+    app.router.redirect_slashes = False
+    app.state.draining = False
+    return app
+
+
+async def _answer(request: Request, max_body_bytes: int) -> Answer:
+    """Raises ``ApiError``."""
+    given = request.headers.get(ENVELOPE_HEADER)
+    envelope = Envelope.parse(given) if given is not None else Envelope.seal()
+    sent = await read_body(request, max_body_bytes + envelope.log_bytes)
+    body_bytes = len(sent) - envelope.log_bytes
+    return Answer(
+        await parse_body(route_path(request.scope), sent[:body_bytes]),
+        envelope,
+        for_gateway=given is not None,
+        progress=Progress.parse(sent[body_bytes:]),
+    )

@@ -1,0 +1,78 @@
+"""What a replica was asked: by a gateway, in an envelope, or directly by who knows the secret."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+
+from deployments.backend import BackendError, GenerationRequest
+from deployments.http import sse
+from deployments.http.errors import api_error_from, internal_error
+from deployments.protocol import ChatCompletionRequest, CompletionRequest
+from deployments.wire.checkpoint import Progress
+from deployments.wire.envelope import CHECKPOINTS_HEADER, Envelope
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A request, and what is known of its answer before it is generated."""
+
+    request: ChatCompletionRequest | CompletionRequest
+    envelope: Envelope
+    for_gateway: bool
+    """Whether checkpoints and beats are understood."""
+    progress: Progress = field(default_factory=Progress)
+
+    def continued(self, requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
+        """``requests``, one a prompt, with what the envelope says of them, and with the tokens
+        that the answer has already."""
+        continued = []
+        for prompt, request in enumerate(requests):
+            request = replace(
+                request,
+                priority=request.priority + self.envelope.priority,
+                cache_salt=_salt(self.envelope.tenant, request.cache_salt),
+            )
+            continued.append(self._resumed(prompt, request) if self.for_gateway else request)
+        return continued
+
+    def _resumed(self, prompt: int, request: GenerationRequest) -> GenerationRequest:
+        sampling = request.sampling
+        if sampling.seed is None:
+            sampling = replace(sampling, seed=_seed_of_prompt(self.envelope.seed, prompt))
+        resume = self.progress.of_prompt(prompt, request.n)
+        return replace(request, sampling=sampling, resume=resume)
+
+    def start(self) -> dict[str, object]:
+        """The message that begins a response with status 200."""
+        headers = {"Content-Type": "application/json"}
+        if self.request.stream:
+            headers = {"Content-Type": sse.CONTENT_TYPE, **sse.HEADERS}
+            if self.for_gateway:
+                headers[CHECKPOINTS_HEADER] = "1"
+        return {
+            "type": "http.response.start",
+            "status": 200,
+            "headers": [
+                (name.lower().encode("latin-1"), value.encode("latin-1"))
+                for name, value in headers.items()
+            ],
+        }
+
+    def failure(self, error: Exception) -> bytes:
+        """The end of a response that has begun as a success and can't go on."""
+        told = api_error_from(error) if isinstance(error, BackendError) else internal_error()
+        return sse.error_event(told) if self.request.stream else told.json()
+
+
+def _salt(tenant: str, cache_salt: str) -> str:
+    """No tenant can name another's salt: what a client sends stays in a place of its own."""
+    return json.dumps([tenant, cache_salt]) if tenant or cache_salt else ""
+
+
+def _seed_of_prompt(seed: int, prompt: int) -> int:
+    """Without a seed from the client, equal prompts of one request are continued differently."""
+    digest = blake2b(f"{seed}/{prompt}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)

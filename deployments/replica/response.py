@@ -1,0 +1,159 @@
+"""One generation as an HTTP response: streamed, or folded into one body."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from starlette.types import Receive, Scope, Send
+
+from deployments.backend import Backend, BackendError
+from deployments.http import sse
+from deployments.http.disconnect import run_until_disconnect
+from deployments.http.errors import internal_error
+from deployments.http.request_id import SCOPE_KEY
+from deployments.observe.logs import log_request
+from deployments.observe.tracing import Tracer, request_span
+from deployments.protocol import to_generation_requests
+from deployments.replica.asked import Answer
+from deployments.replica.fold import Choice, Usage
+from deployments.replica.generation import Generation
+from deployments.replica.render import renderer_for
+from deployments.wire.beats import beat
+from deployments.wire.checkpoint import CheckpointWriter
+
+logger = logging.getLogger(__name__)
+
+
+class GenerationResponse:
+    """An ASGI response that generates while it is sent; the client's leaving cancels it."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        answer: Answer,
+        *,
+        request_id: str,
+        keep_alive_interval_s: float,
+        on_failure: Callable[[str], None],
+        is_leaving: Callable[[], bool],
+        tracer: Tracer,
+    ) -> None:
+        self._tracer = tracer
+        self._arrived = time.perf_counter()
+        self._on_failure = on_failure
+        self._answer = answer
+        self._request = request = answer.request
+        self._request_id = request_id
+        self._keep_alive_interval_s = keep_alive_interval_s
+        requests = answer.continued(to_generation_requests(request, request_id))
+        self._generation = Generation(backend, requests, is_leaving)
+        self._renderer = renderer_for(request, answer.envelope)
+        self._usage = Usage(request.n, answer.progress.cached_tokens)
+        self._checkpoints = CheckpointWriter(request.n, answer.progress)
+        self._is_sent = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        parts = self._events if self._request.stream else self._body
+        outcome = "failed"
+        with request_span(self._tracer, "generate", scope, scope[SCOPE_KEY]) as span:
+            try:
+                completed = await run_until_disconnect(
+                    receive, self._send(send, parts), is_sent=lambda: self._is_sent
+                )
+                outcome = "finished" if completed else "client gone"
+            except BackendError:
+                # The engine has counted it.
+                raise
+            except Exception:
+                self._on_failure(internal_error().type)
+                raise
+            finally:
+                tokens = self._usage.as_json()
+                span.set_attributes(
+                    {
+                        "pomona.outcome": outcome,
+                        "gen_ai.request.model": self._request.model,
+                        "gen_ai.usage.input_tokens": tokens["prompt_tokens"],
+                        "gen_ai.usage.output_tokens": tokens["completion_tokens"],
+                    }
+                )
+                log_request(
+                    logger,
+                    f"generation {outcome}",
+                    model=self._request.model,
+                    prompt_tokens=tokens["prompt_tokens"],
+                    completion_tokens=tokens["completion_tokens"],
+                    seconds=round(time.perf_counter() - self._arrived, 3),
+                    engine_request_id=self._request_id,
+                    request_id=scope[SCOPE_KEY],
+                )
+
+    async def _send(
+        self, send: Send, parts: Callable[[Generation], AsyncGenerator[bytes, None]]
+    ) -> None:
+        async with self._generation as generation, aclosing(parts(generation)) as bodies:
+            # What fails before the first part, as admission does, still has a status of its own.
+            body = await anext(bodies)
+            await send(self._answer.start())
+            try:
+                await send(_part(body))
+                async for body in bodies:
+                    await send(_part(body))
+                await self._end(send, b"")
+            except BackendError as error:
+                await self._end(send, self._answer.failure(error))
+            except Exception as error:
+                await self._end(send, self._answer.failure(error))
+                raise
+
+    async def _end(self, send: Send, rest: bytes) -> None:
+        await send(_part(rest, last=True))
+        self._is_sent = True
+
+    async def _body(self, generation: Generation) -> AsyncGenerator[bytes, None]:
+        """A gateway hears a beat whenever an interval has passed; anybody else just the answer."""
+        choices: dict[int, Choice] = {}
+        now = asyncio.get_running_loop().time
+        deadline = now() + self._keep_alive_interval_s
+        num_told = 0
+        while not generation.finished:
+            for index, delta in await generation.next(deadline - now()):
+                self._usage.add(index, delta)
+                choices.setdefault(index, Choice()).add(delta)
+            if now() >= deadline:
+                deadline = now() + self._keep_alive_interval_s
+                if self._answer.for_gateway:
+                    yield beat(self._usage.completion_tokens - num_told)
+                    num_told = self._usage.completion_tokens
+        yield self._renderer.whole([choices[index] for index in sorted(choices)], self._usage)
+
+    async def _events(self, generation: Generation) -> AsyncGenerator[bytes, None]:
+        """What to send, with a keep-alive whenever there was nothing for an interval."""
+        now = asyncio.get_running_loop().time
+        deadline = now() + self._keep_alive_interval_s
+        while not generation.finished:
+            events = b""
+            for index, delta in await generation.next(deadline - now()):
+                self._usage.add(index, delta)
+                if delta.replayed:
+                    self._renderer.replay(index, delta)
+                else:
+                    events += self._renderer.chunks(index, delta)
+                    self._checkpoints.add(index, delta)
+            if events or now() >= deadline:
+                yield self._checked(events or sse.KEEP_ALIVE)
+                deadline = now() + self._keep_alive_interval_s
+        usage = self._renderer.usage_chunk(self._usage) if self._request.include_usage else b""
+        # In one piece, so that a stream can't break in between.
+        yield self._checked(usage + sse.DONE)
+
+    def _checked(self, events: bytes) -> bytes:
+        return events + self._checkpoints.take() if self._answer.for_gateway else events
+
+
+def _part(body: bytes, *, last: bool = False) -> dict[str, object]:
+    return {"type": "http.response.body", "body": body, "more_body": not last}

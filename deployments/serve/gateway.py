@@ -1,0 +1,176 @@
+"""The ingress deployment, one on each host: Serve's side of ``gateway_http``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import ray
+from prometheus_client import CollectorRegistry
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from deployments.fleet.directory import process_directory
+from deployments.fleet.peers import process_peers
+from deployments.fleet.targets import GatewayAddress
+from deployments.gateway.access.rate_limits import RateLimiter
+from deployments.gateway.access.watched_keys import KeySource
+from deployments.gateway.app import GatewayParts, build_gateway_app
+from deployments.gateway.port import PATIENCE_S, GatewayPort
+from deployments.gateway.relay.connections import ReplicaConnections
+from deployments.gateway.routing import build_router
+from deployments.http.bounded_protocol import ClientTimeouts
+from deployments.http.metrics_endpoint import metrics_endpoint
+from deployments.http.request_id import REQUEST_ID_HEADER
+from deployments.http.server import KEEP_ALIVE_S, HttpServer
+from deployments.observe.host.collector import HostCollector, host_sources
+from deployments.observe.logs import join_serve_log
+from deployments.observe.metrics import GatewayMetrics
+from deployments.observe.tracing import build_tracer
+from deployments.serve.garbage_collection import spare_what_is_there
+from deployments.serve.shipped_settings import GatewayReplicaSettings
+
+logger = logging.getLogger(__name__)
+
+ENGINES_PATIENCE_S = 5.0
+LAST_REQUEST_S = 2.0
+"""For what load balancers have just sent on idle connections, when a gateway stops."""
+
+
+@serve.ingress()
+class Gateway:
+    """Relays requests to the replicas behind ``engines``, which carries no request itself."""
+
+    def __init__(
+        self,
+        settings: GatewayReplicaSettings,
+        keys: KeySource,
+        engines: DeploymentHandle[Any],
+    ) -> None:
+        join_serve_log("deployments")
+        context = serve.get_replica_context()
+        self._settings = settings.gateway
+        self._routing = settings.routing
+        self._drain_timeout_s = settings.drain_timeout_s
+        self._tracer = build_tracer(settings.observability, "pomona-gateway")
+        self._keys = keys.keys()
+        share = self._settings.limits_scope == "cluster"
+        self._limiter = RateLimiter(num_gateways=_num_gateways if share else lambda: 1)
+        self._replica_id = context.replica_id.unique_id
+        self._node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        # A handle learns of replicas from its first use on; ``DirectoryRouter`` listens in it.
+        self._engines = engines.options(method_name="check_health")
+        # In this one ``PeersRouter`` does.
+        peers = serve.get_deployment_handle(context.deployment, context.app_name)
+        self._peers = peers.options(method_name="check_health")
+        self._host = HostCollector(
+            self._node, host_sources(Path(ray.get_runtime_context().get_temp_dir()))
+        )
+        self._port: GatewayPort | None = None
+        if not self._keys:
+            logger.warning("No API key is configured: only clients on the same machine are served.")
+
+    async def __serve_build_asgi_app__(self) -> ASGIApp:
+        metrics = GatewayMetrics(replica=self._replica_id, node=self._node)
+        metrics.registry.register(self._host)
+        self._host.start()
+        self._connections = replica_connections()
+        self._metrics_server = HttpServer(
+            _metrics_app(metrics.registry),
+            host=self._settings.metrics_host or self._node,
+            port=self._settings.metrics_port,
+        )
+        app = build_gateway_app(
+            GatewayParts(
+                settings=self._settings,
+                keys=self._keys,
+                limiter=self._limiter,
+                directory=process_directory(),
+                router=build_router(self._routing),
+                metrics=metrics,
+                connections=self._connections,
+                gateways=_all_gateways,
+                session_header=self._routing.session_header,
+                tracer=self._tracer,
+            )
+        )
+        if self._settings.port is not None:
+            # Nobody asks a port for its readiness before each request: this one opens ready, unless
+            # there is no engine at all.
+            await process_directory().wait_for_any(ENGINES_PATIENCE_S)
+            patience_s = self._settings.client_timeout_s
+            self._port = GatewayPort(
+                app,
+                node=self._node,
+                host=self._settings.host,
+                port=self._settings.port,
+                is_alone=lambda: not process_peers().gateways,
+                timeouts=ClientTimeouts(
+                    receive_s=patience_s, send_s=patience_s, last_request_s=LAST_REQUEST_S
+                ),
+            )
+            logger.info("Clients are served at %s", await self._port.open())
+        # After that, since a predecessor which has handed over the one port gives up the other.
+        self._metrics_url = await self._metrics_server.start(patience_s=PATIENCE_S)
+        spare_what_is_there()
+        return _without_request_id(app)
+
+    def record_replica_metadata(self) -> dict[str, Any]:
+        """Serve asks once, then pushes this to every gateway for as long as this one runs."""
+        return asdict(GatewayAddress(self._replica_id, self._node, self._metrics_url))
+
+    async def __del__(self) -> None:
+        """Serve has waited for what its proxies sent here; of this gateway's own port it knows
+        nothing."""
+        if self._port is None:
+            await self._metrics_server.stop()
+        else:
+            try:
+                await self._port.leave(notice_s=self._settings.drain_notice_s)
+            finally:
+                # A successor may want both ports.
+                await asyncio.gather(
+                    self._metrics_server.stop(), self._port.close(timeout_s=self._drain_timeout_s)
+                )
+        self._connections.close()
+        await asyncio.to_thread(self._host.stop)
+
+
+async def _all_gateways() -> Sequence[GatewayAddress]:
+    return process_peers().gateways
+
+
+def _num_gateways() -> int:
+    return max(len(process_peers().gateways), 1)
+
+
+def replica_connections() -> ReplicaConnections:
+    # A replica keeps an idle connection for longer, so none is closed while it is picked up.
+    return ReplicaConnections(keep_idle_s=KEEP_ALIVE_S / 2)
+
+
+def _metrics_app(registry: CollectorRegistry) -> Starlette:
+    return Starlette(routes=[Route("/metrics", metrics_endpoint(registry))])
+
+
+def _without_request_id(app: ASGIApp) -> ASGIApp:
+    """Serve adds the header to every response itself, and clients would read two as one value."""
+
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_without(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                del headers[REQUEST_ID_HEADER]
+            await send(message)
+
+        await app(scope, receive, send_without)
+
+    return wrapped

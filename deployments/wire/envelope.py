@@ -1,0 +1,64 @@
+"""What a gateway fixes about an answer, so that any replica can give it or finish it.
+
+It travels in a header beside the client's own body. Only callers with the deployment's secret are
+heard at all, and a gateway passes none of its clients' headers on.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Self
+
+from deployments.http.errors import ApiError
+
+ENVELOPE_HEADER = "X-Pomona-Envelope"
+CHECKPOINTS_HEADER = "X-Pomona-Checkpoints"
+"""On a stream's response: its events are followed by checkpoints."""
+
+
+@dataclass(frozen=True)
+class Envelope:
+    answer_id: str
+    """The part of the answer's id that is random."""
+    created: int
+    """In seconds, as Unix counts them."""
+    seed: int
+    """For a client that gave none."""
+    tenant: str = ""
+    """Whose cached prefixes the answer may use; empty: those of nobody in particular."""
+    priority: int = 0
+    """Added to the request's own."""
+    log_bytes: int = 0
+    """Length of the log of checkpoints that stands behind the client's body."""
+
+    @classmethod
+    def seal(
+        cls,
+        *,
+        tenant: str = "",
+        priority: int = 0,
+        now: Callable[[], float] = time.time,
+        random_bits: Callable[[int], int] = random.getrandbits,
+    ) -> Self:
+        """For a new answer."""
+        return cls(uuid.uuid4().hex, int(now()), random_bits(63), tenant, priority)
+
+    def with_log(self, log: bytes) -> Self:
+        """For an answer that has begun, if there is a log: it goes on before others begin."""
+        return replace(self, log_bytes=len(log), priority=self.priority - bool(log))
+
+    def header(self) -> str:
+        return json.dumps(vars(self), separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, header: str) -> Self:
+        """Raises ``ApiError`` 400."""
+        try:
+            return cls(**json.loads(header))
+        except (ValueError, TypeError) as error:
+            raise ApiError(400, f"{ENVELOPE_HEADER} is malformed: {error}.") from error
