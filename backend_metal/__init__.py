@@ -1,13 +1,14 @@
 """The paged MLX engine: continuous batching over a block-structured KV cache.
 
-A request enters ``engine/engine.py`` (served: ``backend.py``), waits in ``engine/scheduler.py``, is
-packed with others into one batch, runs through an unmodified mlx-lm model whose attention is
-``attention.scatter_paged_attention``, is sampled on the device, and leaves as text deltas. Start
-reading at ``engine/scheduler.py``; ``LLM`` is the way in without a server.
+A request enters ``engine/engine.py`` (served: ``backend.py``), waits in
+``engine/schedule/scheduler.py``, is packed with others into one batch, runs through an unmodified
+mlx-lm model whose attention is ``attention.scatter_paged_attention``, is sampled on the device, and
+leaves as text deltas. Start reading at ``engine/schedule/scheduler.py``; ``LLM`` is the way in
+without a server.
 """
 
 # First: what it loads must be there before mlx.core is.
-from backend_metal.blas import blas_in_use
+from backend_metal.linux_cpu.blas import blas_in_use
 from backend_metal.open_files import limit_kept, raise_limit
 
 with limit_kept():

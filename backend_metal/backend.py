@@ -13,7 +13,7 @@ from backend_metal.engine.admission import check_text_size, retry_after
 from backend_metal.engine.build import build_engine
 from backend_metal.engine.engine import Engine, Output
 from backend_metal.engine.loop import EngineLoop
-from backend_metal.engine.prompt import encode_prompt
+from backend_metal.engine.text.prompt import encode_prompt
 from deployments.backend import (
     BackendError,
     BackendStats,

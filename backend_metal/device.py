@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from backend_metal.attention_paths import AttentionPath, path_on
+from backend_metal.attention.paths import AttentionPath, path_on
 
 CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from backend_metal.device import is_registered
 from backend_metal.engine.build import build_engine
-from backend_metal.engine.prompt import encode_prompt
+from backend_metal.engine.text.prompt import encode_prompt
 from deployments.backend import (
     BackendError,
     BackendStats,

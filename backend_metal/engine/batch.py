@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backend_metal.engine.int_buffer import Int32Array
-from backend_metal.engine.step import ScheduledSequence
+from backend_metal.engine.schedule.int_buffer import Int32Array
+from backend_metal.engine.schedule.step import ScheduledSequence
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ import logging
 
 import mlx.core as mx
 
-from backend_metal.attention_choice import choose_attention
-from backend_metal.attention_paths import AttentionPath
+from backend_metal.attention.kv_cache import KVCachePool
+from backend_metal.attention.paths import AttentionPath
 from backend_metal.device import device_memory_bytes, select_device
-from backend_metal.engine.block_pool import BlockPool
+from backend_metal.engine.attention_choice import choose_attention
 from backend_metal.engine.engine import Engine
 from backend_metal.engine.memory import GIB, num_kv_blocks
 from backend_metal.engine.runner import ModelRunner
-from backend_metal.kv_cache import KVCachePool
+from backend_metal.engine.schedule.block_pool import BlockPool
 from backend_metal.models.loader import LoadedModel, load
 from deployments.backend import EngineConfig
 

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from backend_metal.attention import attention_launches
+from backend_metal.attention.operators import attention_launches
 from backend_metal.engine.admission import check_queue, check_resume, check_tokens, retry_after
-from backend_metal.engine.block_pool import BlockPool
-from backend_metal.engine.output import SequenceOutput
 from backend_metal.engine.request_state import RequestState, make_sequences, share_prompt
-from backend_metal.engine.scheduler import Scheduler
-from backend_metal.engine.sequence import Status
+from backend_metal.engine.schedule.block_pool import BlockPool
+from backend_metal.engine.schedule.scheduler import Scheduler
+from backend_metal.engine.schedule.sequence import Status
+from backend_metal.engine.schedule.step import Runner, ScheduledSequence, Step, TokenDraw
+from backend_metal.engine.schedule.step_pace import StepPace
 from backend_metal.engine.stats import StatsRecorder
-from backend_metal.engine.step import Runner, ScheduledSequence, Step, TokenDraw
-from backend_metal.engine.step_pace import StepPace
-from backend_metal.engine.token_text import TokenText
-from backend_metal.engine.tokenizer import Tokenizer
+from backend_metal.engine.text.output import SequenceOutput
+from backend_metal.engine.text.token_text import TokenText
+from backend_metal.engine.text.tokenizer import Tokenizer
 from deployments.backend import (
     AttentionStatus,
     BackendError,

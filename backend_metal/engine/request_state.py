@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from backend_metal.engine.output import SequenceOutput
-from backend_metal.engine.sequence import Sequence
+from backend_metal.engine.schedule.sequence import Sequence
+from backend_metal.engine.text.output import SequenceOutput
 from deployments.backend import GenerationRequest
 
 SEED_STRIDE = 0x9E3779B97F4A7C15

@@ -5,11 +5,11 @@ from __future__ import annotations
 import mlx.core as mx
 import numpy as np
 
+from backend_metal.attention.kv_cache import AttentionMetadata, KVCachePool
 from backend_metal.engine.batch import build_batch
-from backend_metal.engine.sampler import Sampled, sample
-from backend_metal.engine.sampling_batch import SamplingRow, build_sampling_batch
-from backend_metal.engine.step import ScheduledSequence, Step, TokenDraw
-from backend_metal.kv_cache import AttentionMetadata, KVCachePool
+from backend_metal.engine.sampling.batch import SamplingRow, build_sampling_batch
+from backend_metal.engine.sampling.sampler import Sampled, sample
+from backend_metal.engine.schedule.step import ScheduledSequence, Step, TokenDraw
 from backend_metal.models.paged_model import PagedModel
 
 

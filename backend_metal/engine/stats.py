@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from backend_metal.engine.request_state import RequestState
-from backend_metal.engine.sequence import Sequence
-from backend_metal.engine.step import Step
+from backend_metal.engine.schedule.sequence import Sequence
+from backend_metal.engine.schedule.step import Step
 from deployments.backend import Histogram
 
 REQUEST_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)

@@ -16,7 +16,12 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from backend_metal.kv_cache import AttentionMetadata, KVCachePool, LayerAttention, LayerCacheSpec
+from backend_metal.attention.kv_cache import (
+    AttentionMetadata,
+    KVCachePool,
+    LayerAttention,
+    LayerCacheSpec,
+)
 
 ATTENTION_NAME = "scaled_dot_product_attention"
 

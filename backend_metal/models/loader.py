@@ -14,8 +14,8 @@ import mlx.nn as nn
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import load_model, load_tokenizer
 
-from backend_metal.models.checkpoint import find_checkpoint
 from backend_metal.models.context_length import context_length
+from backend_metal.models.find import find_checkpoint
 from backend_metal.models.paged_model import PagedModel
 from backend_metal.models.revision import revision_of
 from backend_metal.models.weights import materialize, readable_bytes

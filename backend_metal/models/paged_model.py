@@ -10,11 +10,17 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.rope_utils import DynamicNTKScalingRoPE
 
-from backend_metal.attention_checks import HEAD_DIMS
-from backend_metal.kv_cache import AttentionMetadata, KVCachePool, LayerAttention, LayerCacheSpec
-from backend_metal.models.activations import catch_activations
+from backend_metal.attention.checks import HEAD_DIMS
+from backend_metal.attention.kv_cache import (
+    AttentionMetadata,
+    KVCachePool,
+    LayerAttention,
+    LayerCacheSpec,
+)
+from backend_metal.linux_cpu.activations import catch_activations
+from backend_metal.linux_cpu.float_rows import prepare_float_rows
+from backend_metal.linux_cpu.native_scope import native_layers
 from backend_metal.models.families import family_of
-from backend_metal.models.float_rows import prepare_float_rows
 from backend_metal.models.layer_cache import (
     LayerCaches,
     PagedLayerCache,
@@ -22,7 +28,6 @@ from backend_metal.models.layer_cache import (
     catch_attention,
     select_logit_rows,
 )
-from backend_metal.models.native_scope import native_layers
 
 
 class PagedModel:

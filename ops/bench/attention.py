@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from tqdm import tqdm
 
 # Before mlx, so that MLX finds the BLAS.
-from backend_metal.attention_paths import PATHS  # isort: skip
+from backend_metal.attention.paths import PATHS  # isort: skip
 import mlx.core as mx
 
-from backend_metal.blas import physical_cores
 from backend_metal.device import device_memory_bytes
+from backend_metal.linux_cpu.blas import physical_cores
 from ops.bench.attention_cases import Case, Paged, Run, contiguous
 from ops.bench.machine import (
     COPY_BYTES,

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 # Before mlx, so that MLX finds the BLAS.
-from backend_metal import attention, native  # isort: skip
+from backend_metal import native  # isort: skip
+from backend_metal.attention import operators as attention  # isort: skip
 import mlx.core as mx
 import numpy as np
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from backend_metal.engine.block_pool import BlockPool
-from backend_metal.engine.scheduler import Scheduler
-from backend_metal.engine.sequence import Sequence as EngineSequence
-from backend_metal.engine.step import Step
-from backend_metal.engine.step_pace import StepPace
+from backend_metal.engine.schedule.block_pool import BlockPool
+from backend_metal.engine.schedule.scheduler import Scheduler
+from backend_metal.engine.schedule.sequence import Sequence as EngineSequence
+from backend_metal.engine.schedule.step import Step
+from backend_metal.engine.schedule.step_pace import StepPace
 from deployments.backend import SamplingParams
 from deployments.fleet.directory import Replica
 from deployments.gateway.routing import Router, Work

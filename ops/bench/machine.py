@@ -15,7 +15,7 @@ from backend_metal import blas_in_use  # isort: skip
 import mlx.core as mx
 import numpy as np
 
-from backend_metal.blas import physical_cores
+from backend_metal.linux_cpu.blas import physical_cores
 from ops.bench.timing import markdown_table, seconds
 
 COPY_BYTES = 512 * 2**20

@@ -18,12 +18,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 # Before mlx, so that MLX finds the BLAS.
-from backend_metal.attention_choice import choose_attention  # isort: skip
+from backend_metal.engine.attention_choice import choose_attention  # isort: skip
 import mlx.core as mx
 
-from backend_metal.attention_paths import REFERENCE
+from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
+from backend_metal.attention.paths import REFERENCE
 from backend_metal.device import Device, device_memory_bytes, select_device
-from backend_metal.kv_cache import LayerAttention, LayerCacheSpec
 from ops.bench import metal_attention, metal_engine
 from ops.bench.timing import markdown_table
 from ops.bench.workload import Workload

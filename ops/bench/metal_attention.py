@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 # Before mlx, so that MLX finds the BLAS.
-from backend_metal.attention_paths import AttentionPath  # isort: skip
+from backend_metal.attention.paths import AttentionPath  # isort: skip
 import mlx.core as mx
 import numpy as np
 from tqdm import tqdm

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # Before mlx, so that MLX finds the BLAS.
-import backend_metal.blas  # noqa: F401  # isort: skip
+import backend_metal.linux_cpu.blas  # noqa: F401  # isort: skip
 import mlx.core as mx
 from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models import qwen3

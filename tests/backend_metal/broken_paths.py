@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from backend_metal import native
-from backend_metal.attention_paths import CPU, REFERENCE, AttentionPath
+from backend_metal.attention.paths import CPU, REFERENCE, AttentionPath
 
 Results = tuple[mx.array, mx.array, mx.array]
 

@@ -9,8 +9,8 @@ import tiny_models
 from stub_runner import StubRunner
 from transformers import AutoTokenizer
 
-from backend_metal.engine.block_pool import BlockPool
 from backend_metal.engine.engine import Engine
+from backend_metal.engine.schedule.block_pool import BlockPool
 from deployments.backend import Delta, EngineConfig, GenerationRequest, SamplingParams
 
 VOCAB_SIZE = 50

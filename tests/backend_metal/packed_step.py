@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from backend_metal.kv_cache import AttentionMetadata, KVCachePool
+from backend_metal.attention.kv_cache import AttentionMetadata, KVCachePool
 from backend_metal.models.paged_model import PagedModel
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from stub_runner import StubRunner
 
-from backend_metal.engine.block_pool import BlockPool
-from backend_metal.engine.scheduler import Scheduler
-from backend_metal.engine.sequence import Sequence
-from backend_metal.engine.step import Step
-from backend_metal.engine.step_pace import StepPace
+from backend_metal.engine.schedule.block_pool import BlockPool
+from backend_metal.engine.schedule.scheduler import Scheduler
+from backend_metal.engine.schedule.sequence import Sequence
+from backend_metal.engine.schedule.step import Step
+from backend_metal.engine.schedule.step_pace import StepPace
 from deployments.backend import SamplingParams
 
 BLOCK_SIZE = 8

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from backend_metal.engine.batch import build_batch
-from backend_metal.engine.step import Step, TokenDraw
+from backend_metal.engine.schedule.step import Step, TokenDraw
 
 
 class CacheMismatchError(Exception):

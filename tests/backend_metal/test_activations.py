@@ -8,8 +8,8 @@ import tiny_models
 from mlx_lm.models.activations import swiglu
 
 from backend_metal import native
-from backend_metal.models import activations
-from backend_metal.models.native_scope import native_layers
+from backend_metal.linux_cpu import activations
+from backend_metal.linux_cpu.native_scope import native_layers
 
 
 def float64_swiglu(gate: mx.array, up: mx.array) -> npt.NDArray[np.float64]:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from packed_step import relative_rms
 
-from backend_metal import attention
-from backend_metal.attention_paths import PATHS
+from backend_metal.attention import operators as attention
+from backend_metal.attention.paths import PATHS
 
 
 def arguments() -> dict[str, Any]:

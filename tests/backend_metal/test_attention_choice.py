@@ -15,11 +15,11 @@ from broken_paths import BROKEN, BROKEN_OPTIONS
 from prometheus_client import CollectorRegistry
 
 from backend_metal import LLM, SamplingParams
-from backend_metal.attention_choice import choose_attention
-from backend_metal.attention_paths import CPU, REFERENCE, AttentionPath
+from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
+from backend_metal.attention.paths import CPU, REFERENCE, AttentionPath
 from backend_metal.backend import MetalBackend
 from backend_metal.device import Device, registered
-from backend_metal.kv_cache import LayerAttention, LayerCacheSpec
+from backend_metal.engine.attention_choice import choose_attention
 from deployments.backend import AttentionStatus, EngineConfig
 from deployments.observe.metrics import EngineMetrics, Identity
 from deployments.replica.app import build_replica_app

@@ -16,7 +16,7 @@ import tiny_models
 from backend_metal import LLM
 from backend_metal.backend import MetalBackend
 from backend_metal.engine.engine import Engine, Output
-from backend_metal.engine.prompt import encode_prompt
+from backend_metal.engine.text.prompt import encode_prompt
 from deployments.backend import (
     ChatPrompt,
     Delta,

@@ -3,8 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend_metal.engine.batch import build_batch
-from backend_metal.engine.sequence import Sequence
-from backend_metal.engine.step import ScheduledSequence
+from backend_metal.engine.schedule.sequence import Sequence
+from backend_metal.engine.schedule.step import ScheduledSequence
 from deployments.backend import SamplingParams
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from backend_metal import blas
-from backend_metal.blas import LIBRARY, blas_in_use
+from backend_metal.linux_cpu import blas
+from backend_metal.linux_cpu.blas import LIBRARY, blas_in_use
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(
@@ -183,7 +183,7 @@ assert not wrong
 def test_a_forked_child_has_threads_again() -> None:
     code = """
 import backend_metal, mlx.core as mx, ctypes, os
-from backend_metal.blas import LIBRARY
+from backend_metal.linux_cpu.blas import LIBRARY
 x = (ctypes.c_float * (600 * 600))(*[1.0] * (600 * 600))
 y = (ctypes.c_float * (600 * 600))()
 def product():
@@ -241,7 +241,7 @@ def test_bad_values_are_named(name: str, value: str, allowed: str) -> None:
 
 
 def test_coming_after_mlx_warns_once_with_the_remedy_that_works() -> None:
-    late = "import mlx.core\nimport backend_metal, backend_metal.blas\n" + USED
+    late = "import mlx.core\nimport backend_metal, backend_metal.linux_cpu.blas\n" + USED
     finished = run(late)
     assert finished.stdout.strip() == "None"
     assert finished.stderr.count("RuntimeWarning") == 1

@@ -1,6 +1,6 @@
 import pytest
 
-from backend_metal.engine.block_pool import BlockPool
+from backend_metal.engine.schedule.block_pool import BlockPool
 
 
 def test_blocks_without_a_hash_are_handed_out_before_cached_ones() -> None:

@@ -11,9 +11,9 @@ import tokenizers_for_tests as tokenizers
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from backend_metal.engine.detokenizer import IncrementalDetokenizer
-from backend_metal.engine.stop import StopMatcher
-from backend_metal.engine.token_text import TokenText
+from backend_metal.engine.text.detokenizer import IncrementalDetokenizer
+from backend_metal.engine.text.stop import StopMatcher
+from backend_metal.engine.text.token_text import TokenText
 
 REPLACEMENT = "\ufffd"
 

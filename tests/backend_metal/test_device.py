@@ -10,7 +10,7 @@ import mlx.core as mx
 import pytest
 
 from backend_metal import device
-from backend_metal.attention_paths import CPU, path_on
+from backend_metal.attention.paths import CPU, path_on
 
 
 def test_auto_takes_the_best_device_there_is() -> None:

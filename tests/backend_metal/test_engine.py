@@ -9,8 +9,8 @@ from stub_runner import expected_tokens
 
 from backend_metal.engine.admission import retry_after
 from backend_metal.engine.engine import MAX_CONSECUTIVE_FAILURES
-from backend_metal.engine.output import SequenceOutput
-from backend_metal.engine.step import Step, TokenDraw
+from backend_metal.engine.schedule.step import Step, TokenDraw
+from backend_metal.engine.text.output import SequenceOutput
 from deployments.backend import (
     Delta,
     InvalidRequestError,

@@ -14,7 +14,7 @@ import tiny_models
 from mlx_lm.generate import generate_step
 
 from backend_metal import LLM, SamplingParams
-from backend_metal.attention import default_path
+from backend_metal.attention.operators import default_path
 from deployments.backend import GenerationRequest
 
 FAMILIES = [

@@ -8,8 +8,8 @@ import tiny_models
 from mlx.utils import tree_flatten
 
 from backend_metal import native
-from backend_metal.models import float_rows
-from backend_metal.models.native_scope import native_layers
+from backend_metal.linux_cpu import float_rows
+from backend_metal.linux_cpu.native_scope import native_layers
 
 
 def normal(*shape: int, seed: int = 0) -> mx.array:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from packed_step import Chunk, metadata_of
 
-from backend_metal.attention import AttentionPath
-from backend_metal.kv_cache import AttentionMetadata, KVCachePool, LayerCacheSpec
+from backend_metal.attention.kv_cache import AttentionMetadata, KVCachePool, LayerCacheSpec
+from backend_metal.attention.operators import AttentionPath
 
 SPECS = (LayerCacheSpec(2, 64, 64), LayerCacheSpec(1, 128, 64))
 BLOCK_SIZE = 8

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from test_native_parity import fuzz, options, short_spans
 
 from backend_metal import LLM, SamplingParams, native
-from backend_metal.attention_checks import BLOCK_SIZES, DTYPES, HEAD_DIMS, LATENT_HEAD_DIMS
+from backend_metal.attention.checks import BLOCK_SIZES, DTYPES, HEAD_DIMS, LATENT_HEAD_DIMS
+from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
+from backend_metal.attention.self_check import check_path
 from backend_metal.device import select_device
-from backend_metal.kv_cache import LayerAttention, LayerCacheSpec
-from backend_metal.self_check import check_path
 from deployments.backend import AttentionStatus
 
 if not mx.metal.is_available():

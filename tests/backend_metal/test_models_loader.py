@@ -24,8 +24,8 @@ from mlx_lm.utils import load_model, quantize_model
 from packed_step import Chunk, forward, relative_rms
 
 from backend_metal import LLM
-from backend_metal.kv_cache import KVCachePool
-from backend_metal.models import checkpoint
+from backend_metal.attention.kv_cache import KVCachePool
+from backend_metal.models import find as checkpoint
 from backend_metal.models.loader import LoadedModel, load
 
 CPU = mx.Device(mx.cpu)

@@ -11,7 +11,7 @@ from mlx_lm.models.base import create_causal_mask
 from mlx_lm.models.cache import make_prompt_cache
 from packed_step import Chunk, forward, relative_rms
 
-from backend_metal.kv_cache import KVCachePool
+from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.models import gemma2
 from backend_metal.models.families import FAMILIES
 from backend_metal.models.paged_model import PagedModel

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backend_metal.models.checkpoint import DEMO_DIRECTORY
+from backend_metal.models.find import DEMO_DIRECTORY
 from backend_metal.models.revision import revision_of
 
 

@@ -17,8 +17,8 @@ import tiny_models
 from mlx.utils import tree_flatten
 from packed_step import Chunk, forward, ints, lazy_forward, metadata_of, relative_rms
 
-from backend_metal.attention import attention_launches
-from backend_metal.kv_cache import KVCachePool, LayerCacheSpec
+from backend_metal.attention.kv_cache import KVCachePool, LayerCacheSpec
+from backend_metal.attention.operators import attention_launches
 from backend_metal.models.paged_model import PagedModel
 
 TOKENS = np.arange(20, dtype=np.int32) * 13 % tiny_models.VOCAB_SIZE

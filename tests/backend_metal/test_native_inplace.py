@@ -16,7 +16,7 @@ from native_cases import as_numpy, attention, check_caches, check_out, run
 from packed_step import Chunk, lazy_forward
 
 from backend_metal import _native, native
-from backend_metal.kv_cache import KVCachePool, LayerCacheSpec
+from backend_metal.attention.kv_cache import KVCachePool, LayerCacheSpec
 from backend_metal.models.paged_model import PagedModel
 
 BLOCK_SIZE = 16

@@ -25,7 +25,8 @@ from native_cases import (
 )
 from packed_step import relative_rms
 
-from backend_metal import native, reference
+from backend_metal import native
+from backend_metal.attention import reference
 
 
 def fuzz(examples: int) -> settings:

@@ -2,10 +2,10 @@ from pathlib import Path
 
 from engine_harness import byte_tokenizer
 
-from backend_metal.engine.output import SequenceOutput
-from backend_metal.engine.sequence import Sequence
-from backend_metal.engine.step import TokenDraw
-from backend_metal.engine.token_text import TokenText
+from backend_metal.engine.schedule.sequence import Sequence
+from backend_metal.engine.schedule.step import TokenDraw
+from backend_metal.engine.text.output import SequenceOutput
+from backend_metal.engine.text.token_text import TokenText
 from deployments.backend import Delta, SamplingParams
 
 

@@ -9,7 +9,7 @@ import tokenizers_for_tests as tokenizers
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from transformers import PreTrainedTokenizerFast
 
-from backend_metal.engine.prompt import encode_prompt
+from backend_metal.engine.text.prompt import encode_prompt
 from deployments.backend import ChatPrompt, InvalidRequestError
 
 VOCAB = 1000

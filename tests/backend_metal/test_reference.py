@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packed_step import relative_rms
 
-from backend_metal import reference
+from backend_metal.attention import reference
 
 DTYPES = list(oracle.TOLERANCES)
 FUZZ = settings(derandomize=True, deadline=None, max_examples=200, database=None)

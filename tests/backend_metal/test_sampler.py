@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend_metal.engine.random import draw_keys, gumbel, uniform_noise
-from backend_metal.engine.sampler import Sampled, sample
-from backend_metal.engine.sampling_batch import SamplingRow, build_sampling_batch
-from backend_metal.engine.truncation import top_tokens
+from backend_metal.engine.sampling.batch import SamplingRow, build_sampling_batch
+from backend_metal.engine.sampling.noise import draw_keys, gumbel, uniform_noise
+from backend_metal.engine.sampling.sampler import Sampled, sample
+from backend_metal.engine.sampling.truncation import top_tokens
 from deployments.backend import SamplingParams
 
 Array = npt.NDArray[np.float64]

@@ -12,7 +12,7 @@ from hypothesis.stateful import (
 from scheduler_harness import BLOCK_SIZE, Harness, output
 from stub_runner import expected_tokens
 
-from backend_metal.engine.sequence import Sequence, Status
+from backend_metal.engine.schedule.sequence import Sequence, Status
 
 MAX_SEQUENCES = 24
 

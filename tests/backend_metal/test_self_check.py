@@ -9,9 +9,9 @@ import mlx.core as mx
 import pytest
 from broken_paths import BROKEN, BROKEN_OPTIONS
 
-from backend_metal.attention_paths import CPU, REFERENCE, AttentionPath
-from backend_metal.kv_cache import LayerAttention, LayerCacheSpec
-from backend_metal.self_check import SelfCheckError, check_path
+from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
+from backend_metal.attention.paths import CPU, REFERENCE, AttentionPath
+from backend_metal.attention.self_check import SelfCheckError, check_path
 
 PLAIN = LayerAttention(LayerCacheSpec(2, 64, 64), num_q_heads=4, scale=64**-0.5)
 # A window, a softcap and a scale that a check with these very numbers could not feel.

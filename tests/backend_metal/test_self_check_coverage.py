@@ -11,9 +11,9 @@ import mlx.core as mx
 import pytest
 
 from backend_metal import native
-from backend_metal.attention_paths import CPU
-from backend_metal.kv_cache import LayerAttention, LayerCacheSpec
-from backend_metal.self_check import check_path
+from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
+from backend_metal.attention.paths import CPU
+from backend_metal.attention.self_check import check_path
 
 CORES = (8, 10, 20, 40, 80)
 BLOCK_SIZE = 16

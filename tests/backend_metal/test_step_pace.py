@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scheduler_harness import BLOCK_SIZE, Harness, output
 from stub_runner import expected_tokens
 
-from backend_metal.engine.sequence import Sequence
-from backend_metal.engine.step import ScheduledSequence, Step
-from backend_metal.engine.step_pace import StepCost, StepPace
+from backend_metal.engine.schedule.sequence import Sequence
+from backend_metal.engine.schedule.step import ScheduledSequence, Step
+from backend_metal.engine.schedule.step_pace import StepCost, StepPace
 from deployments.backend import SamplingParams
 
 MOST = 10_000

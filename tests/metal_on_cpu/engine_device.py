@@ -9,7 +9,7 @@ from functools import cache
 import mlx.core as mx
 
 from backend_metal import native
-from backend_metal.attention_paths import AttentionPath
+from backend_metal.attention.paths import AttentionPath
 from backend_metal.device import Device, registered
 from tests.metal_on_cpu import host
 

@@ -8,7 +8,7 @@ import mlx.core as mx
 from native_cases import make_case
 
 from backend_metal import native
-from backend_metal.attention_checks import HEAD_DIMS, LATENT_HEAD_DIMS
+from backend_metal.attention.checks import HEAD_DIMS, LATENT_HEAD_DIMS
 from tests.metal_on_cpu import host, operators
 from tests.metal_on_cpu.parity import check
 

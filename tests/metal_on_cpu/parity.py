@@ -1,4 +1,4 @@
-"""Holds the operators of this folder to ``backend_metal/reference.py``."""
+"""Holds the operators of this folder to ``backend_metal/attention/reference.py``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 from native_cases import as_numpy, check_caches, check_out
 
-from backend_metal import reference
+from backend_metal.attention import reference
 from tests.metal_on_cpu import host, operators
 
 LAYOUTS = ("contiguous", "one buffer", "heads first", "blocks last")

@@ -14,7 +14,7 @@ import tiny_models
 from packed_step import Chunk, lazy_forward
 
 from backend_metal import LLM, SamplingParams
-from backend_metal.kv_cache import KVCachePool
+from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.models.paged_model import PagedModel
 from tests.metal_on_cpu import host
 from tests.metal_on_cpu.engine_device import NAME, metal_on_cpu, path

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from native_cases import DTYPES, HEAD_DIMS, as_numpy, check_out, make_case
 
-from backend_metal import native, reference
+from backend_metal import native
+from backend_metal.attention import reference
 from tests.metal_on_cpu import host, operators
 from tests.metal_on_cpu.parity import check
 

@@ -11,9 +11,9 @@ import pytest
 import tiny_models
 
 from backend_metal import LLM, SamplingParams
-from backend_metal.attention_checks import BLOCK_SIZES, DTYPES, HEAD_DIMS
-from backend_metal.kv_cache import LayerAttention, LayerCacheSpec
-from backend_metal.self_check import STEPS, check_path
+from backend_metal.attention.checks import BLOCK_SIZES, DTYPES, HEAD_DIMS
+from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
+from backend_metal.attention.self_check import STEPS, check_path
 from tests.metal_on_cpu import host
 from tests.metal_on_cpu.engine_device import metal_on_cpu, path
 from tests.metal_on_cpu.injected_bugs import COMPILER, SHADER_BUGS

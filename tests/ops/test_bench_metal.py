@@ -9,7 +9,7 @@ from subprocess import CalledProcessError
 
 import pytest
 
-from backend_metal.attention_paths import CPU, REFERENCE  # isort: skip
+from backend_metal.attention.paths import CPU, REFERENCE  # isort: skip
 import mlx.core as mx
 import numpy as np
 

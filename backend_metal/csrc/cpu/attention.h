@@ -3,7 +3,7 @@
 
 #include "cpu/arguments.h"
 #include "cpu/thread_pool.h"
-#include "launch_plan.h"
+#include "cpu/launch_plan.h"
 
 namespace pomona::cpu {
 

@@ -8,7 +8,7 @@
 #include "cpu/attention.h"
 #include "cpu/metadata_checks.h"
 #include "cpu/scatter.h"
-#include "operators.h"
+#include "operators/operators.h"
 
 namespace pomona {
 

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch_plan.h"
+#include "cpu/launch_plan.h"
 
 namespace pomona::cpu {
 

@@ -1,7 +1,7 @@
 #include "metal/attention.h"
 
 #include "bindings.h"
-#include "gpu_launch_plan.h"
+#include "gpu/launch_plan.h"
 #include "metal/device_limits.h"
 #include "metal/pipelines.h"
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "metal/rows.h"
-#include "primitives.h"
+#include "operators/primitives.h"
 
 namespace pomona::metal {
 

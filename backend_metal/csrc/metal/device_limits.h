@@ -3,7 +3,7 @@
 
 #include <mlx/backend/metal/device.h>
 
-#include "gpu_launch_plan.h"
+#include "gpu/launch_plan.h"
 
 namespace pomona::metal {
 

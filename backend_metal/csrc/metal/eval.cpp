@@ -8,7 +8,7 @@
 #include "bindings.h"
 #include "metal/attention.h"
 #include "metal/pipelines.h"
-#include "operators.h"
+#include "operators/operators.h"
 
 namespace pomona {
 

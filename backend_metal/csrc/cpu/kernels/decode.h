@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cpu/kernels/decode_tile.h"
-#include "launch_plan.h"
+#include "cpu/launch_plan.h"
 
 namespace pomona::cpu::POMONA_INSTRUCTION_SET {
 

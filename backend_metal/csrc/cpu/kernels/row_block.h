@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cpu/kernels/softmax_state.h"
-#include "launch_plan.h"
+#include "cpu/launch_plan.h"
 
 namespace pomona::cpu::POMONA_INSTRUCTION_SET {
 

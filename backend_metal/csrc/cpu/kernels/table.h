@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cpu/arguments.h"
-#include "launch_plan.h"
+#include "cpu/launch_plan.h"
 
 namespace pomona::cpu {
 

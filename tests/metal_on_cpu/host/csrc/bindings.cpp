@@ -10,7 +10,7 @@
 #include "gpu_model.h"
 #include "metal/shader_source.h"
 #include "mlx/backend/metal/device.h"
-#include "operator_bindings.h"
+#include "python/operator_bindings.h"
 #include "scripted_primitive.h"
 #include "settings.h"
 

@@ -1,6 +1,6 @@
 // The shipped primitives, evaluated on the CPU device by the very code that encodes for Metal.
 #include "evaluation.h"
-#include "primitives.h"
+#include "operators/primitives.h"
 
 namespace pomona {
 

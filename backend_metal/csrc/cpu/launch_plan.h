@@ -1,0 +1,84 @@
+// What one attention launch does on a CPU, decided from the sequences' lengths. A GPU, where these
+// are not known yet, has a plan of its own: gpu/launch_plan.h.
+//
+// A *row* is one query token of one query head. The rows that share a K/V head of a sequence are
+// numbered token * group + (head within the group). A *tile* is a range of those rows and is folded
+// over *splits* of kKeysPerSplit keys. A *task* is the part of a tile that one thread
+// runs. How tiles are cut into tasks depends on the machine and on the batch; no
+// result does, because splits are always folded one by one, in order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "attention_shape.h"
+
+namespace pomona {
+
+struct DeviceLimits {
+  int num_threads; // that run at once: cores of a CPU, threadgroups of a GPU
+  int64_t threadgroup_memory_bytes; // fast memory of one: half a core's L2, threadgroup memory
+};
+
+// One token of few heads is a stream of dot products, bound by memory; many rows are matrices.
+enum class Kernel { decode, prefill };
+
+// Which kinds of sequence a launch holds.
+enum class Path { decode, prefill, mixed };
+
+struct Task {
+  Kernel kernel;
+  int seq;
+  int first_row, num_rows;
+  int first_head, num_heads; // K/V heads
+  int first_split, num_splits;
+  int64_t partial; // of (first_split, first_head, first_row); -1: folds by itself and writes out
+  int64_t split_stride; // partials from one split to the next
+  int64_t cost;
+};
+
+// Folds the partial states of a tile that several tasks computed.
+struct Merge {
+  int seq;
+  int first_row, num_rows;
+  int first_head, num_heads;
+  int num_splits;
+  int64_t partial;
+};
+
+struct LaunchPlan {
+  Path path;
+  int tile_rows;
+  int key_tile;
+  int keys_per_split;
+  int max_splits;
+  int64_t threadgroup_memory_bytes;
+  int64_t num_partials;
+  std::vector<Task> tasks; // longest first
+  std::vector<Merge> merges;
+};
+
+// Keys [first, last) that queries [first_query, last_query] of a sequence see.
+struct KeyRange {
+  int first, last;
+
+  bool empty() const {
+    return first >= last;
+  }
+};
+KeyRange visible_keys(int seq_len, int q_len, int first_query, int last_query, int window);
+
+// Rows of a tile whose working set fits: queries, two accumulators, scores, one tile of K and V.
+int tile_rows(const DeviceLimits& limits, const AttentionShape& shape);
+int64_t tile_bytes(const AttentionShape& shape, int rows);
+
+// `seq_lens` has `num_seqs` entries, `cu_seqlens_q` one more.
+LaunchPlan plan_launch(
+    const DeviceLimits& limits,
+    const AttentionShape& shape,
+    const int* seq_lens,
+    const int* cu_seqlens_q,
+    int num_seqs);
+
+} // namespace pomona

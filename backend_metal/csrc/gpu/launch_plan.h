@@ -1,0 +1,75 @@
+// What one attention launch does on a GPU, decided from the device's limits and from shapes: the
+// lengths are in arrays that are not evaluated yet. So grids are upper bounds, and a threadgroup
+// that finds nothing to do returns at once.
+#pragma once
+
+#include <cstdint>
+
+#include "attention_shape.h"
+
+namespace pomona {
+
+struct GpuLimits {
+  int num_cores;
+  int64_t threadgroup_memory_bytes;
+};
+
+struct GpuBatch {
+  int num_tokens;
+  int num_seqs;
+  int max_context; // what the block tables have room for, in tokens
+  int itemsize; // bytes of an element of q
+};
+
+// Threadgroups of one dispatch; empty when shapes alone show that it has nothing to do.
+struct GpuGrid {
+  int x, y, z;
+  int threads; // of one threadgroup
+  int64_t threadgroup_memory_bytes; // a multiple of 16
+
+  bool empty() const {
+    return x == 0 || y == 0 || z == 0;
+  }
+};
+
+// Sequences with one query token. A threadgroup serves the query heads of one K/V head (up to
+// kMaxDecodeRowTiles tiles of 8; `passes` of them for larger groups) over one split.
+// Grid: (K/V heads * passes, splits, sequences).
+struct DecodePlan {
+  int row_tiles; // of one threadgroup
+  int passes;
+  int keys_per_split;
+  int max_splits; // of any row, on this device
+  int num_splits; // of any row of this batch
+  int64_t num_partials; // floats, [sequence, q head, split, partial_floats]
+  GpuGrid grid;
+};
+
+// Sequences with more than one query token, in tiles of `tile_rows` rows. The keys of those with at
+// most `max_split_rows` rows are cut into splits: more rows occupy the device by themselves.
+// Grid: (tiles, K/V heads, splits).
+struct PrefillPlan {
+  int tile_rows;
+  int key_tile;
+  int max_split_rows;
+  int keys_per_split;
+  int max_splits; // of any sequence, on this device
+  int num_splits; // of any sequence of this batch
+  int64_t num_partials; // floats, [row, K/V head, split, partial_floats]
+  GpuGrid grid;
+  GpuGrid reduce; // folds partials. Grid: (tiles, K/V heads, 1)
+};
+
+struct GpuLaunchPlan {
+  DecodePlan decode;
+  GpuGrid reduce; // folds decode's partials. Grid: (q heads / kReduceRows, sequences, 1)
+  PrefillPlan prefill;
+};
+
+DecodePlan plan_decode(const GpuLimits& limits, const AttentionShape& shape, const GpuBatch& batch);
+PrefillPlan plan_prefill(
+    const GpuLimits& limits, const AttentionShape& shape, const GpuBatch& batch);
+GpuLaunchPlan plan_gpu_launch(
+    const GpuLimits& limits, const AttentionShape& shape, const GpuBatch& batch);
+
+} // namespace pomona

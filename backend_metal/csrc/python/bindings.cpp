@@ -1,0 +1,143 @@
+#include <mlx/scheduler.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "cpu/attention.h"
+#include "cpu/cache_memory.h"
+#include "cpu/kernels/table.h"
+#include "cpu/layers/float_rows.h"
+#include "python/operator_bindings.h"
+#include "operators/operators.h"
+#include "python/plan_bindings.h"
+#include "cpu/layers/swiglu.h"
+#ifdef POMONA_METAL_DEVICE
+#include "metal/shader_source.h"
+#endif
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace pomona;
+
+namespace {
+
+mx::Stream cpu_stream() {
+  return mx::default_stream(mx::Device::cpu);
+}
+
+void bind_layers(nb::module_& m) {
+  m.def(
+      "swiglu",
+      [](const mx::array& gate, const mx::array& up) { return swiglu(gate, up, cpu_stream()); },
+      "gate"_a,
+      "up"_a);
+  m.def(
+      "rms_norm",
+      [](const mx::array& x, const mx::array& weight, float epsilon) {
+        return rms_norm(x, weight, epsilon, cpu_stream());
+      },
+      "x"_a,
+      "weight"_a,
+      "epsilon"_a);
+  m.def(
+      "rope",
+      [](const mx::array& x,
+         const mx::array& positions,
+         const mx::array& frequencies,
+         float scale) { return rope(x, positions, frequencies, scale, cpu_stream()); },
+      "x"_a,
+      "positions"_a,
+      "frequencies"_a,
+      "scale"_a);
+}
+
+void bind_cpu(nb::module_& m) {
+  m.def(
+      "zeros",
+      [](const std::vector<int>& shape, mx::Dtype dtype) {
+        return cpu::zeros(mx::Shape(shape.begin(), shape.end()), dtype);
+      },
+      "shape"_a,
+      "dtype"_a);
+  m.def("num_threads", [] { return cpu::ThreadPool::shared().num_threads(); });
+  m.def(
+      "set_num_threads",
+      [](int num_threads) {
+        nb::gil_scoped_release release;
+        cpu::ThreadPool::shared().resize(num_threads);
+      },
+      "num_threads"_a);
+  m.def("instruction_set", [] { return cpu::instruction_set(); });
+  m.def(
+      "set_instruction_set",
+      [](const std::string& name) { cpu::set_instruction_set(name.c_str()); },
+      "name"_a);
+}
+
+#ifdef POMONA_METAL_DEVICE
+void bind_metal(nb::module_ m) {
+  bind_operators(m, mx::Device::POMONA_METAL_DEVICE);
+  m.def("set_shader_folder", &metal::set_shader_folder, "folder"_a);
+}
+#endif
+
+// Memory that nothing has touched, so that a test of huge strides needs few pages of it.
+mx::array uninitialized(const std::vector<int>& shape, mx::Dtype dtype) {
+  mx::Shape dims(shape.begin(), shape.end());
+  size_t bytes = size_of(dtype);
+  for (int dim : dims) {
+    bytes *= dim;
+  }
+  return mx::array(mx::allocator::malloc(bytes), std::move(dims), dtype);
+}
+
+// MLX counts a task before it queues it, and never again uncounts one whose queueing raises a pending
+// error; past ten of these an evaluation waits for ever. To be called while nothing is evaluated.
+int forget_lost_tasks() {
+  int lost = mx::scheduler::n_active_tasks();
+  for (int i = 0; i < lost; i++) {
+    mx::scheduler::notify_task_completion(mx::default_stream(mx::Device::cpu));
+  }
+  return lost;
+}
+
+void bind_testing(nb::module_ m) {
+  m.def("uninitialized", &uninitialized, "shape"_a, "dtype"_a);
+  m.def("forget_lost_tasks", &forget_lost_tasks);
+  for (const char* name : {"exp", "tanh"}) {
+    bool is_exp = name[0] == 'e';
+    m.def(
+        name,
+        [is_exp](const std::string& instruction_set, const std::vector<float>& x) {
+          const auto* kernels = cpu::find_kernels(instruction_set.c_str());
+          if (!kernels) {
+            throw std::invalid_argument("this machine has no " + instruction_set);
+          }
+          std::vector<float> in(x), out;
+          in.resize((x.size() + 15) / 16 * 16);
+          out.resize(in.size());
+          (is_exp ? kernels->exp : kernels->tanh)(in.data(), out.data(), in.size());
+          out.resize(x.size());
+          return out;
+        },
+        "instruction_set"_a,
+        "x"_a);
+  }
+}
+
+} // namespace
+
+NB_MODULE(_native, m) {
+  m.attr("MLX_VERSION") = POMONA_MLX_VERSION;
+  m.attr("NANOBIND_ABI_TAG") = NB_PLATFORM_ABI_TAG;
+  m.def("knows_mlx_arrays", [] { return nb::type<mx::array>().is_valid(); });
+  bind_operators(m, mx::Device::cpu);
+  m.def("check_cache_strides", &check_cache_strides, "name"_a, "cache"_a);
+  bind_plans(m);
+  bind_layers(m);
+  bind_cpu(m);
+#ifdef POMONA_METAL_DEVICE
+  bind_metal(m.def_submodule("metal"));
+#endif
+  bind_testing(m.def_submodule("testing"));
+}

@@ -1,0 +1,4 @@
+"""What runs in a step: sequences, their blocks, and the choice between them.
+
+Start reading at ``scheduler.py``.
+"""

@@ -1,0 +1,90 @@
+"""One continuation of one prompt, as the scheduler sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum, auto
+
+from backend_metal.engine.schedule.block_hash import block_hash, root_hash
+from backend_metal.engine.schedule.int_buffer import Int32Array, IntBuffer
+from deployments.backend import SamplingParams
+
+
+class Status(Enum):
+    WAITING = auto()
+    RUNNING = auto()
+    FINISHED = auto()
+
+
+class Sequence:
+    """Tokens, and how many of them have their K/V in the blocks of ``block_table``.
+
+    Invariant: ``num_computed_tokens < num_tokens``, since the newest token is always still to be
+    run, and ``block_table`` covers the computed tokens.
+    """
+
+    def __init__(
+        self,
+        request_id: str,
+        index: int,
+        prompt_token_ids: Iterable[int],
+        sampling: SamplingParams,
+        *,
+        max_tokens: int,
+        seed: int,
+        arrival: int,
+        priority: int = 0,
+        cache_salt: str = "",
+        parent: Sequence | None = None,
+        output_token_ids: Iterable[int] = (),
+    ) -> None:
+        """``output_token_ids``: what another engine has generated; it is recomputed, as after a
+        preemption."""
+        self.request_id = request_id
+        self.index = index
+        self.sampling = sampling
+        self.max_tokens = max_tokens
+        self.seed = seed
+        self.order = (priority, arrival, index)
+        """Lower runs first and is preempted last."""
+        self.parent = parent
+        """A sequence with the same prompt, whose prompt blocks this one shares."""
+        self.tokens = IntBuffer(prompt_token_ids)
+        self.num_prompt_tokens = len(self.tokens)
+        for token_id in output_token_ids:
+            self.tokens.append(token_id)
+        self.num_resumed_tokens = len(self.tokens) - self.num_prompt_tokens
+        self.num_computed_tokens = 0
+        self.num_cached_tokens = 0
+        """Prompt tokens found in the prefix cache when the sequence first ran."""
+        self.block_table = IntBuffer()
+        self.status = Status.WAITING
+        self.has_run = self.num_resumed_tokens > 0
+        self._block_hashes = [root_hash(cache_salt)]
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.tokens) - self.num_prompt_tokens
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        return len(self.tokens) - self.num_computed_tokens
+
+    @property
+    def is_prompt_computed(self) -> bool:
+        return self.num_computed_tokens >= self.num_prompt_tokens
+
+    def token_range(self, start: int, stop: int) -> Int32Array:
+        return self.tokens.view()[start:stop]
+
+    def block_hashes(self, block_size: int) -> list[bytes]:
+        """Hashes of the blocks that the tokens fill, first to last."""
+        hashes = self._block_hashes
+        for block in range(len(hashes) - 1, self.num_tokens // block_size):
+            tokens = self.token_range(block * block_size, (block + 1) * block_size)
+            hashes.append(block_hash(hashes[-1], tokens))
+        return hashes[1:]

@@ -1,0 +1,85 @@
+"""What one step runs, a mixed batch of decodes and prefill chunks, and what comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from backend_metal.engine.schedule.int_buffer import Int32Array
+from backend_metal.engine.schedule.sequence import Sequence
+
+
+@dataclass
+class ScheduledSequence:
+    """The next ``num_tokens`` uncomputed tokens of one sequence."""
+
+    sequence: Sequence
+    num_tokens: int
+
+    @property
+    def start(self) -> int:
+        return self.sequence.num_computed_tokens
+
+    @property
+    def token_ids(self) -> Int32Array:
+        return self.sequence.token_range(self.start, self.start + self.num_tokens)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether this is the next token of an answer, rather than part of a prompt."""
+        return self.num_tokens == 1 and self.sequence.is_prompt_computed
+
+    @property
+    def samples(self) -> bool:
+        """Whether the step reaches the newest token, so that its logits draw the next one."""
+        return self.num_tokens == self.sequence.num_uncomputed_tokens
+
+
+@dataclass
+class Step:
+    max_tokens: int = 0
+    scheduled: list[ScheduledSequence] = field(default_factory=list)
+    num_tokens: int = 0
+    num_decodes: int = 0
+    num_preempted: int = 0
+    block_copies: dict[int, int] = field(default_factory=dict)
+    """Copy-on-write: destination to source. All sources are read before any destination is written,
+    and both before any token of this step."""
+
+    @property
+    def budget(self) -> int:
+        """Tokens for which it still has room."""
+        return self.max_tokens - self.num_tokens
+
+    def add(self, item: ScheduledSequence) -> None:
+        self.scheduled.append(item)
+        self.num_tokens += item.num_tokens
+        self.num_decodes += item.decodes
+
+    def copy_block(self, source: int, destination: int) -> None:
+        # A source that is a copy of this step too holds nothing yet: its own source does.
+        self.block_copies[destination] = self.block_copies.get(source, source)
+
+    @property
+    def sampling(self) -> list[ScheduledSequence]:
+        return [item for item in self.scheduled if item.samples]
+
+
+@dataclass(frozen=True)
+class TokenDraw:
+    token_id: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+    """The most likely (token id, logprob), best first."""
+
+
+class Runner(Protocol):
+    """What the engine needs of a model."""
+
+    def run(self, step: Step) -> list[TokenDraw]:
+        """One draw for each of ``step.sampling``, in order."""
+        ...
+
+    def reset(self) -> None:
+        """Forget every cached K/V after a failed run."""
+        ...

@@ -1,0 +1,60 @@
+"""How one token reads, for logprobs."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from backend_metal.engine.text.tokenizer import Tokenizer
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class TokenText:
+    """Text and bytes of single tokens, special ones included; remembers every answer."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        # Decoded behind another token, a word keeps its leading space.
+        self._anchor = tokenizer.encode("a", add_special_tokens=False)[-1:]
+        self._anchor_length = len(self._decode(self._anchor))
+        self._cache: dict[int, tuple[str, bytes]] = {}
+
+    def text(self, token_id: int) -> str:
+        """U+FFFD stands for bytes that aren't a whole character; empty for an unused id."""
+        return self._lookup(token_id)[0]
+
+    def utf8(self, token_id: int) -> bytes:
+        """The token's own bytes, also those of a part of a character."""
+        return self._lookup(token_id)[1]
+
+    def _lookup(self, token_id: int) -> tuple[str, bytes]:
+        if token_id not in self._cache:
+            text = self._decode([*self._anchor, token_id])[self._anchor_length :]
+            self._cache[token_id] = text, self._bytes(token_id, text)
+        return self._cache[token_id]
+
+    def _bytes(self, token_id: int, text: str) -> bytes:
+        if "\ufffd" not in text:
+            return text.encode()
+        token = self._tokenizer.convert_ids_to_tokens(token_id) or ""
+        if match := _BYTE_TOKEN.fullmatch(token):
+            return bytes.fromhex(match[1])
+        alphabet = _byte_level_alphabet()
+        if all(character in alphabet for character in token):
+            return bytes(alphabet[character] for character in token)
+        return text.encode()
+
+    def _decode(self, token_ids: list[int]) -> str:
+        return self._tokenizer.decode(token_ids, False, clean_up_tokenization_spaces=False)
+
+
+@cache
+def _byte_level_alphabet() -> dict[str, int]:
+    """The byte that each character of a byte-level vocabulary stands for (GPT-2's table): printable
+    Latin-1 characters stand for themselves, the others are shifted past it, in order."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {
+        chr(0x100 + i): byte for i, byte in enumerate(others)
+    }
