@@ -135,6 +135,6 @@ test-asan test-ubsan: $(BUILD_TOOLS)
 	$(BIN)/cmake --build build/$(SANITIZER) --target _native
 	@# Python frees little at exit, and its own allocator would hide what is freed too early.
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
-	POMONA_BLAS=off POMONA_NATIVE_BUILD=build/$(SANITIZER) PYTHONPATH=tests \
+	POMONA_BLAS=off POMONA_NATIVE_BUILD=build/$(SANITIZER) PYTHONPATH=. \
 	LD_PRELOAD="$$($(CXX) -print-file-name=$(RUNTIME)) $$($(CXX) -print-file-name=libstdc++.so)" \
-		$(BIN)/python -m pytest -p sanitized_native $(NATIVE_TESTS)
+		$(BIN)/python -m pytest -p tests.support.sanitized_native $(NATIVE_TESTS)

@@ -8,7 +8,7 @@ import pytest
 
 # Before any test imports mlx-lm, which would leave fewer open files than load balancers need.
 import backend_metal  # noqa: F401
-from tests.secret_guard import guarded_logs
+from tests.support.secret_guard import guarded_logs
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,7 +9,7 @@ from deployments.fleet.directory import Replica
 from deployments.gateway.access.api_keys import ApiKey, KeyRing
 from deployments.observe.logs import log_request
 from deployments.protocol import parse_body
-from tests.secret_guard import guarded_logs
+from tests.support.secret_guard import guarded_logs
 
 logger = logging.getLogger("deployments.somewhere")
 PROMPT = "a question of nobody else's concern"

@@ -4,12 +4,12 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 import pytest
-import tiny_models
 from mlx_lm.models.activations import swiglu
 
 from backend_metal import native
 from backend_metal.linux_cpu import activations
 from backend_metal.linux_cpu.native_scope import native_layers
+from tests.support.backend_metal import tiny_models
 
 
 def float64_swiglu(gate: mx.array, up: mx.array) -> npt.NDArray[np.float64]:

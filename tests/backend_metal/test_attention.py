@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import attention_oracle as oracle
 import mlx.core as mx
 import numpy as np
 import pytest
-from packed_step import relative_rms
 
 from backend_metal.attention import operators as attention
 from backend_metal.attention.paths import PATHS
+from tests.support.backend_metal import attention_oracle as oracle
+from tests.support.backend_metal.packed_step import relative_rms
 
 
 def arguments() -> dict[str, Any]:

@@ -10,8 +10,6 @@ from pathlib import Path
 import httpx
 import mlx.core as mx
 import pytest
-import tiny_models
-from broken_paths import BROKEN, BROKEN_OPTIONS
 from prometheus_client import CollectorRegistry
 
 from backend_metal import LLM, SamplingParams
@@ -23,6 +21,8 @@ from backend_metal.engine.attention_choice import choose_attention
 from deployments.backend import AttentionStatus, EngineConfig
 from deployments.observe.metrics import EngineMetrics, Identity
 from deployments.replica.app import build_replica_app
+from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.broken_paths import BROKEN, BROKEN_OPTIONS
 
 CPU_DEVICE = mx.Device(mx.cpu)
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)

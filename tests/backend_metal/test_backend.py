@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_models
 
 from backend_metal import LLM
 from backend_metal.backend import MetalBackend
@@ -30,6 +29,7 @@ from deployments.backend import (
     UnavailableError,
     create_backend,
 )
+from tests.support.backend_metal import tiny_models
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 ENDLESS = SamplingParams(temperature=0.0, ignore_eos=True)

@@ -7,13 +7,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-import tokenizers_for_tests as tokenizers
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from backend_metal.engine.text.detokenizer import IncrementalDetokenizer
 from backend_metal.engine.text.stop import StopMatcher
 from backend_metal.engine.text.token_text import TokenText
+from tests.support.backend_metal import tokenizers_for_tests as tokenizers
 
 REPLACEMENT = "\ufffd"
 

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_harness import VOCAB_SIZE, byte_tokenizer, make_engine, request, run, token_ids
-from stub_runner import expected_tokens
 
 from backend_metal.engine.admission import retry_after
 from backend_metal.engine.engine import MAX_CONSECUTIVE_FAILURES
@@ -19,6 +17,15 @@ from deployments.backend import (
     StepError,
     UnavailableError,
 )
+from tests.support.backend_metal.engine_harness import (
+    VOCAB_SIZE,
+    byte_tokenizer,
+    make_engine,
+    request,
+    run,
+    token_ids,
+)
+from tests.support.backend_metal.stub_runner import expected_tokens
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
 

@@ -10,12 +10,12 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-import tiny_models
 from mlx_lm.generate import generate_step
 
 from backend_metal import LLM, SamplingParams
 from backend_metal.attention.operators import default_path
 from deployments.backend import GenerationRequest
+from tests.support.backend_metal import tiny_models
 
 FAMILIES = [
     "llama",

@@ -4,12 +4,12 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-import tiny_models
 from mlx.utils import tree_flatten
 
 from backend_metal import native
 from backend_metal.linux_cpu import float_rows
 from backend_metal.linux_cpu.native_scope import native_layers
+from tests.support.backend_metal import tiny_models
 
 
 def normal(*shape: int, seed: int = 0) -> mx.array:

@@ -8,10 +8,10 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-from packed_step import Chunk, metadata_of
 
 from backend_metal.attention.kv_cache import AttentionMetadata, KVCachePool, LayerCacheSpec
 from backend_metal.attention.operators import AttentionPath
+from tests.support.backend_metal.packed_step import Chunk, metadata_of
 
 SPECS = (LayerCacheSpec(2, 64, 64), LayerCacheSpec(1, 128, 64))
 BLOCK_SIZE = 8

@@ -6,10 +6,10 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
-import tiny_models
 
 from backend_metal import LLM, SamplingParams
 from deployments.backend import InvalidRequestError, StepError
+from tests.support.backend_metal import tiny_models
 
 PROMPTS = ["Hello", "How are you today?", "x" * 90]
 

@@ -11,6 +11,7 @@ import pytest
 from backend_metal.engine.engine import Engine, Output
 from backend_metal.engine.loop import EngineLoop
 from deployments.backend import UnavailableError
+from tests.support.clock import Clock
 
 STEP_TIMEOUT_S = 60.0
 
@@ -37,14 +38,6 @@ class HangingEngine:
 
     def abort_all(self) -> list[Output]:
         return []
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Running:
@@ -93,9 +86,9 @@ def running() -> Iterator[Running]:
 
 def test_a_step_that_lasts_too_long_is_a_fault_until_it_ends(running: Running) -> None:
     running.begin_step()
-    running.clock.now += STEP_TIMEOUT_S - 1
+    running.clock.time += STEP_TIMEOUT_S - 1
     running.loop.check_health()
-    running.clock.now += 2
+    running.clock.time += 2
     with pytest.raises(UnavailableError, match="a step has taken longer than 60 s"):
         running.loop.check_health()
     running.engine.release.set()
@@ -104,13 +97,13 @@ def test_a_step_that_lasts_too_long_is_a_fault_until_it_ends(running: Running) -
 
 
 def test_an_engine_without_work_may_be_idle_for_ever(running: Running) -> None:
-    running.clock.now += 10 * STEP_TIMEOUT_S
+    running.clock.time += 10 * STEP_TIMEOUT_S
     running.loop.check_health()
 
 
 def test_stop_does_not_wait_for_a_step_that_hangs(running: Running) -> None:
     running.begin_step()
-    running.clock.now += STEP_TIMEOUT_S + 1
+    running.clock.time += STEP_TIMEOUT_S + 1
     stopping = threading.Thread(target=running.loop.stop, daemon=True)
     stopping.start()
     stopping.join(30)
@@ -138,7 +131,7 @@ def test_loading_a_model_may_take_longer_than_a_step() -> None:
     )
     loop.start()
     loading.wait()
-    clock.now += 10 * STEP_TIMEOUT_S
+    clock.time += 10 * STEP_TIMEOUT_S
     loop.check_health()
     loaded.set()
     loop.started.result()
@@ -167,7 +160,7 @@ def test_running_streams_do_not_wait_for_many_slow_commands(
 
     def add(engine: Engine) -> list[Output]:
         order.append("add")
-        clock.now += seconds_each
+        clock.time += seconds_each
         return []
 
     loop = EngineLoop(

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import mlx.core as mx
-import native_cases
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_native_parity import fuzz, options, short_spans
 
 from backend_metal import LLM, SamplingParams, native
 from backend_metal.attention.checks import BLOCK_SIZES, DTYPES, HEAD_DIMS, LATENT_HEAD_DIMS
@@ -18,6 +16,8 @@ from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
 from backend_metal.attention.self_check import check_path
 from backend_metal.device import select_device
 from deployments.backend import AttentionStatus
+from tests.support.backend_metal import native_cases
+from tests.support.backend_metal.native_cases import fuzz, options, short_spans
 
 if not mx.metal.is_available():
     pytest.skip("needs a Mac with Apple silicon", allow_module_level=True)

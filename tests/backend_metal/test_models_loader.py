@@ -13,7 +13,6 @@ import huggingface_hub.constants
 import mlx.core as mx
 import numpy as np
 import pytest
-import tiny_models
 from huggingface_hub.errors import (
     GatedRepoError,
     RepositoryNotFoundError,
@@ -21,12 +20,13 @@ from huggingface_hub.errors import (
 )
 from mlx.utils import tree_flatten
 from mlx_lm.utils import load_model, quantize_model
-from packed_step import Chunk, forward, relative_rms
 
 from backend_metal import LLM
 from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.models import find as checkpoint
 from backend_metal.models.loader import LoadedModel, load
+from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.packed_step import Chunk, forward, relative_rms
 
 CPU = mx.Device(mx.cpu)
 TOKENS = np.arange(20, dtype=np.int32) * 13 % tiny_models.VOCAB_SIZE

@@ -6,15 +6,15 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-import tiny_models
 from mlx_lm.models.base import create_causal_mask
 from mlx_lm.models.cache import make_prompt_cache
-from packed_step import Chunk, forward, relative_rms
 
 from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.models import gemma2
 from backend_metal.models.families import FAMILIES
 from backend_metal.models.paged_model import PagedModel
+from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.packed_step import Chunk, forward, relative_rms
 
 # Gemma 2's window, which mlx-lm ignores, has its own test.
 LIKE_MLX_LM = [*(FAMILIES.keys() - {"gemma2"}), *tiny_models.VARIANTS]

@@ -13,13 +13,20 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-import tiny_models
 from mlx.utils import tree_flatten
-from packed_step import Chunk, forward, ints, lazy_forward, metadata_of, relative_rms
 
 from backend_metal.attention.kv_cache import KVCachePool, LayerCacheSpec
 from backend_metal.attention.operators import attention_launches
 from backend_metal.models.paged_model import PagedModel
+from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.packed_step import (
+    Chunk,
+    forward,
+    ints,
+    lazy_forward,
+    metadata_of,
+    relative_rms,
+)
 
 TOKENS = np.arange(20, dtype=np.int32) * 13 % tiny_models.VOCAB_SIZE
 TABLE = np.array([2, 0, 3], np.int32)

@@ -8,9 +8,9 @@ import mlx.core as mx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native_cases import HEAD_DIMS
 
 from backend_metal import _native, native
+from tests.support.backend_metal.native_cases import HEAD_DIMS
 
 FUZZ = settings(derandomize=True, deadline=None, max_examples=200, database=None)
 THREADGROUP_MEMORY = 32768

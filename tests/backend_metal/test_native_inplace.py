@@ -7,17 +7,23 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-import attention_oracle as oracle
 import mlx.core as mx
 import numpy as np
 import pytest
-import tiny_models
-from native_cases import as_numpy, attention, check_caches, check_out, run
-from packed_step import Chunk, lazy_forward
 
 from backend_metal import _native, native
 from backend_metal.attention.kv_cache import KVCachePool, LayerCacheSpec
 from backend_metal.models.paged_model import PagedModel
+from tests.support.backend_metal import attention_oracle as oracle
+from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.native_cases import (
+    as_numpy,
+    attention,
+    check_caches,
+    check_out,
+    run,
+)
+from tests.support.backend_metal.packed_step import Chunk, lazy_forward
 
 BLOCK_SIZE = 16
 

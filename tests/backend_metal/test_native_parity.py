@@ -4,53 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-import attention_oracle as oracle
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from native_cases import (
+
+from backend_metal import native
+from backend_metal.attention import reference
+from tests.support.backend_metal import attention_oracle as oracle
+from tests.support.backend_metal.native_cases import (
     DTYPES,
     HEAD_DIMS,
-    HEADS,
-    SOFTCAPS,
-    WINDOWS,
     as_numpy,
     attention,
     check,
     check_out,
+    fuzz,
     make_case,
+    options,
     run,
+    short_spans,
 )
-from packed_step import relative_rms
-
-from backend_metal import native
-from backend_metal.attention import reference
-
-
-def fuzz(examples: int) -> settings:
-    return settings(derandomize=True, deadline=None, max_examples=examples, database=None)
-
-
-short_spans = st.lists(
-    st.tuples(
-        st.one_of(st.sampled_from([0, 1, 1]), st.integers(2, 20)),  # query tokens
-        st.one_of(st.just(0), st.integers(-3, 60), st.integers(60, 140)),  # tokens before them
-    ).filter(lambda span: sum(span) >= 0),
-    min_size=1,
-    max_size=4,
-)
-options = {
-    "seed": st.integers(0, 2**16),
-    "dtype": st.sampled_from(DTYPES),
-    "heads": HEADS,
-    "head_dims": st.sampled_from(HEAD_DIMS),
-    "block_size": st.sampled_from([8, 16, 32]),
-    "window": WINDOWS,
-    "softcap": SOFTCAPS,
-    "has_sinks": st.booleans(),
-}
+from tests.support.backend_metal.packed_step import relative_rms
 
 
 @fuzz(1500)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-import attention_oracle as oracle
 import mlx.core as mx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native_cases import DTYPES, as_numpy, make_case, run
 
 from backend_metal import _native, native
+from tests.support.backend_metal import attention_oracle as oracle
+from tests.support.backend_metal.native_cases import DTYPES, as_numpy, make_case, run
 
 FUZZ = settings(derandomize=True, deadline=None, max_examples=120, database=None)
 L2 = 512 * 1024

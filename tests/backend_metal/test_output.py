@@ -1,12 +1,11 @@
 from pathlib import Path
 
-from engine_harness import byte_tokenizer
-
 from backend_metal.engine.schedule.sequence import Sequence
 from backend_metal.engine.schedule.step import TokenDraw
 from backend_metal.engine.text.output import SequenceOutput
 from backend_metal.engine.text.token_text import TokenText
 from deployments.backend import Delta, SamplingParams
+from tests.support.backend_metal.engine_harness import byte_tokenizer
 
 
 def push_all(path: Path, token_ids: list[int], **sampling: object) -> list[Delta]:

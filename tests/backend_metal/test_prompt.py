@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import tokenizers_for_tests as tokenizers
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from transformers import PreTrainedTokenizerFast
 
 from backend_metal.engine.text.prompt import encode_prompt
 from deployments.backend import ChatPrompt, InvalidRequestError
+from tests.support.backend_metal import tokenizers_for_tests as tokenizers
 
 VOCAB = 1000
 

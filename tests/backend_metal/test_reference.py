@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import attention_oracle as oracle
 import mlx.core as mx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packed_step import relative_rms
 
 from backend_metal.attention import reference
+from tests.support.backend_metal import attention_oracle as oracle
+from tests.support.backend_metal.packed_step import relative_rms
 
 DTYPES = list(oracle.TOLERANCES)
 FUZZ = settings(derandomize=True, deadline=None, max_examples=200, database=None)

@@ -11,9 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend_metal import LLM  # isort: skip
-import tiny_models
-from engine_harness import byte_tokenizer, make_engine, run
-
 from backend_metal.engine.engine import Engine
 from deployments.backend import (
     Delta,
@@ -22,6 +19,8 @@ from deployments.backend import (
     ResumeError,
     SamplingParams,
 )
+from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.engine_harness import byte_tokenizer, make_engine, run
 
 PROMPT = list(range(1, 21))
 Answers = dict[int, list[Delta]]

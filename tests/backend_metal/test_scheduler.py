@@ -1,6 +1,7 @@
 import pytest
-from scheduler_harness import BLOCK_SIZE, Harness, output, scheduled
-from stub_runner import expected_tokens
+
+from tests.support.backend_metal.scheduler_harness import BLOCK_SIZE, Harness, output, scheduled
+from tests.support.backend_metal.stub_runner import expected_tokens
 
 
 def test_decodes_and_prefill_chunks_share_a_step_within_the_budget() -> None:

@@ -9,10 +9,10 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from scheduler_harness import BLOCK_SIZE, Harness, output
-from stub_runner import expected_tokens
 
 from backend_metal.engine.schedule.sequence import Sequence, Status
+from tests.support.backend_metal.scheduler_harness import BLOCK_SIZE, Harness, output
+from tests.support.backend_metal.stub_runner import expected_tokens
 
 MAX_SEQUENCES = 24
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import mlx.core as mx
 import pytest
-from broken_paths import BROKEN, BROKEN_OPTIONS
 
 from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
 from backend_metal.attention.paths import CPU, REFERENCE, AttentionPath
 from backend_metal.attention.self_check import SelfCheckError, check_path
+from tests.support.backend_metal.broken_paths import BROKEN, BROKEN_OPTIONS
 
 PLAIN = LayerAttention(LayerCacheSpec(2, 64, 64), num_q_heads=4, scale=64**-0.5)
 # A window, a softcap and a scale that a check with these very numbers could not feel.

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scheduler_harness import BLOCK_SIZE, Harness, output
-from stub_runner import expected_tokens
 
 from backend_metal.engine.schedule.sequence import Sequence
 from backend_metal.engine.schedule.step import ScheduledSequence, Step
 from backend_metal.engine.schedule.step_pace import StepCost, StepPace
 from deployments.backend import SamplingParams
+from tests.support.backend_metal.scheduler_harness import BLOCK_SIZE, Harness, output
+from tests.support.backend_metal.stub_runner import expected_tokens
 
 MOST = 10_000
 

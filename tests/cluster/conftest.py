@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from ops.bench.cluster.balancers import CONFIGURATIONS, Balancer, start_balancer
-from ops.bench.cluster.cluster import Cluster, cluster
-from ops.bench.cluster.outcome import Answers
-from ops.bench.cluster.requests import Request, requests
-from ops.bench.cluster.requirements import what_is_missing
-from ops.bench.cluster.scenarios import NUM_ENGINES, NUM_STREAMS
+from tests.support.cluster.balancers import CONFIGURATIONS, Balancer, start_balancer
+from tests.support.cluster.cluster import Cluster, cluster
+from tests.support.cluster.outcome import Answers
+from tests.support.cluster.requests import Request, requests
+from tests.support.cluster.requirements import what_is_missing
+from tests.support.cluster.scenarios import NUM_ENGINES, NUM_STREAMS
 
 
 @pytest.fixture(scope="session")

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from ops.bench.cluster.cluster import Cluster
-from ops.bench.cluster.deployment import configuration
-from ops.bench.cluster.hosts import Hosts, hosts
-from ops.bench.cluster.load import Load
-from ops.bench.cluster.network import Network
-from ops.bench.cluster.outcome import Outcome
-from ops.bench.cluster.requests import Request, requests
-from ops.bench.cluster.status import Target, gateway_url, is_ready, requests_on, wait_until
-from ops.bench.cluster.streams import Said
+from tests.support.cluster.cluster import Cluster
+from tests.support.cluster.deployment import configuration
+from tests.support.cluster.hosts import Hosts, hosts
+from tests.support.cluster.load import Load
+from tests.support.cluster.network import Network
+from tests.support.cluster.outcome import Outcome
+from tests.support.cluster.requests import Request, requests
+from tests.support.cluster.status import Target, gateway_url, is_ready, requests_on, wait_until
+from tests.support.cluster.streams import Said
 
 pytestmark = pytest.mark.cluster
 

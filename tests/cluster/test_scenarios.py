@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ops.bench.cluster.balancers import Balancer
-from ops.bench.cluster.cluster import Cluster
-from ops.bench.cluster.outcome import Answers, observe
-from ops.bench.cluster.requests import Request
-from ops.bench.cluster.scenarios import SCENARIOS
+from tests.support.cluster.balancers import Balancer
+from tests.support.cluster.cluster import Cluster
+from tests.support.cluster.outcome import Answers, observe
+from tests.support.cluster.requests import Request
+from tests.support.cluster.scenarios import SCENARIOS
 
 pytestmark = pytest.mark.cluster
 

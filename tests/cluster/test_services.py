@@ -15,13 +15,13 @@ import httpx
 import psutil
 import pytest
 import yaml
-from long_stream import KEY, NUM_CHOICES, NUM_TOKENS, long_stream
 from openai import OpenAI
-from serve_process import REPOSITORY, ServeProcess, free_ports, scrape_url
-from supervised import DEADLINE_S, Supervised, wait_until
 
 from ops.cluster.__main__ import generate
 from ops.cluster.credentials import KINDS
+from tests.support.cluster.supervised import DEADLINE_S, Supervised, wait_until
+from tests.support.e2e.long_stream import KEY, NUM_CHOICES, NUM_TOKENS, long_stream
+from tests.support.e2e.serve_process import REPOSITORY, ServeProcess, free_ports, scrape_url
 
 pytestmark = pytest.mark.cluster
 

@@ -9,14 +9,21 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from fake_backend import FakeBackend
-from gateway_harness import CHAT, ScriptedReplica, fake_replica, gateway, replica_at, scripted
 from starlette.types import Receive, Scope, Send
-from test_retries import Clock
 
 from deployments.fleet.directory import Replica
 from deployments.gateway.relay.circuit_breaker import CircuitBreakers
 from deployments.http.server import HttpServer
+from tests.support.clock import Clock
+from tests.support.deployments.fake_backend import FakeBackend
+from tests.support.deployments.gateway_harness import (
+    CHAT,
+    ScriptedReplica,
+    fake_replica,
+    gateway,
+    replica_at,
+    scripted,
+)
 
 PATH = "/v1/chat/completions"
 DONE = b'data: {"choices":[]}\n\ndata: [DONE]\n\n'

@@ -24,7 +24,7 @@ from deployments.serve.autoscaling import (
     replicas_for,
 )
 from deployments.settings import AutoscalingSettings, SettingsError, parse_settings
-from tests.deployments.fake_backend import FakeBackend
+from tests.support.deployments.fake_backend import FakeBackend
 
 LOADS = st.floats(0, 100)
 COUNTS = st.integers(1, 50)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from gateway_harness import CHAT, fake_replica, gateway
-from test_gateway_relay import error_of
+
+from tests.support.deployments.answers import error_of
+from tests.support.deployments.gateway_harness import CHAT, fake_replica, gateway
 
 PATH = "/v1/chat/completions"
 PAGE = "https://chat.example.com"

@@ -22,7 +22,7 @@ from deployments.backend import (
 from deployments.http.error_responses import error_response, exception_handlers
 from deployments.http.errors import ApiError, api_error_from, model_not_found
 from deployments.http.request_id import RequestIdMiddleware, choose_request_id
-from tests.deployments.replica_server import in_memory
+from tests.support.deployments.replica_server import in_memory
 
 
 class NewError(BackendError):

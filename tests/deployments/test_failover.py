@@ -9,12 +9,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from failover_cases import Cut, Seen, ask, places
-from fake_backend import FakeBackend
-from gateway_harness import CHAT, Running, failures, gateway, replica_app, replica_at, serving
 
 from deployments.fleet.directory import Replica
 from deployments.gateway.relay.suspects import SETTLED_AFTER
+from tests.support.deployments.failover_cases import Cut, Seen, ask, places
+from tests.support.deployments.fake_backend import FakeBackend
+from tests.support.deployments.gateway_harness import (
+    CHAT,
+    Running,
+    failures,
+    gateway,
+    replica_app,
+    replica_at,
+    serving,
+)
 
 WORDS = "one two three é 🍎 日本"
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}

@@ -7,12 +7,12 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_backend import FakeBackend
-from gateway_harness import CHAT, Running, failures, fake_replica, gateway
 from prometheus_client.parser import text_string_to_metric_families
 
 from deployments.fleet.directory import Replica
 from deployments.gateway import generation as gateway_generation
+from tests.support.deployments.fake_backend import FakeBackend
+from tests.support.deployments.gateway_harness import CHAT, Running, failures, fake_replica, gateway
 
 PATH = "/v1/chat/completions"
 FAULTS = {"boom": "step_error", "gone": "unavailable", "bug": "crash"}

@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 
 import httpx
-from fake_backend import FakeBackend
-from gateway_harness import CHAT, Running, failures, fake_replica, gateway
-from test_gateway_relay import error_of
-from test_retries import Clock, one
 
 from deployments.gateway.relay.full_replicas import HOLDS_S, FullReplicas
+from tests.support.clock import Clock
+from tests.support.deployments.answers import error_of
+from tests.support.deployments.fake_backend import FakeBackend
+from tests.support.deployments.gateway_harness import (
+    CHAT,
+    Running,
+    failures,
+    fake_replica,
+    gateway,
+    nowhere,
+)
 
 PATH = "/v1/chat/completions"
 
@@ -18,29 +25,32 @@ PATH = "/v1/chat/completions"
 def test_a_replica_is_full_until_a_request_there_ends_or_a_while_is_over() -> None:
     clock = Clock()
     full = FullReplicas(clock)
-    with full.request(one("a")), full.request(one("b")):
-        assert full.has_room(one("a"))
-        assert full.retry_after_s([one("a"), one("b")]) is None
-        with full.request(one("a")):
-            full.refused(one("a"), 7)
-            assert not full.has_room(one("a"))
-            assert full.has_room(one("b"))
-        assert full.has_room(one("a"))
-        full.refused(one("a"), 7)
-        full.refused(one("b"), 3)
-        assert full.retry_after_s([one("a")]) == 7
-        assert full.retry_after_s([one("a"), one("b")]) == 3
+    with (
+        full.request(nowhere("a")),
+        full.request(nowhere("b")),
+    ):
+        assert full.has_room(nowhere("a"))
+        assert full.retry_after_s([nowhere("a"), nowhere("b")]) is None
+        with full.request(nowhere("a")):
+            full.refused(nowhere("a"), 7)
+            assert not full.has_room(nowhere("a"))
+            assert full.has_room(nowhere("b"))
+        assert full.has_room(nowhere("a"))
+        full.refused(nowhere("a"), 7)
+        full.refused(nowhere("b"), 3)
+        assert full.retry_after_s([nowhere("a")]) == 7
+        assert full.retry_after_s([nowhere("a"), nowhere("b")]) == 3
         clock.time += HOLDS_S
-        assert full.has_room(one("a"))
-        assert full.retry_after_s([one("a"), one("b")]) is None
+        assert full.has_room(nowhere("a"))
+        assert full.retry_after_s([nowhere("a"), nowhere("b")]) is None
 
 
 def test_one_that_has_nothing_of_this_gateway_is_asked_again() -> None:
     full = FullReplicas(Clock())
-    with full.request(one()):
+    with full.request(nowhere()):
         pass
-    full.refused(one(), 7)
-    assert full.has_room(one())
+    full.refused(nowhere(), 7)
+    assert full.has_room(nowhere())
 
 
 async def ask(running: Running) -> httpx.Response:

@@ -10,16 +10,22 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from fake_backend import FakeBackend
-from gateway_harness import CHAT, failures, fake_replica, gateway, replica_at
 from starlette.types import Message, Receive, Scope, Send
-from test_gateway_relay import closed_port, error_of
 
 from deployments.backend import AttentionStatus
 from deployments.gateway.access.api_keys import KeyRing
 from deployments.gateway.access.authentication import AdmissionMiddleware
 from deployments.http.errors import ApiError
 from deployments.protocol import parse_request, parsing
+from tests.support.deployments.answers import closed_port, error_of
+from tests.support.deployments.fake_backend import FakeBackend
+from tests.support.deployments.gateway_harness import (
+    CHAT,
+    failures,
+    fake_replica,
+    gateway,
+    replica_at,
+)
 
 PATH = "/v1/chat/completions"
 

@@ -9,8 +9,17 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fake_backend import FakeBackend
-from gateway_harness import (
+from openai import AsyncOpenAI
+
+from deployments.fleet.directory import Replica
+from deployments.gateway.access.api_keys import ApiKey, KeyRing
+from deployments.gateway.access.rate_limits import RateLimiter, RateLimits
+from deployments.gateway.access.watched_keys import KeySource, WatchedKeys
+from deployments.gateway.routing import LeastOutstandingTokens
+from tests.support.clock import Clock
+from tests.support.deployments.answers import error_of
+from tests.support.deployments.fake_backend import FakeBackend
+from tests.support.deployments.gateway_harness import (
     CHAT,
     Running,
     ScriptedReplica,
@@ -19,15 +28,6 @@ from gateway_harness import (
     gateway,
     scripted,
 )
-from openai import AsyncOpenAI
-from test_gateway_relay import error_of
-from test_rate_limits import Clock
-
-from deployments.fleet.directory import Replica
-from deployments.gateway.access.api_keys import ApiKey, KeyRing
-from deployments.gateway.access.rate_limits import RateLimiter, RateLimits
-from deployments.gateway.access.watched_keys import KeySource, WatchedKeys
-from deployments.gateway.routing import LeastOutstandingTokens
 
 PATH = "/v1/chat/completions"
 KEY = {"Authorization": "Bearer limited"}
@@ -90,7 +90,7 @@ async def test_requests_past_the_rate_get_429_and_when_to_come_back() -> None:
         assert free.status_code == 200
         assert not any(name.startswith("x-ratelimit") for name in free.headers)
         assert (await running.client.get("/v1/models", headers=KEY)).status_code == 200
-        clock.now += 30
+        clock.time += 30
         assert (await ask(running)).status_code == 200
 
 

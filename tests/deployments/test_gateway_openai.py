@@ -6,9 +6,10 @@ import asyncio
 
 import openai
 import pytest
-from fake_backend import FakeBackend
-from gateway_harness import CHAT, fake_replica, gateway
 from openai import AsyncOpenAI
+
+from tests.support.deployments.fake_backend import FakeBackend
+from tests.support.deployments.gateway_harness import CHAT, fake_replica, gateway
 
 
 async def ask(url: str, *, key: str = "good", words: str = "one two three") -> str | None:

@@ -7,8 +7,14 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_backend import FakeBackend
-from gateway_harness import (
+from starlette.types import Message, Receive, Scope, Send
+
+from deployments.gateway import generation as gateway_generation
+from deployments.gateway.access.api_keys import ApiKey, KeyRing
+from deployments.gateway.access.rate_limits import RateLimits
+from deployments.gateway.outcomes import OutcomesMiddleware
+from tests.support.deployments.fake_backend import FakeBackend
+from tests.support.deployments.gateway_harness import (
     CHAT,
     ScriptedReplica,
     fake_replica,
@@ -16,12 +22,6 @@ from gateway_harness import (
     outcomes,
     scripted,
 )
-from starlette.types import Message, Receive, Scope, Send
-
-from deployments.gateway import generation as gateway_generation
-from deployments.gateway.access.api_keys import ApiKey, KeyRing
-from deployments.gateway.access.rate_limits import RateLimits
-from deployments.gateway.outcomes import OutcomesMiddleware
 
 PATH = "/v1/chat/completions"
 STREAM = {**CHAT, "stream": True}

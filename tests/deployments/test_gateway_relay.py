@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 from contextlib import AsyncExitStack
 
 import httpx
 import pytest
-from fake_backend import FakeBackend
-from gateway_harness import (
+
+from deployments.fleet.directory import Replica
+from tests.support.deployments.answers import closed_port, error_of
+from tests.support.deployments.fake_backend import FakeBackend
+from tests.support.deployments.gateway_harness import (
     CHAT,
     SECRET,
     Running,
@@ -22,8 +24,6 @@ from gateway_harness import (
     replica_at,
     scripted,
 )
-
-from deployments.fleet.directory import Replica
 
 PATH = "/v1/chat/completions"
 STREAM = {**CHAT, "stream": True}
@@ -36,19 +36,6 @@ EVENTS = [
 ]
 CHECKPOINT = b":~0:17 1:4,5\n\n"
 BEAT = EVENTS[0] + b":~\n\n"
-
-
-def closed_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"http://127.0.0.1:{server.getsockname()[1]}"
-
-
-def error_of(response: httpx.Response) -> dict[str, object]:
-    body = response.json()
-    assert set(body) == {"error"}
-    assert set(body["error"]) == {"message", "type", "param", "code"}
-    error: dict[str, object] = body["error"]
-    return error
 
 
 async def raw_stream(running: Running, **kwargs: object) -> tuple[httpx.Response, bytes]:

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from fake_backend import FakeBackend
-from gateway_harness import CHAT, fake_replica, gateway
 from starlette.types import Message
 
 from deployments.fleet.directory import Replica
@@ -15,6 +13,8 @@ from deployments.gateway.relay.stream_speed import StreamSpeed
 from deployments.gateway.routing import LeastOutstandingTokens, PrefixAffinity, Work
 from deployments.http.sse import KEEP_ALIVE
 from deployments.settings import RoutingSettings
+from tests.support.deployments.fake_backend import FakeBackend
+from tests.support.deployments.gateway_harness import CHAT, fake_replica, gateway
 
 
 class Remembering(LeastOutstandingTokens):

@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from fake_backend import FakeBackend
-from gateway_harness import fake_replica, gateway, serving
 from starlette.types import Receive, Scope, Send
 
 from deployments.http.bounded_protocol import MAX_HEAD_BYTES, ClientTimeouts
+from tests.support.deployments.fake_backend import FakeBackend
+from tests.support.deployments.gateway_harness import fake_replica, gateway, serving
 
 KEY = "a-key-of-the-raw-client"
 BODY = json.dumps({"model": "demo", "prompt": "one two"}).encode()

@@ -4,8 +4,7 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -13,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deployments.backend import AttentionStatus, BackendStats, Histogram
 from deployments.observe.metrics import EngineMetrics, GatewayMetrics, Identity
+from tests.support.deployments.stats import idle_stats
 
 IDENTITY = Identity(model="demo", replica="r1", node="10.0.0.2")
 LABELS = {"model": "demo", "replica": "r1", "node": "10.0.0.2"}
@@ -45,17 +45,6 @@ GAUGES = [
     "pomona_memory_active_bytes",
     "pomona_model_info",
 ]
-
-
-def idle_stats() -> BackendStats:
-    values: dict[str, Any] = {}
-    for field in fields(BackendStats):
-        values[field.name] = {
-            "Histogram": Histogram((0.1, 1.0), (0, 0, 0), 0.0),
-            "Mapping[str, int]": {},
-            "int": 0,
-        }[str(field.type)]
-    return BackendStats(**{**values, "kv_cache_blocks_total": 8, "kv_cache_blocks_free": 8})
 
 
 def busy_stats() -> BackendStats:

@@ -4,13 +4,14 @@ from collections.abc import Iterable
 
 import httpx
 import pytest
-from fake_backend import FakeBackend
-from gateway_harness import CHAT, fake_replica, gateway
 from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as openmetrics_families,
 )
 from prometheus_client.parser import text_string_to_metric_families as text_families
+
+from tests.support.deployments.fake_backend import FakeBackend
+from tests.support.deployments.gateway_harness import CHAT, fake_replica, gateway
 
 OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
 

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fake_backend import FakeBackend
-from gateway_harness import CHAT, ScriptedReplica, fake_replica, gateway, scripted, serving
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -21,6 +19,15 @@ from ray.serve._private.logging_utils import ServeComponentFilter, ServeComponen
 from deployments.app import build_app
 from deployments.observe.tracing import build_tracer
 from deployments.settings import ObservabilitySettings, SettingsError
+from tests.support.deployments.fake_backend import FakeBackend
+from tests.support.deployments.gateway_harness import (
+    CHAT,
+    ScriptedReplica,
+    fake_replica,
+    gateway,
+    scripted,
+    serving,
+)
 
 CLIENT_TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENT_SPAN = "b7ad6b7169203331"

@@ -12,11 +12,11 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway_harness import fake_replica, gateway
 from hypothesis import HealthCheck, given, settings
 
 from deployments.gateway.openapi import openapi_document
 from deployments.protocol import ChatCompletionRequest, CompletionRequest, unsupported
+from tests.support.deployments.gateway_harness import fake_replica, gateway
 
 try:
     import schemathesis

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,14 +15,7 @@ from deployments.gateway.access.rate_limits import (
 )
 from deployments.gateway.access.token_bucket import TokenBucket
 from deployments.http.errors import ApiError
-
-
-@dataclass
-class Clock:
-    now: float = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import Clock
 
 
 @given(
@@ -39,12 +30,12 @@ def test_a_bucket_never_lets_more_through_than_its_rate(
     bucket = TokenBucket(per_minute, clock)
     taken, largest = 0.0, 0.0
     for pause, cost in steps:
-        clock.now += pause
+        clock.time += pause
         if bucket.wait_s(cost) == 0.0:
             bucket.take(cost)
             taken, largest = taken + cost, max(largest, cost)
     # One burst, the rate, and at most one oversized cost on credit.
-    bound = bucket.capacity + clock.now * per_minute / 60 + max(0.0, largest - bucket.capacity)
+    bound = bucket.capacity + clock.time * per_minute / 60 + max(0.0, largest - bucket.capacity)
     assert taken <= bound * (1 + 1e-9) + 1e-6
 
 
@@ -54,7 +45,7 @@ def test_what_a_bucket_says_to_wait_is_enough(per_minute: float, costs: list[flo
     clock = Clock(0.0)
     bucket = TokenBucket(per_minute, clock)
     for cost in costs:
-        clock.now += bucket.wait_s(cost) * (1 + 1e-9) + 1e-6
+        clock.time += bucket.wait_s(cost) * (1 + 1e-9) + 1e-6
         assert bucket.wait_s(cost) == 0.0
         bucket.take(cost)
 
@@ -84,9 +75,9 @@ def test_requests_a_minute() -> None:
     assert error.message == "The API key's limit is 3 requests a minute. Try again in 20 s."
     # Another key has its own.
     limiter.enter("two", limits).release()
-    clock.now += 19.9
+    clock.time += 19.9
     refused(limiter, limits)
-    clock.now += 0.1
+    clock.time += 0.1
     limiter.enter("one", limits).release()
     refused(limiter, limits)
 
@@ -144,7 +135,7 @@ def test_more_tokens_than_a_minute_has_are_a_debt() -> None:
     with pytest.raises(ApiError) as error:
         later.charge(1)
     assert error.value.headers["Retry-After"] == "121"
-    clock.now += 121
+    clock.time += 121
     later.charge(1)
 
 
@@ -156,7 +147,7 @@ def test_what_is_only_reckoned_with_makes_no_debt() -> None:
     with pytest.raises(ApiError) as error:
         other.charge(5)
     assert error.value.headers["Retry-After"] == "5"
-    clock.now += 5
+    clock.time += 5
     other.charge(5)
     running.meter = lambda: 70
     running.release()

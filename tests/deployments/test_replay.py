@@ -13,8 +13,8 @@ from deployments.replica import render as replica_render
 from deployments.replica.generation import MAX_MERGED, Generation
 from deployments.replica.render import renderer_for
 from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
-from tests.deployments.fake_backend import FakeBackend, token_id
-from tests.deployments.replica_server import build, chat, completion, in_memory
+from tests.support.deployments.fake_backend import FakeBackend, token_id
+from tests.support.deployments.replica_server import build, chat, completion, in_memory
 
 NUM_TOKENS = 20 * MAX_MERGED
 

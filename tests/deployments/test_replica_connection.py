@@ -14,7 +14,6 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from replica_listener import BODY, CHUNKED, CUT_OFF, PLAIN
 
 from deployments.gateway.relay.connection import (
     MAX_UNREAD_BYTES,
@@ -22,6 +21,7 @@ from deployments.gateway.relay.connection import (
     ReplicaConnection,
     ReplicaResponse,
 )
+from tests.support.deployments.replica_listener import BODY, CHUNKED, CUT_OFF, PLAIN
 
 
 class FakeTransport(asyncio.Transport):

@@ -12,7 +12,14 @@ from unittest.mock import Mock, patch
 
 import pytest
 import uvloop
-from replica_listener import (
+
+from deployments.gateway.relay.connection import MAX_UNREAD_BYTES
+from deployments.gateway.relay.connections import (
+    ConnectionLostError,
+    ReplicaConnections,
+    UnreachableError,
+)
+from tests.support.deployments.replica_listener import (
     BODY,
     CHUNKED,
     CUT_OFF,
@@ -21,13 +28,6 @@ from replica_listener import (
     listening,
     reaches,
     says,
-)
-
-from deployments.gateway.relay.connection import MAX_UNREAD_BYTES
-from deployments.gateway.relay.connections import (
-    ConnectionLostError,
-    ReplicaConnections,
-    UnreachableError,
 )
 
 

@@ -9,7 +9,7 @@ from starlette.datastructures import State
 
 from deployments.backend import EngineConfig
 from deployments.serve.replica import drain
-from tests.deployments.fake_backend import FakeBackend
+from tests.support.deployments.fake_backend import FakeBackend
 
 
 class Drained(FakeBackend):

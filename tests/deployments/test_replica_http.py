@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry
 
 from deployments.backend import AttentionStatus, Backend, ModelInfo
 from deployments.replica.app import build_replica_app
-from tests.deployments.bad_input_cases import BadInput, bad_inputs
-from tests.deployments.fake_backend import FakeBackend
-from tests.deployments.replica_server import (
+from tests.support.deployments.bad_input_cases import BadInput, bad_inputs
+from tests.support.deployments.fake_backend import FakeBackend
+from tests.support.deployments.replica_server import (
     MAX_BODY_BYTES,
     MAX_MODEL_LEN,
     MODEL,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deployments.http.disconnect import run_until_disconnect
-from tests.deployments.replica_server import build, chat, client_of, completion
+from tests.support.deployments.replica_server import build, chat, client_of, completion
 
 BODIES: list[dict[str, Any]] = [
     chat("one two three"),

@@ -8,7 +8,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from tests.deployments.replica_server import MODEL, SECRET, build, served
+from tests.support.deployments.replica_server import MODEL, SECRET, build, served
 
 QUESTION = [{"role": "user", "content": "say this word by word"}]
 

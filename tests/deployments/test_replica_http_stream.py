@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
-from tests.deployments.replica_server import (
+from tests.support.deployments.replica_server import (
     MODEL,
     build,
     chat,

@@ -8,8 +8,15 @@ from prometheus_client import CollectorRegistry
 from deployments.fleet.directory import Replica
 from deployments.replica import app as replica_http
 from deployments.replica.app import build_replica_app
-from tests.deployments.fake_backend import FakeBackend
-from tests.deployments.replica_server import AUTHORIZED, SECRET, build, chat, completion, in_memory
+from tests.support.deployments.fake_backend import FakeBackend
+from tests.support.deployments.replica_server import (
+    AUTHORIZED,
+    SECRET,
+    build,
+    chat,
+    completion,
+    in_memory,
+)
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW")
 OPEN = ("/health", "/ready", "/metrics")

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from gateway_harness import replica_at
 
-from deployments.fleet.directory import Replica
 from deployments.gateway.relay.circuit_breaker import MAX_REMEMBERED, CircuitBreakers
 from deployments.gateway.relay.retries import Backoff, Retries
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.time = 100.0
-
-    def __call__(self) -> float:
-        return self.time
-
-
-def one(name: str = "one") -> Replica:
-    return replica_at("http://nowhere", name=name)
+from tests.support.clock import Clock
+from tests.support.deployments.gateway_harness import nowhere
 
 
 def test_pauses_double_up_to_a_limit_and_vary_below_it() -> None:
@@ -78,65 +66,65 @@ def test_whoever_is_in_line_has_time() -> None:
 def test_a_breaker_opens_rests_probes_and_rests_for_longer() -> None:
     clock = Clock()
     breakers = CircuitBreakers(clock)
-    breakers.failed(one())
-    assert breakers.admits(one())
+    breakers.failed(nowhere())
+    assert breakers.admits(nowhere())
     for rest in (1.0, 2.0, 4.0, 8.0, 16.0, 16.0):
-        breakers.failed(one())
-        assert not breakers.admits(one())
+        breakers.failed(nowhere())
+        assert not breakers.admits(nowhere())
         # What was on its way fails too, and changes nothing.
-        breakers.failed(one())
-        assert breakers.retry_after_s([one()]) == rest
+        breakers.failed(nowhere())
+        assert breakers.retry_after_s([nowhere()]) == rest
         clock.time += rest - 0.01
-        assert not breakers.admits(one())
+        assert not breakers.admits(nowhere())
         clock.time += 0.01
-        with breakers.request(one()):
-            assert not breakers.admits(one())
-        assert breakers.admits(one())
-    breakers.succeeded(one())
-    breakers.failed(one())
-    assert breakers.admits(one())
+        with breakers.request(nowhere()):
+            assert not breakers.admits(nowhere())
+        assert breakers.admits(nowhere())
+    breakers.succeeded(nowhere())
+    breakers.failed(nowhere())
+    assert breakers.admits(nowhere())
 
 
 def test_a_breaker_may_open_at_the_first_failure() -> None:
     clock = Clock()
     breakers = CircuitBreakers(clock, failures_to_open=1)
     for rest in (1, 2):
-        breakers.failed(one())
-        assert breakers.retry_after_s([one()]) == rest
-        assert not breakers.admits(one())
+        breakers.failed(nowhere())
+        assert breakers.retry_after_s([nowhere()]) == rest
+        assert not breakers.admits(nowhere())
         clock.time += rest
-        assert breakers.admits(one())
+        assert breakers.admits(nowhere())
 
 
 def test_a_probe_that_fails_or_succeeds() -> None:
     clock = Clock()
     breakers = CircuitBreakers(clock)
     for _ in range(2):
-        breakers.failed(one())
+        breakers.failed(nowhere())
     clock.time += 1
-    with breakers.request(one()):
-        breakers.failed(one())
-    assert breakers.retry_after_s([one(), one("other")]) == 2
+    with breakers.request(nowhere()):
+        breakers.failed(nowhere())
+    assert breakers.retry_after_s([nowhere(), nowhere("other")]) == 2
     clock.time += 2
-    with breakers.request(one()):
-        breakers.succeeded(one())
-        assert breakers.admits(one())
-    assert breakers.admits(one())
+    with breakers.request(nowhere()):
+        breakers.succeeded(nowhere())
+        assert breakers.admits(nowhere())
+    assert breakers.admits(nowhere())
 
 
 def test_requests_of_a_closed_breaker_are_no_probes() -> None:
     breakers = CircuitBreakers(Clock())
-    breakers.failed(one())
-    with breakers.request(one()):
-        assert breakers.admits(one())
+    breakers.failed(nowhere())
+    with breakers.request(nowhere()):
+        assert breakers.admits(nowhere())
 
 
 def test_one_breaker_says_nothing_about_another_and_old_ones_are_forgotten() -> None:
     breakers = CircuitBreakers(Clock())
     for number in range(MAX_REMEMBERED + 1):
         for _ in range(2):
-            breakers.failed(one(f"replica-{number}"))
-    assert breakers.admits(one("replica-0"))
-    assert not breakers.admits(one("replica-1"))
-    assert breakers.admits(one("never seen"))
+            breakers.failed(nowhere(f"replica-{number}"))
+    assert breakers.admits(nowhere("replica-0"))
+    assert not breakers.admits(nowhere("replica-1"))
+    assert breakers.admits(nowhere("never seen"))
     assert breakers.retry_after_s([]) == 1

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from deployments.fleet.directory import Replica, ReplicaDirectory
 from deployments.gateway.routing import LeastOutstandingTokens, Work, placed
+from tests.support.clock import Clock
 
 
 def replica(name: str, *, model: str = "demo", max_model_len: int = 100) -> Replica:
@@ -45,13 +46,6 @@ def test_a_request_that_fails_gives_its_tokens_back() -> None:
     except ConnectionError:
         pass
     assert router.outstanding(REPLICAS[0]) == 0
-
-
-class Clock:
-    time = 100.0
-
-    def __call__(self) -> float:
-        return self.time
 
 
 def test_a_replica_that_failed_rests_and_each_time_for_longer() -> None:

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from routing_cases import Clock
 
 from deployments.gateway.routing.capacity import MAX_WEIGHT, MEMORY_STREAMS, MIN_STREAMS, Capacity
 from deployments.gateway.routing.load import MAX_REPLICAS, LoadLedger
+from tests.support.clock import Clock
 
 NAMES = ["slow", "middle", "fast"]
 

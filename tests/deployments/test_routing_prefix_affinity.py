@@ -6,11 +6,12 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from routing_cases import Clock, replica, work
 
 from deployments.fleet.directory import Replica
 from deployments.gateway.routing import PrefixAffinity, Work
 from deployments.settings import RoutingSettings
+from tests.support.clock import Clock
+from tests.support.deployments.routing_cases import replica, work
 
 REPLICAS = [replica(name) for name in "abcd"]
 

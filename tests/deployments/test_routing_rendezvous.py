@@ -5,10 +5,10 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from routing_cases import replica
 
 from deployments.fleet.directory import Replica
 from deployments.gateway.routing.rendezvous import rendezvous
+from tests.support.deployments.routing_cases import replica
 
 NAMES = st.lists(st.text("abcdefgh0123", min_size=1, max_size=12), min_size=2, unique=True)
 WEIGHTS = (0.5, 0.71, 1.0, 1.41, 2.0, 4.0)

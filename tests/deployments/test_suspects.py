@@ -8,10 +8,7 @@ from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 
 import pytest
-from fake_backend import FakeBackend
-from gateway_harness import CHAT, gateway, replica_app, replica_at, serving
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from test_retries import one
 
 from deployments.fleet.directory import Replica
 from deployments.gateway.relay.suspects import (
@@ -23,8 +20,21 @@ from deployments.gateway.relay.suspects import (
     Suspect,
     Suspects,
 )
+from tests.support.deployments.fake_backend import FakeBackend
+from tests.support.deployments.gateway_harness import (
+    CHAT,
+    gateway,
+    nowhere,
+    replica_app,
+    replica_at,
+    serving,
+)
 
-A, B, C = one("a"), one("b"), one("c")
+A, B, C = (
+    nowhere("a"),
+    nowhere("b"),
+    nowhere("c"),
+)
 
 
 @dataclass

@@ -9,12 +9,12 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_backend import FakeBackend
-from gateway_harness import Running, fake_replica, gateway
 
 from deployments.gateway.access.api_keys import ApiKey, KeyRing, key_digest
 from deployments.gateway.routing import PrefixAffinity, Work
 from deployments.settings import RoutingSettings
+from tests.support.deployments.fake_backend import FakeBackend
+from tests.support.deployments.gateway_harness import Running, fake_replica, gateway
 
 PATH = "/v1/completions"
 PROMPT = " ".join(f"word{number}" for number in range(200))

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 import yaml
-from serve_process import LAUNCH, REPOSITORY, ServeProcess, plugin, serve_process
+
+from tests.support.e2e.serve_process import (
+    FAKE_BACKEND,
+    LAUNCH,
+    REPOSITORY,
+    ServeProcess,
+    plugin,
+    serve_process,
+)
 
 
 def shipped_config(name: str) -> dict[str, Any]:
@@ -30,7 +38,7 @@ def fake_serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProces
         "max_model_len": 1_000_000,
         "options": {"faults": {"boom": "step_error", "crowd": "queue_full"}},
     }
-    path = plugin(tmp_path_factory.mktemp("plugin"), fake="fake_backend:FakeBackend")
+    path = plugin(tmp_path_factory.mktemp("plugin"), fake=FAKE_BACKEND)
     with serve_process(config, environment={"PYTHONPATH": path}) as running:
         yield running
 

@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import openai
 import pytest
-from commanded_cluster import CommandedCluster, commanded_cluster, wait_for
-from long_stream import KEY, NUM_CHOICES, NUM_TOKENS, long_stream
 from openai import OpenAI
-from serve_process import READY_TIMEOUT_S, scrape_url
+
+from tests.support.e2e.commanded_cluster import CommandedCluster, commanded_cluster, wait_for
+from tests.support.e2e.long_stream import KEY, NUM_CHOICES, NUM_TOKENS, long_stream
+from tests.support.e2e.serve_process import READY_TIMEOUT_S, scrape_url
 
 WRONG = "a-key-that-is-none"
 WHOLE_STREAM = (NUM_CHOICES * NUM_TOKENS, "data: [DONE]")

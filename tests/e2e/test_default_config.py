@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import openai
 import pytest
-from bad_input_cases import BadInput, bad_inputs
 from openai import AsyncOpenAI, OpenAI
 from prometheus_client.parser import text_string_to_metric_families
-from serve_process import ServeProcess, scrape_url
 
 from backend_metal import LLM, ChatPrompt, SamplingParams
+from tests.support.deployments.bad_input_cases import BadInput, bad_inputs
+from tests.support.e2e.serve_process import ServeProcess, scrape_url
 
 MODEL = "demo"
 QUESTIONS = ("What is Pomona?", "Tell me a joke.", "Write a short poem about the sea.")

@@ -12,9 +12,6 @@ from typing import Any
 import pytest
 
 from backend_metal.backend import MetalBackend  # isort: skip
-import tiny_models
-from failover_cases import Cut, Seen, ask, places
-from gateway_harness import SECRET, Running, gateway, replica_at, serving
 from prometheus_client import CollectorRegistry
 
 from deployments.backend import EngineConfig
@@ -22,6 +19,9 @@ from deployments.fleet.directory import Replica
 from deployments.gateway.relay import relay
 from deployments.replica.app import build_replica_app
 from deployments.wire.envelope import Envelope
+from tests.support.backend_metal import tiny_models
+from tests.support.deployments.failover_cases import Cut, Seen, ask, places
+from tests.support.deployments.gateway_harness import SECRET, Running, gateway, replica_at, serving
 
 
 @dataclass

@@ -15,13 +15,13 @@ import pytest
 from backend_metal import backend as backend_module
 
 from backend_metal.backend import MetalBackend  # isort: skip
-import tiny_models
-from gateway_harness import SECRET, Running, gateway, replica_at, serving
 from prometheus_client import CollectorRegistry
-from test_gateway_relay import error_of
 
 from deployments.backend import EngineConfig
 from deployments.replica.app import build_replica_app
+from tests.support.backend_metal import tiny_models
+from tests.support.deployments.answers import error_of
+from tests.support.deployments.gateway_harness import SECRET, Running, gateway, replica_at, serving
 
 NUM_REPLICAS = 2
 SLOTS, QUEUE = 2, 3

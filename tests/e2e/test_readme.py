@@ -14,19 +14,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from serve_process import REPOSITORY, ServeProcess
 
 from backend_metal.models.families import FAMILIES
+from tests.support.e2e.readme import README, block
+from tests.support.e2e.serve_process import REPOSITORY, ServeProcess
 
-README = (REPOSITORY / "README.md").read_text()
 DEFAULT_URL = "http://127.0.0.1:8000"
-
-
-def block(name: str) -> str:
-    """The code block below the marker ``<!-- test: name -->``."""
-    found = re.search(rf"<!-- test: {name} -->\n```\w+\n(.*?)```", README, re.DOTALL)
-    assert found, f"README.md has no block {name!r}"
-    return found.group(1)
 
 
 def run(command: list[str], **settings: object) -> str:

@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 
 from backend_metal.backend import MetalBackend  # isort: skip
-import tiny_models
-from gateway_harness import SECRET, gateway, replica_at, serving
-
 from deployments.backend import EngineConfig
 from deployments.fleet.directory import Replica
 from deployments.gateway.routing import LeastOutstandingTokens, PrefixAffinity, Router
 from deployments.observe.metrics import EngineMetrics, Identity
 from deployments.replica.app import build_replica_app
 from deployments.settings import RoutingSettings
+from tests.support.backend_metal import tiny_models
+from tests.support.deployments.gateway_harness import SECRET, gateway, replica_at, serving
 
 NUM_REPLICAS = 4
 NUM_PREFIXES = 16

@@ -9,10 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import leaks
 import pytest
 from conftest import shipped_config
-from serve_process import ServeProcess, free_port, plugin, scrape_url, serve_process
+
+from tests.support.e2e import leaks
+from tests.support.e2e.serve_process import (
+    FAKE_BACKEND,
+    ServeProcess,
+    free_port,
+    plugin,
+    scrape_url,
+    serve_process,
+)
 
 MODEL = "echo"
 ALICE, BOB = "alices-own-key-of-some-length", "bobs-own-key-of-some-length"
@@ -50,7 +58,7 @@ def guarded(own_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "api_keys_file": str(keys),
         "isolate_tenants": True,
     }
-    path = plugin(tmp_path_factory.mktemp("plugin"), fake="fake_backend:FakeBackend")
+    path = plugin(tmp_path_factory.mktemp("plugin"), fake=FAKE_BACKEND)
     with serve_process(config, environment={"PYTHONPATH": path}) as running:
         basic = base64.b64encode(f":{WRONG}".encode()).decode()
         running.secrets.update((ALICE, BOB, WRONG, basic, "a-word-of-alice"))

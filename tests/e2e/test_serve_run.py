@@ -18,7 +18,8 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 from prometheus_client.parser import text_string_to_metric_families
-from serve_process import ServeProcess, scrape_url
+
+from tests.support.e2e.serve_process import ServeProcess, scrape_url
 
 MODEL = "echo"
 WORDS = "the quick brown fox jumps over the lazy dog"

@@ -18,7 +18,12 @@ from tests.metal_on_cpu.injection import first_catch
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MIRROR = REPOSITORY / "build" / "metal_on_cpu" / "injected"
-_SOURCES = ("backend_metal/csrc", "backend_metal/shaders", "tests/metal_on_cpu")
+_SOURCES = (
+    "backend_metal/csrc",
+    "backend_metal/shaders",
+    "tests/metal_on_cpu",
+    "tests/support/backend_metal",
+)
 _SUFFIXES = (".cpp", ".h", ".hpp", ".txt", ".metal", ".py", "")
 
 
@@ -107,7 +112,7 @@ def what_catches(bug: HostBug) -> str:
 def _mirror(bug: HostBug) -> None:
     """Copies the sources; what has not changed stays as it is, so that it is not built again."""
     # A package, so that the copy's is found before this one's.
-    wanted = {Path("tests/__init__.py"): b""}
+    wanted = {Path("tests/__init__.py"): b"", Path("tests/support/__init__.py"): b""}
     for folder in _SOURCES:
         for path in (REPOSITORY / folder).rglob("*"):
             if path.is_file() and path.suffix in _SUFFIXES:

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
-from native_cases import as_numpy, make_case
-from packed_step import relative_rms
 
 from backend_metal import _native
 from tests.metal_on_cpu import host, operators
 from tests.metal_on_cpu.host.build import SHADERS
 from tests.metal_on_cpu.parity import check
+from tests.support.backend_metal.native_cases import as_numpy, make_case
+from tests.support.backend_metal.packed_step import relative_rms
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 
 import mlx.core as mx
-from native_cases import make_case
 
 from backend_metal import native
 from backend_metal.attention.checks import HEAD_DIMS, LATENT_HEAD_DIMS
 from tests.metal_on_cpu import host, operators
 from tests.metal_on_cpu.parity import check
+from tests.support.backend_metal.native_cases import make_case
 
 METAL_TYPES = {"float32": "float", "float16": "half", "bfloat16": "bfloat"}
 ALL_HEAD_DIMS = [*itertools.product(HEAD_DIMS, HEAD_DIMS), LATENT_HEAD_DIMS]

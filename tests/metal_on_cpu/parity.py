@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import attention_oracle as oracle
 import mlx.core as mx
 import numpy as np
-from native_cases import as_numpy, check_caches, check_out
 
 from backend_metal.attention import reference
 from tests.metal_on_cpu import host, operators
+from tests.support.backend_metal import attention_oracle as oracle
+from tests.support.backend_metal.native_cases import as_numpy, check_caches, check_out
 
 LAYOUTS = ("contiguous", "one buffer", "heads first", "blocks last")
 CORE_COUNTS = (8, 20, 76)

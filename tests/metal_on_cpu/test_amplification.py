@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import attention_oracle as oracle
 import mlx.core as mx
 import numpy as np
 import pytest
 
 from backend_metal import native
 from tests.metal_on_cpu import host, operators
+from tests.support.backend_metal import attention_oracle as oracle
 
 DECODE, WINDOWED, PREFILL = 1.05, 1.2, 1.1
 

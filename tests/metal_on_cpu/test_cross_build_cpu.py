@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import attention_oracle as oracle
 import mlx.core as mx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native_cases import DTYPES, HEAD_DIMS, HEADS, SOFTCAPS, WINDOWS, attention, make_case
-from packed_step import relative_rms
 
 from backend_metal import native
 from tests.metal_on_cpu.cross_build import machines
 from tests.metal_on_cpu.cross_build.kernel_program import Program
+from tests.support.backend_metal import attention_oracle as oracle
+from tests.support.backend_metal.native_cases import (
+    DTYPES,
+    HEAD_DIMS,
+    HEADS,
+    SOFTCAPS,
+    WINDOWS,
+    attention,
+    make_case,
+)
+from tests.support.backend_metal.packed_step import relative_rms
 
 pytestmark = pytest.mark.ladder
 

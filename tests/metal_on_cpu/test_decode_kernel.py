@@ -8,15 +8,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import attention_oracle as oracle
 import mlx.core as mx
 import numpy as np
 import pytest
-from native_cases import DTYPES, HEAD_DIMS, as_numpy, make_case
 
 from backend_metal import _native, native
 from tests.metal_on_cpu import host, operators
 from tests.metal_on_cpu.parity import check
+from tests.support.backend_metal import attention_oracle as oracle
+from tests.support.backend_metal.native_cases import DTYPES, HEAD_DIMS, as_numpy, make_case
 
 # All dtypes, both numbers of row tiles, and all widths of chunks; the rest is for the ladder.
 SOME_SIZES = [

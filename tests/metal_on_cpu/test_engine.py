@@ -10,14 +10,14 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-import tiny_models
-from packed_step import Chunk, lazy_forward
 
 from backend_metal import LLM, SamplingParams
 from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.models.paged_model import PagedModel
 from tests.metal_on_cpu import host
 from tests.metal_on_cpu.engine_device import NAME, metal_on_cpu, path
+from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.packed_step import Chunk, lazy_forward
 
 # One with each option that a kernel has, and one of another head dim; the rest are the ladder's.
 FAST_FAMILIES = ["llama", "gemma2", "gpt_oss"]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import attention_oracle as oracle
 import mlx.core as mx
 import numpy as np
 import pytest
-from native_cases import attention, make_case
-from packed_step import relative_rms
 
 from tests.metal_on_cpu import host, operators
 from tests.metal_on_cpu.arrays import to_mlx
+from tests.support.backend_metal import attention_oracle as oracle
+from tests.support.backend_metal.native_cases import attention, make_case
+from tests.support.backend_metal.packed_step import relative_rms
 
 CASE = make_case(1, heads=(2, 4), has_sinks=True, dtype=mx.float32, spans=[(1, 700), (7, 20)])
 CACHES = ("k_cache", "v_cache")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import attention_oracle as oracle
 import mlx.core as mx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native_cases import (
+
+from tests.metal_on_cpu import operators
+from tests.metal_on_cpu.parity import LAYOUTS, check, check_on_some_gpu
+from tests.support.backend_metal import attention_oracle as oracle
+from tests.support.backend_metal.native_cases import (
     DTYPES,
     HEAD_DIMS,
     HEADS,
@@ -20,9 +23,6 @@ from native_cases import (
     as_numpy,
     make_case,
 )
-
-from tests.metal_on_cpu import operators
-from tests.metal_on_cpu.parity import LAYOUTS, check, check_on_some_gpu
 
 # Those of the quick run, whose kernels take half a minute to compile.
 FEW_SIZES = [(mx.float16, (64, 64)), (mx.float32, (128, 128))]

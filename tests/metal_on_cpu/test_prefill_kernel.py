@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import attention_oracle as oracle
 import mlx.core as mx
 import numpy as np
 import pytest
-from native_cases import DTYPES, HEAD_DIMS, as_numpy, check_out, make_case
 
 from backend_metal import native
 from backend_metal.attention import reference
 from tests.metal_on_cpu import host, operators
 from tests.metal_on_cpu.parity import check
+from tests.support.backend_metal import attention_oracle as oracle
+from tests.support.backend_metal.native_cases import (
+    DTYPES,
+    HEAD_DIMS,
+    as_numpy,
+    check_out,
+    make_case,
+)
 
 # Every head dim, every dtype, and all ways to divide columns over simdgroups.
 SOME_SIZES = [

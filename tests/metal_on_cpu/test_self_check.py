@@ -8,7 +8,6 @@ from pathlib import Path
 
 import mlx.core as mx
 import pytest
-import tiny_models
 
 from backend_metal import LLM, SamplingParams
 from backend_metal.attention.checks import BLOCK_SIZES, DTYPES, HEAD_DIMS
@@ -18,6 +17,7 @@ from tests.metal_on_cpu import host
 from tests.metal_on_cpu.engine_device import metal_on_cpu, path
 from tests.metal_on_cpu.injected_bugs import COMPILER, SHADER_BUGS
 from tests.metal_on_cpu.injection import Bug, injected
+from tests.support.backend_metal import tiny_models
 
 GROUPS = (1, 2, 4, 6, 8, 12, 20)
 OPTIONS: tuple[dict[str, object], ...] = (

@@ -1,13 +1,15 @@
-"""A host list for the tests of ``ops.cluster``."""
+"""A host list for the tests of ``ops.cluster``, and a certificate for those of load balancers."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from host_lists import API_KEY, EXAMPLE, HUB_TOKEN, REPOSITORY
+
+from tests.support.ops.host_lists import API_KEY, EXAMPLE, HUB_TOKEN, REPOSITORY
 
 
 @pytest.fixture
@@ -26,3 +28,20 @@ def content(tmp_path: Path) -> dict[str, Any]:
         "api_keys": "keys.yaml",
         "environment": {"HF_TOKEN": HUB_TOKEN},
     }
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Certificate and key for 127.0.0.1, signed by themselves."""
+    folder = tmp_path_factory.mktemp("tls")
+    path, key = folder / "tls.pem", folder / "key.pem"
+    names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost")
+    make = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
+    subprocess.run(
+        [*make, "-nodes", "-days", "2", "-keyout", key, "-out", path, *names],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    path.write_text(path.read_text() + key.read_text())
+    return path

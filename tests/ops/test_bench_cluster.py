@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ops.bench.cluster.outcome import Outcome
-from ops.bench.cluster.requests import Request, requests
-from ops.bench.cluster.streams import Stream
+from tests.support.cluster.outcome import Outcome
+from tests.support.cluster.requests import Request, requests
+from tests.support.cluster.streams import Stream
 
 REQUEST = Request("/v1/completions", {})
 

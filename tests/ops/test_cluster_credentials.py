@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from host_lists import generated
 
 from ops.cluster.__main__ import main
 from ops.cluster.credentials import AUTH_TOKEN, STORE_FILES
+from tests.support.ops.host_lists import generated
 
 
 @pytest.fixture

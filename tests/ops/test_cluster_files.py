@@ -7,10 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from host_lists import API_KEY, EXAMPLE, HUB_TOKEN, REPOSITORY, files_of, generated
 
 from ops.cluster.__main__ import generate, main
 from ops.cluster.credentials import STORE_FILES
+from tests.support.ops.host_lists import (
+    API_KEY,
+    EXAMPLE,
+    HUB_TOKEN,
+    REPOSITORY,
+    files_of,
+    generated,
+)
 
 SECRET_FILES = {"auth_token", "environment", *STORE_FILES, "api_keys.yaml"}
 

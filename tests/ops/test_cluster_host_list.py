@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import yaml
-from host_lists import EXAMPLE, generated
 
 from ops.cluster.__main__ import main
 from ops.cluster.host_list import HostList, HostListError
+from tests.support.ops.host_lists import EXAMPLE, generated
 
 MISTAKES = [
     ({"hosts": []}, r"hosts: .*at least 1"),

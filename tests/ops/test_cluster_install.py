@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from host_machine import Machine
+
+from tests.support.ops.host_machine import Machine
 
 UNITS = {
     "linux": {"pomona-ray.service", "pomona-clean.timer", "pomona-clean.service"},

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from host_lists import REPOSITORY, files_of, generated
+
+from tests.support.ops.host_lists import REPOSITORY, files_of, generated
 
 # Of launchd.plist(5).
 LAUNCHD_KEYS = {

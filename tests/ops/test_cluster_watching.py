@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from host_lists import generated
 
 from ops.load_balancer.__main__ import main as load_balancer
+from tests.support.ops.host_lists import generated
 
 SHIPPED_RULES = Path(__file__).resolve().parents[2] / "ops" / "prometheus" / "rules"
 

@@ -13,10 +13,9 @@ import yaml
 if "CI" not in os.environ:
     pytest.importorskip("grafana_foundation_sdk", reason="pip install '.[test]'")
 
-from grafana_schema import mistakes
-
 from ops.grafana.__main__ import DASHBOARDS, DIRECTORY, path_of, text_of
 from ops.grafana.model import COLUMNS, Dashboard
+from tests.support.ops.grafana_schema import mistakes
 
 PROVISIONING = DIRECTORY.parent / "provisioning"
 each_dashboard = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda one: one.uid)
@@ -81,7 +80,7 @@ def test_ids_are_unique_and_panels_explained() -> None:
 def test_every_metric_is_shown_somewhere() -> None:
     from deployments.backend import AttentionStatus
     from deployments.observe.metrics import EngineMetrics, GatewayMetrics, Identity
-    from tests.deployments.test_metrics import idle_stats
+    from tests.support.deployments.stats import idle_stats
 
     attention = AttentionStatus("reference", "the check failed", "metal")
     registries = (

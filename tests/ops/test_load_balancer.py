@@ -10,7 +10,13 @@ from typing import Any
 
 import httpx
 import pytest
-from balancer_harness import (
+from openai import AsyncOpenAI
+from starlette.responses import JSONResponse
+
+from deployments.settings import GatewaySettings
+from ops.load_balancer.plan import ClientLimits
+from tests.support.deployments.gateway_harness import CHAT, Running, fake_replica, gateway
+from tests.support.ops.balancer_harness import (
     DEADLINE_S,
     PATH,
     FakeGateway,
@@ -20,12 +26,6 @@ from balancer_harness import (
     plan_for,
     until,
 )
-from gateway_harness import CHAT, Running, fake_replica, gateway
-from openai import AsyncOpenAI
-from starlette.responses import JSONResponse
-
-from deployments.settings import GatewaySettings
-from ops.load_balancer.plan import ClientLimits
 
 pytestmark = each_balancer
 

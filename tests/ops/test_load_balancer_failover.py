@@ -10,7 +10,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from balancer_harness import (
+
+from deployments.http.error_responses import error_response
+from deployments.http.errors import ApiError
+from tests.support.deployments.fake_backend import FakeBackend
+from tests.support.deployments.gateway_harness import fake_replica, gateway
+from tests.support.ops.balancer_harness import (
     DEADLINE_S,
     PATH,
     VANISH,
@@ -22,11 +27,6 @@ from balancer_harness import (
     needs,
     plan_for,
 )
-from fake_backend import FakeBackend
-from gateway_harness import fake_replica, gateway
-
-from deployments.http.error_responses import error_response
-from deployments.http.errors import ApiError
 
 UNAVAILABLE = ApiError(503, "No replica.", type="service_unavailable", headers={"Retry-After": "9"})
 

@@ -10,9 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-from balancer_harness import balancing, command, each_balancer, free_address, gateways, needs
-from balancer_harness import plan_for as plan_in
-from test_load_balancer_tls import certificate
 
 from deployments.settings import GatewaySettings
 from ops.load_balancer.__main__ import main
@@ -20,8 +17,15 @@ from ops.load_balancer.examples import examples
 from ops.load_balancer.haproxy import haproxy
 from ops.load_balancer.nginx import nginx
 from ops.load_balancer.plan import ClientLimits, Plan, PlanError
-
-__all__ = ["certificate"]
+from tests.support.ops.balancer_harness import (
+    balancing,
+    command,
+    each_balancer,
+    free_address,
+    gateways,
+    needs,
+)
+from tests.support.ops.balancer_harness import plan_for as plan_in
 
 PLAN = Plan(
     gateways=["10.0.0.1:8000"],

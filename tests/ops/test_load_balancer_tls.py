@@ -10,7 +10,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from balancer_harness import (
+
+from tests.support.ops.balancer_harness import (
     DEADLINE_S,
     PATH,
     balancing,
@@ -23,23 +24,6 @@ from balancer_harness import (
 )
 
 pytestmark = [each_balancer, needs("openssl"), needs("curl")]
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Certificate and key for 127.0.0.1, signed by themselves."""
-    folder = tmp_path_factory.mktemp("tls")
-    path, key = folder / "tls.pem", folder / "key.pem"
-    names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost")
-    make = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
-    subprocess.run(
-        [*make, "-nodes", "-days", "2", "-keyout", key, "-out", path, *names],
-        check=True,
-        capture_output=True,
-        timeout=60,
-    )
-    path.write_text(path.read_text() + key.read_text())
-    return path
 
 
 def trusting(certificate: Path) -> ssl.SSLContext:

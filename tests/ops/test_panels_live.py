@@ -13,11 +13,11 @@ import pytest
 if "CI" not in os.environ:
     pytest.importorskip("matplotlib", reason="pip install '.[test]'")
 
-from live_cluster import cluster, load, prometheus
 from matplotlib.image import imread
 
 from ops.grafana.__main__ import DASHBOARDS
 from ops.grafana.render import Prometheus, ask_all, draw
+from tests.support.ops.live_cluster import cluster, load, prometheus
 
 pytestmark = pytest.mark.skipif(
     shutil.which("prometheus") is None and "CI" not in os.environ,

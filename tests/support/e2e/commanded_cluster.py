@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import leaks
 import yaml
-from serve_process import (
+
+from tests.support.e2e import leaks
+from tests.support.e2e.readme import block
+from tests.support.e2e.serve_process import (
     READY_TIMEOUT_S,
     REPOSITORY,
     ServeProcess,
@@ -25,7 +27,6 @@ from serve_process import (
     ray_start,
     scrape_url,
 )
-from test_readme import block
 
 PORTS = ("ray", "client", "agent", "other_agent", "dashboard", "http", "metrics")
 

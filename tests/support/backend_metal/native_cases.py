@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import attention_oracle as oracle
 import mlx.core as mx
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
-from packed_step import relative_rms
 
 from backend_metal import native
+from tests.support.backend_metal import attention_oracle as oracle
+from tests.support.backend_metal.packed_step import relative_rms
 
 DTYPES = list(oracle.TOLERANCES)
 HEAD_DIMS = [(dim, dim) for dim in (64, 80, 96, 112, 128, 192, 256)] + [
@@ -134,3 +135,27 @@ def check_out(case: oracle.Case, out: mx.array, expected: np.ndarray) -> None:
 
 def as_numpy(array: mx.array) -> np.ndarray:
     return np.array(array.astype(mx.float32))
+
+
+def fuzz(examples: int) -> settings:
+    return settings(derandomize=True, deadline=None, max_examples=examples, database=None)
+
+
+short_spans = st.lists(
+    st.tuples(
+        st.one_of(st.sampled_from([0, 1, 1]), st.integers(2, 20)),  # query tokens
+        st.one_of(st.just(0), st.integers(-3, 60), st.integers(60, 140)),  # tokens before them
+    ).filter(lambda span: sum(span) >= 0),
+    min_size=1,
+    max_size=4,
+)
+options = {
+    "seed": st.integers(0, 2**16),
+    "dtype": st.sampled_from(DTYPES),
+    "heads": HEADS,
+    "head_dims": st.sampled_from(HEAD_DIMS),
+    "block_size": st.sampled_from([8, 16, 32]),
+    "window": WINDOWS,
+    "softcap": SOFTCAPS,
+    "has_sinks": st.booleans(),
+}

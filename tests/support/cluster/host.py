@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from ops.bench.cluster.network import Network, address_of
 from ops.cluster.units import RESTART_S
+from tests.support.cluster.network import Network, address_of
 
 START_TIMEOUT_S = 10.0
 STATE = "/mnt/pomona"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import tiny_models
-from stub_runner import StubRunner
 from transformers import AutoTokenizer
 
 from backend_metal.engine.engine import Engine
 from backend_metal.engine.schedule.block_pool import BlockPool
 from deployments.backend import Delta, EngineConfig, GenerationRequest, SamplingParams
+from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.stub_runner import StubRunner
 
 VOCAB_SIZE = 50
 BLOCK_SIZE = 8

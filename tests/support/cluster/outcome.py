@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ops.bench.cluster.cluster import Cluster
-from ops.bench.cluster.load import Load
-from ops.bench.cluster.requests import Request
-from ops.bench.cluster.scenarios import Event
-from ops.bench.cluster.status import wait_until
-from ops.bench.cluster.streams import Said, Stream
+from tests.support.cluster.cluster import Cluster
+from tests.support.cluster.load import Load
+from tests.support.cluster.requests import Request
+from tests.support.cluster.scenarios import Event
+from tests.support.cluster.status import wait_until
+from tests.support.cluster.streams import Said, Stream
 
 Endpoint = Callable[[int], str]
 """Where each client goes."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from ops.bench.cluster.requests import Request
+from tests.support.cluster.requests import Request
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import yaml
 from ops.cluster.__main__ import generate
 from ops.cluster.credentials import KINDS
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 EXAMPLE = REPOSITORY / "ops" / "cluster" / "hosts.example.yaml"
 API_KEY = "a-key-of-a-client"
 HUB_TOKEN = "a-token-for-the-hub"

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-from fake_backend import FakeBackend
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -29,6 +28,7 @@ from deployments.observe.tracing import NoOpTracer, Tracer
 from deployments.replica.app import build_replica_app
 from deployments.serve.gateway import replica_connections
 from deployments.settings import GatewaySettings
+from tests.support.deployments.fake_backend import FakeBackend
 
 SECRET = "the-deployments-secret"
 CHAT = {"model": "demo", "messages": [{"role": "user", "content": "one two three"}]}
@@ -162,6 +162,11 @@ async def replica_app(
         max_body_bytes=1 << 20,
         keep_alive_interval_s=0.05,
     )
+
+
+def nowhere(name: str = "one") -> Replica:
+    """A replica that nobody asks."""
+    return replica_at("http://nowhere", name=name)
 
 
 def replica_at(url: str, *, name: str = "replica-1", model: str = "demo") -> Replica:

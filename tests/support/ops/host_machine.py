@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from host_lists import REPOSITORY
 
 from ops.cluster.__main__ import generate
 from ops.cluster.credentials import KINDS
+from tests.support.ops.host_lists import REPOSITORY
 
 # Debian's and macOS' users that own nothing of a service.
 USERS = ("backup", "nobody")

@@ -1,7 +1,7 @@
 """Two gateways and two engines with a tiny model, as if on three hosts, on loopback, and a real
 Prometheus that scrapes them.
 
-``python tests/ops/live_cluster.py DIRECTORY`` runs it for a while under load and draws the
+``python -m tests.support.ops.live_cluster DIRECTORY`` runs it for a while under load and draws the
 dashboards into DIRECTORY.
 """
 
@@ -24,9 +24,7 @@ from typing import Any
 
 from backend_metal.backend import MetalBackend  # isort: skip
 import httpx
-import tiny_models
 import yaml
-from gateway_harness import SECRET, serving
 from prometheus_client import CollectorRegistry
 
 from deployments.backend import EngineConfig
@@ -48,8 +46,10 @@ from deployments.observe.metrics import EngineMetrics, GatewayMetrics, Identity
 from deployments.replica.app import build_replica_app
 from deployments.serve.gateway import replica_connections
 from deployments.settings import GatewaySettings, RoutingSettings
+from tests.support.backend_metal import tiny_models
+from tests.support.deployments.gateway_harness import SECRET, serving
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CONFIG = ROOT / "ops" / "prometheus" / "prometheus.yml"
 NODES = ("10.0.0.2", "10.0.0.3")
 GATEWAY_NODES = ("10.0.0.2", "10.0.0.4")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import yaml
 
-from ops.bench.cluster.deployment import configuration
-from ops.bench.cluster.hosts import Hosts, hosts
-from ops.bench.cluster.network import Network
-from ops.bench.cluster.status import (
+from tests.support.cluster.deployment import configuration
+from tests.support.cluster.hosts import Hosts, hosts
+from tests.support.cluster.network import Network
+from tests.support.cluster.status import (
     Target,
     gateway_url,
     is_ready,

@@ -13,10 +13,3 @@ def replica(name: str, *, model: str = "demo", max_model_len: int = 100) -> Repl
 
 def work(prompt: str = "", *, tokens: int = 100) -> Work:
     return Work(model="demo", tokens=tokens, affinity=prefix_affinity([prompt]))
-
-
-class Clock:
-    time = 100.0
-
-    def __call__(self) -> float:
-        return self.time

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
-from ops.bench.cluster.host import Host
-from ops.bench.cluster.hosts import GATEWAY_PORT, Hosts
-from ops.bench.cluster.status import is_ready, wait_until
 from ops.load_balancer.haproxy import haproxy
 from ops.load_balancer.nginx import nginx
 from ops.load_balancer.plan import ClientLimits, Plan
+from tests.support.cluster.host import Host
+from tests.support.cluster.hosts import GATEWAY_PORT, Hosts
+from tests.support.cluster.status import is_ready, wait_until
 
 CONFIGURATIONS: Mapping[str, Callable[[Plan], str]] = {"haproxy": haproxy, "nginx": nginx}
 COMMANDS = {

@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from ops.bench.cluster.host import STATE, Host
-from ops.bench.cluster.network import Network
 from ops.cluster.__main__ import generate
 from ops.cluster.credentials import KINDS
 from ops.cluster.files import write_private
+from tests.support.cluster.host import STATE, Host
+from tests.support.cluster.network import Network
 
 PACKAGE = Path(__file__).resolve().parents[3]
 GATEWAY_PORT = 8000

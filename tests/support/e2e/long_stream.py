@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import httpx
-from serve_process import READY_TIMEOUT_S
+
+from tests.support.e2e.serve_process import READY_TIMEOUT_S
 
 KEY = "a-key-for-the-test"
 NUM_CHOICES = 8

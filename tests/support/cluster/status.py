@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from ops.bench.cluster.host import Host
-from ops.bench.cluster.hosts import GATEWAY_PORT
+from tests.support.cluster.host import Host
+from tests.support.cluster.hosts import GATEWAY_PORT
 
 PATIENCE_S = 240.0
 """For a cluster on two cores, where each of its processes takes seconds to start."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from stub_runner import StubRunner
-
 from backend_metal.engine.schedule.block_pool import BlockPool
 from backend_metal.engine.schedule.scheduler import Scheduler
 from backend_metal.engine.schedule.sequence import Sequence
 from backend_metal.engine.schedule.step import Step
 from backend_metal.engine.schedule.step_pace import StepPace
 from deployments.backend import SamplingParams
+from tests.support.backend_metal.stub_runner import StubRunner
 
 BLOCK_SIZE = 8
 

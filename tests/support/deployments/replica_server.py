@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from deployments.backend import AttentionStatus, EngineConfig
 from deployments.replica.app import build_replica_app
-from tests.deployments.fake_backend import FakeBackend
+from tests.support.deployments.fake_backend import FakeBackend
 
 MODEL = "echo"
 SECRET = "the-deployment's-secret"

@@ -1,4 +1,4 @@
-"""``python -m ops.bench.cluster [--in-front haproxy|nginx|nothing] [--only NAME ...]``, as root."""
+"""``python -m tests.support.cluster [--in-front haproxy|nginx|nothing] [--only NAME ...]``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ops.bench.cluster.balancers import CONFIGURATIONS, Balancer, start_balancer
-from ops.bench.cluster.cluster import Cluster, cluster
-from ops.bench.cluster.outcome import Answers, Endpoint, Outcome, observe
-from ops.bench.cluster.requests import requests
-from ops.bench.cluster.requirements import what_is_missing
-from ops.bench.cluster.scenarios import NUM_ENGINES, NUM_STREAMS, SCENARIOS
 from ops.bench.timing import markdown_table
+from tests.support.cluster.balancers import CONFIGURATIONS, Balancer, start_balancer
+from tests.support.cluster.cluster import Cluster, cluster
+from tests.support.cluster.outcome import Answers, Endpoint, Outcome, observe
+from tests.support.cluster.requests import requests
+from tests.support.cluster.requirements import what_is_missing
+from tests.support.cluster.scenarios import NUM_ENGINES, NUM_STREAMS, SCENARIOS
 
 COLUMNS = (
     "what happens",

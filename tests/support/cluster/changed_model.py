@@ -1,4 +1,4 @@
-"""``python -m ops.bench.cluster.changed_model DIRECTORY`` saves the demo model with noise.
+"""``python -m tests.support.cluster.changed_model DIRECTORY`` saves the demo model with noise.
 
 A program of its own: importing the engine lowers how many files a process may open.
 """

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ops.bench.cluster.cluster import Cluster
-from ops.bench.cluster.host import Host
-from ops.bench.cluster.load import Load
-from ops.bench.cluster.status import wait_until
+from tests.support.cluster.cluster import Cluster
+from tests.support.cluster.host import Host
+from tests.support.cluster.load import Load
+from tests.support.cluster.status import wait_until
 
 NUM_STREAMS = 200
 NUM_ENGINES = 3
@@ -74,7 +74,7 @@ def model_changed(cluster: Cluster) -> Event:
     """Under the same name; from the one to the other, or back."""
     other = cluster.folder / "changed-model"
     if not other.exists():
-        program = [sys.executable, "-m", "ops.bench.cluster.changed_model", str(other)]
+        program = [sys.executable, "-m", "tests.support.cluster.changed_model", str(other)]
         subprocess.run(program, check=True)
     cluster.model = str(other) if cluster.model == "demo" else "demo"
     return rolling_update(cluster)

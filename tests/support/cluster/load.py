@@ -10,9 +10,9 @@ from typing import Self
 
 import aiohttp
 
-from ops.bench.cluster.hosts import API_KEY
-from ops.bench.cluster.requests import Request
-from ops.bench.cluster.streams import Stream, run_stream
+from tests.support.cluster.hosts import API_KEY
+from tests.support.cluster.requests import Request
+from tests.support.cluster.streams import Stream, run_stream
 
 CLIENT_TIMEOUT_S = 600
 

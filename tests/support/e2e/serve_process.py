@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import leaks
 import yaml
 from filelock import FileLock
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.support.e2e import leaks
+
+REPOSITORY = Path(__file__).resolve().parents[3]
 SERVE_RUN = (sys.executable, "-m", "ray.serve.scripts", "run")
 LAUNCH = (sys.executable, "-m", "deployments.launch")
+FAKE_BACKEND = "tests.support.deployments.fake_backend:FakeBackend"
 READY_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 60
 
@@ -161,7 +163,7 @@ def plugin(folder: Path, **backends: str) -> str:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tests-backends\nVersion: 1.0\n")
     lines = [f"{name} = {target}" for name, target in backends.items()]
     (info / "entry_points.txt").write_text("\n".join(["[pomona.backends]", *lines, ""]))
-    return os.pathsep.join([str(folder), str(REPOSITORY / "tests" / "deployments")])
+    return os.pathsep.join([str(folder), str(REPOSITORY)])
 
 
 def _wait_until_ready(running: ServeProcess, process: subprocess.Popen[bytes]) -> None:
