@@ -6,8 +6,8 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from deployments.gateway.access.authentication import AdmissionMiddleware
+from deployments.gateway.access.cross_origin import cross_origin
 from deployments.gateway.access.limits_middleware import LimitsMiddleware
-from deployments.gateway.cross_origin import cross_origin
 from deployments.gateway.generation import generation_routes
 from deployments.gateway.outcomes import OutcomesMiddleware
 from deployments.gateway.parts import GatewayParts

@@ -9,11 +9,11 @@ from deployments.fleet.directory import ReplicaDirectory
 from deployments.fleet.targets import GatewayAddress
 from deployments.gateway.access.api_keys import Keys
 from deployments.gateway.access.rate_limits import RateLimiter
-from deployments.gateway.relay.circuit_breaker import CircuitBreakers
 from deployments.gateway.relay.connections import ReplicaConnections
 from deployments.gateway.relay.full_replicas import FullReplicas
 from deployments.gateway.relay.suspects import Suspects
 from deployments.gateway.routing import Router
+from deployments.gateway.routing.circuit_breaker import CircuitBreakers
 from deployments.observe.metrics import GatewayMetrics
 from deployments.observe.tracing import NoOpTracer, Tracer
 from deployments.settings import GatewaySettings

@@ -12,7 +12,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from deployments.fleet.directory import Replica
-from deployments.gateway.relay.circuit_breaker import CircuitBreakers
+from deployments.gateway.routing.circuit_breaker import CircuitBreakers
 from deployments.http.server import HttpServer
 from tests.support.clock import Clock
 from tests.support.deployments.fake_backend import FakeBackend

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from deployments.gateway.relay.circuit_breaker import MAX_REMEMBERED, CircuitBreakers
 from deployments.gateway.relay.retries import Backoff, Retries
+from deployments.gateway.routing.circuit_breaker import MAX_REMEMBERED, CircuitBreakers
 from tests.support.clock import Clock
 from tests.support.deployments.gateway_harness import nowhere
 

@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployments.gateway.access.api_keys import SCOPE_KEY, Keys, is_loopback
-from deployments.gateway.cross_origin import is_allowed
+from deployments.gateway.access.cross_origin import is_allowed
 from deployments.http.error_responses import error_response
 from deployments.http.errors import ApiError, shown, unauthorized
 from deployments.http.request_path import route_path

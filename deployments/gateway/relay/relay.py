@@ -16,7 +16,6 @@ from functools import partial
 from deployments.fleet.directory import Replica, ReplicaDirectory
 from deployments.gateway.relay import refusals
 from deployments.gateway.relay.attempt import Attempts, Limits, Outgoing
-from deployments.gateway.relay.circuit_breaker import CircuitBreakers
 from deployments.gateway.relay.client_response import ClientResponse
 from deployments.gateway.relay.connections import ReplicaConnections
 from deployments.gateway.relay.failures import (
@@ -34,6 +33,7 @@ from deployments.gateway.relay.retries import Backoff, Retries
 from deployments.gateway.relay.suspects import Suspect, Suspects
 from deployments.gateway.relay.whole_answer import WholeReader
 from deployments.gateway.routing import Router, placed
+from deployments.gateway.routing.circuit_breaker import CircuitBreakers
 from deployments.http import sse
 from deployments.http.errors import ApiError
 from deployments.wire.checkpoint import CheckpointReader

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from deployments.fleet.directory import Replica
-from deployments.gateway.relay.circuit_breaker import CircuitBreakers
+from deployments.gateway.routing.circuit_breaker import CircuitBreakers
 from deployments.gateway.routing.router import Work
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deployments.fleet.directory import Replica
-from deployments.gateway.relay.circuit_breaker import CircuitBreakers
 from deployments.gateway.routing.affinity import Affinity
 from deployments.gateway.routing.capacity import Capacity
+from deployments.gateway.routing.circuit_breaker import CircuitBreakers
 from deployments.gateway.routing.load import LoadLedger
 from deployments.gateway.routing.prefix_index import PrefixIndex
 from deployments.gateway.routing.rendezvous import rendezvous

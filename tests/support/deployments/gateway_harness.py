@@ -18,9 +18,9 @@ from deployments.fleet.targets import GatewayAddress
 from deployments.gateway.access.api_keys import ApiKey, KeyRing, Keys
 from deployments.gateway.access.rate_limits import RateLimiter
 from deployments.gateway.app import GatewayParts, build_gateway_app
-from deployments.gateway.relay.circuit_breaker import CircuitBreakers
 from deployments.gateway.relay.full_replicas import FullReplicas
 from deployments.gateway.routing import LeastOutstandingTokens, Router
+from deployments.gateway.routing.circuit_breaker import CircuitBreakers
 from deployments.http.bounded_protocol import ClientTimeouts
 from deployments.http.server import HttpServer
 from deployments.observe.metrics import EngineMetrics, GatewayMetrics, Identity
