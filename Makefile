@@ -113,7 +113,7 @@ BUILD_TOOLS := $(VENV)/.pomona-build-tools
 
 $(BUILD_TOOLS):
 	[ -x $(BIN)/python ] || $(MAKE) setup
-	$(BIN)/python -m pip install --quiet 'scikit-build-core>=0.11' 'nanobind>=3,<4' cmake ninja
+	$(BIN)/python -m pip install --quiet 'scikit-build-core>=0.11' 'nanobind==3.1.0' cmake ninja
 	@touch $@
 
 native: $(BUILD_TOOLS)

@@ -25,4 +25,4 @@ if [ ${#missing[@]} -gt 0 ]; then
         apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-"$PYTHON" -m pip install --quiet ziglang 'lief>=0.16' 'nanobind>=3,<4' cmake ninja
+"$PYTHON" -m pip install --quiet ziglang 'lief>=0.16' 'nanobind==3.1.0' cmake ninja
