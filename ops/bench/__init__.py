@@ -1,6 +1,7 @@
-"""Benchmarks: ``attention`` (operators), ``engine`` (output tokens), ``machine`` (their limits),
-``overload`` (who is served, and how fast), ``relay`` (what a gateway costs).
+"""Benchmarks, one package a subject: ``attention``, ``engine``, ``metal``, ``overload``, ``relay``
+and ``routing``; what several share is here: ``machine`` (its limits) and ``timing``.
 
-Each is ``python -m ops.bench.NAME`` and prints a Markdown table; ``python -m ops.bench`` runs all.
-Contenders take turns in one process, so that whatever else the machine does hits all of them.
+Each is ``python -m ops.bench.NAME`` and prints a Markdown table; ``python -m ops.bench`` runs all
+but ``metal``. Contenders take turns in one process, so that whatever else the machine does hits
+all of them.
 """

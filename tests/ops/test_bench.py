@@ -10,9 +10,12 @@ import mlx.core as mx
 import mlx_lm
 import numpy as np
 
-from ops.bench import attention, engine, machine, random_model, timing
-from ops.bench.attention_cases import Case, Paged, contiguous
-from ops.bench.workload import Workload
+from ops.bench import machine, timing
+from ops.bench.attention import __main__ as attention
+from ops.bench.attention.cases import Case, Paged, contiguous
+from ops.bench.engine import __main__ as engine
+from ops.bench.engine import contenders, random_model
+from ops.bench.engine.workload import Workload
 
 TINY = {
     **random_model.CONFIG,
@@ -103,7 +106,7 @@ def test_both_engines_continue_alike(checkpoint: tuple[str, random_model.Paramet
     ours = llm.generate(prompts, sampling, show_progress=False)
     theirs: dict[int, list[int]] = {}
     model = mlx_lm.load(directory)[0]
-    for response in engine.responses(model, prompts, WORKLOAD):
+    for response in contenders.responses(model, prompts, WORKLOAD):
         theirs.setdefault(response.uid, []).append(response.token)
     assert [completion.token_ids for completion in ours] == [theirs[uid] for uid in sorted(theirs)]
     assert all(completion.text for completion in ours)

@@ -14,9 +14,12 @@ import mlx.core as mx
 import numpy as np
 
 from backend_metal.device import select_device
-from ops.bench import metal, metal_attention, metal_engine, random_model
-from ops.bench.metal_attention import CONTIGUOUS, Shape
-from ops.bench.workload import Workload
+from ops.bench.engine import random_model
+from ops.bench.engine.workload import Workload
+from ops.bench.metal import __main__ as metal
+from ops.bench.metal import attention as metal_attention
+from ops.bench.metal import engine as metal_engine
+from ops.bench.metal.attention import CONTIGUOUS, Shape
 
 TINY = {
     **random_model.CONFIG,

@@ -3,10 +3,10 @@ from __future__ import annotations
 import asyncio
 
 from deployments.backend import EngineConfig
-from ops.bench.overload import measure
-from ops.bench.overload_client import MAX_TOKENS, Outcome
-from ops.bench.overload_report import Phase, report
-from ops.bench.overload_servers import Sample, engine_and_gateway
+from ops.bench.overload.__main__ import measure
+from ops.bench.overload.client import MAX_TOKENS, Outcome
+from ops.bench.overload.report import Phase, report
+from ops.bench.overload.servers import Sample, engine_and_gateway
 
 
 def served(seconds_per_token: float, first: float = 0.02) -> Outcome:

@@ -5,10 +5,10 @@ import time
 
 import psutil
 
-from ops.bench.processor_time import OthersShare
-from ops.bench.relay import Way, measure, report
-from ops.bench.relay_client import Load
-from ops.bench.relay_servers import process, serve_gateway, serve_replicas
+from ops.bench.relay.__main__ import Way, measure, report
+from ops.bench.relay.client import Load
+from ops.bench.relay.processor_time import OthersShare
+from ops.bench.relay.servers import process, serve_gateway, serve_replicas
 
 
 def test_a_small_run_of_real_processes() -> None:

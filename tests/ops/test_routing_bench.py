@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from deployments.gateway.routing import PrefixAffinity
-from ops.bench.fleet import Clock, Fleet, Outcome, Request, make_hosts, percentile
-from ops.bench.routing import (
+from ops.bench.routing.__main__ import (
     BUSY,
     EQUALS,
     HOT,
@@ -20,7 +19,8 @@ from ops.bench.routing import (
     rows,
     simulate,
 )
-from ops.bench.shared_prefixes import SharedPrefixes
+from ops.bench.routing.fleet import Clock, Fleet, Outcome, Request, make_hosts, percentile
+from ops.bench.routing.shared_prefixes import SharedPrefixes
 
 TINY = SharedPrefixes(num_prefixes=3, repeats=2, prefix_tokens=64, output_tokens=(2, 4))
 
@@ -110,7 +110,9 @@ def test_the_table_has_a_row_for_each_contender(monkeypatch: pytest.MonkeyPatch)
     contenders = [Contender("one", affinity()), Contender("other", least_outstanding)]
     table = rows(TINY, EQUALS, contenders)
     assert [row[0] for row in table] == ["one", "other"]
-    monkeypatch.setattr("ops.bench.routing.SCENARIOS", (("Title", TINY, EQUALS, contenders),))
+    monkeypatch.setattr(
+        "ops.bench.routing.__main__.SCENARIOS", (("Title", TINY, EQUALS, contenders),)
+    )
     assert report().startswith("Title\n\n| policy | hit tokens |")
 
 

@@ -24,9 +24,10 @@ import mlx.core as mx
 from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
 from backend_metal.attention.paths import REFERENCE
 from backend_metal.device import Device, device_memory_bytes, select_device
-from ops.bench import metal_attention, metal_engine
+from ops.bench.engine.workload import Workload
+from ops.bench.metal import attention as metal_attention
+from ops.bench.metal import engine as metal_engine
 from ops.bench.timing import markdown_table
-from ops.bench.workload import Workload
 
 PACKAGES = ("mlx", "mlx-lm", "vllm", "vllm-metal", "pomona-serve")
 QUICK_MODEL: Mapping[str, object] = {**metal_engine.QWEN3_0_6B, "num_hidden_layers": 4}
@@ -106,7 +107,7 @@ def report(device: Device, *, model: str | None, rounds: int, quick: bool, vllm:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m ops.bench.metal", description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("bench-metal.md"))
     parser.add_argument("--model", help="a local directory; random weights by default")
     parser.add_argument("--rounds", type=int, default=3)

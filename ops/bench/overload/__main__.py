@@ -18,9 +18,9 @@ import uvloop
 from tqdm import tqdm
 
 from deployments.backend import EngineConfig
-from ops.bench.overload_client import Client, Outcome, closed_loop, one_by_one, open_loop
-from ops.bench.overload_report import Phase, report
-from ops.bench.overload_servers import Running, Sample, engine_and_gateway
+from ops.bench.overload.client import Client, Outcome, closed_loop, one_by_one, open_loop
+from ops.bench.overload.report import Phase, report
+from ops.bench.overload.servers import Running, Sample, engine_and_gateway
 
 NUM_ALONE = 40
 CAPACITY_S = 15.0
@@ -79,7 +79,7 @@ async def _overload(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m ops.bench.overload", description=__doc__)
     parser.add_argument("--times", type=float, default=4.0)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--max-slowdown", type=float, help="as in EngineConfig")

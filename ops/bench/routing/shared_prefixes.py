@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ops.bench.fleet import Request
+from ops.bench.routing.fleet import Request
 
 VOCAB_SIZE = 32_000
 

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ops.bench.overload_client import Outcome
-from ops.bench.overload_servers import Sample
+from ops.bench.overload.client import Outcome
+from ops.bench.overload.servers import Sample
 from ops.bench.timing import markdown_table
 
 LATE_S = 0.05

@@ -17,10 +17,11 @@ from pathlib import Path
 import mlx.core as mx
 from tqdm import tqdm
 
-from ops.bench import random_model, vllm_metal
-from ops.bench.engine import Prompts, batch_generator, pomona, tokens_per_second
+from ops.bench.engine import random_model
+from ops.bench.engine.contenders import Prompts, batch_generator, pomona, tokens_per_second
+from ops.bench.engine.workload import Workload
+from ops.bench.metal import vllm_metal
 from ops.bench.timing import markdown_table
-from ops.bench.workload import Workload
 
 QWEN3_0_6B: Mapping[str, object] = {
     **random_model.CONFIG,

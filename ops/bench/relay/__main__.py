@@ -19,9 +19,9 @@ import psutil
 import uvloop
 from tqdm import tqdm
 
-from ops.bench.processor_time import OthersShare, cpu_s
-from ops.bench.relay_client import Load, run_load
-from ops.bench.relay_servers import SECRET, process, serve_gateway, serve_replicas
+from ops.bench.relay.client import Load, run_load
+from ops.bench.relay.processor_time import OthersShare, cpu_s
+from ops.bench.relay.servers import SECRET, process, serve_gateway, serve_replicas
 from ops.bench.timing import markdown_table
 
 STEP_S = 0.010
@@ -101,7 +101,7 @@ def report(direct: Way, relayed: Way, streams: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m ops.bench.relay", description=__doc__)
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=200)

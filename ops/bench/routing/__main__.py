@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from deployments.fleet.directory import Replica
 from deployments.gateway.routing import LeastOutstandingTokens, PrefixAffinity, Router
 from deployments.settings import RoutingSettings
-from ops.bench.fleet import Clock, Fleet, Outcome, make_hosts, percentile
-from ops.bench.shared_prefixes import SharedPrefixes
+from ops.bench.routing.fleet import Clock, Fleet, Outcome, make_hosts, percentile
+from ops.bench.routing.shared_prefixes import SharedPrefixes
 from ops.bench.timing import markdown_table
 
 MakeRouter = Callable[[Clock], Router]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ops.bench.random_model import Parameters
+from ops.bench.engine.random_model import Parameters
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from deployments.fleet.directory import Replica
 from deployments.http.server import HttpServer
 from deployments.observe.metrics import EngineMetrics, Identity
 from deployments.replica.app import build_replica_app
-from ops.bench.relay_servers import HOST, SECRET, process, serve_gateway
+from ops.bench.relay.servers import HOST, SECRET, process, serve_gateway
 
 # The other cores are for whoever talks HTTP, as on a Mac, whose GPU is the engine's alone.
 ONE_CORE = {"POMONA_BLAS_THREADS": "1", "POMONA_CPU_THREADS": "1"}

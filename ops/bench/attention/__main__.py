@@ -22,7 +22,7 @@ import mlx.core as mx
 
 from backend_metal.device import device_memory_bytes
 from backend_metal.linux_cpu.blas import physical_cores
-from ops.bench.attention_cases import Case, Paged, Run, contiguous
+from ops.bench.attention.cases import Case, Paged, Run, contiguous
 from ops.bench.machine import (
     COPY_BYTES,
     GEMM_SIZE,
@@ -128,7 +128,7 @@ def report(machine: Machine, decodes: dict[Case, Measured], prefills: dict[Case,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m ops.bench.attention", description=__doc__)
     parser.add_argument("--memory-gb", type=float, help="two fifths of the machine's by default")
     parser.add_argument("--budget", type=float, default=4.0, help="seconds for one figure")
     arguments = parser.parse_args()

@@ -1,0 +1,1 @@
+"""What one attention operator costs, against the machine and MLX's own attention."""

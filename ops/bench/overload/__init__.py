@@ -1,0 +1,1 @@
+"""An engine that is asked for more than it can do."""

@@ -1,0 +1,1 @@
+"""What a gateway costs between clients and a replica."""

@@ -1,0 +1,1 @@
+"""Simulated fleets under the shipped routers."""
