@@ -52,7 +52,7 @@ def keep_credentials(folder: Path, make: Collection[str] = ()) -> dict[str, str]
     if missing:
         raise CredentialsError(
             f"{folder} lacks {', '.join(missing)}. A cluster that runs has them: take the folder "
-            "from its backup, or the files from the hosts, as ops/README.md says. "
+            "from its backup, or the files from the hosts, as ops/runbook.md says. "
             "--new-cluster makes them for hosts that have none yet, --rotate replaces them."
         )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -63,8 +63,8 @@ def test_every_alert_has_a_test_in_which_it_fires_and_is_explained() -> None:
 
 
 def test_the_runbook_has_a_line_for_every_alert_with_its_severity() -> None:
-    runbook = (ROOT / "ops" / "README.md").read_text()
-    table = runbook.partition("### What wakes you up")[2].partition("\n#")[0]
+    runbook = (ROOT / "ops" / "watching.md").read_text()
+    table = runbook.partition("## What wakes you up")[2].partition("\n#")[0]
     rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| `")]
     told = {
         name: severity.strip() for names, severity in rows for name in re.findall(r"\w+", names)
@@ -130,7 +130,7 @@ def test_what_is_told_of_the_objectives_is_what_they_are() -> None:
     errors, first_token = read_indicators()
     within = first_token.complaint.removeprefix("First tokens come after more than ")
     budgets = [f"{100 * (1 - one.objective):.3g}%" for one in (errors, first_token)]
-    runbook = (ROOT / "ops" / "README.md").read_text()
+    runbook = (ROOT / "ops" / "watching.md").read_text()
     assert f"{budgets[0]} errors, {budgets[1]} first tokens after {within}" in runbook
     dashboard = (ROOT / "ops" / "grafana" / "dashboards" / "latency.json").read_text()
     assert all(f"the objective is {budget}" in dashboard for budget in budgets)

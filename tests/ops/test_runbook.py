@@ -21,18 +21,10 @@ from ops.cluster.credentials import KINDS
 from ops.cluster.host_list import HostList, read_host_list
 from ops.cluster.serve_config import read_serve_config
 from ops.grafana.__main__ import DASHBOARDS
+from tests.support.documents import DOCUMENTS, REPOSITORY, block
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-RUNBOOK = (REPOSITORY / "ops" / "README.md").read_text()
-SECTION = RUNBOOK.partition("## Running a cluster")[2].partition("\n## ")[0]
+RUNBOOK = DOCUMENTS["ops/runbook.md"]
 INSTALLED = re.compile(r"/etc/pomona/([\w.-]+)")
-
-
-def block(name: str) -> str:
-    """The code block below the marker ``<!-- test: name -->``."""
-    found = re.search(rf"<!-- test: {name} -->\n```\w+\n(.*?)```", RUNBOOK, re.DOTALL)
-    assert found, f"the runbook has no block {name!r}"
-    return found.group(1)
 
 
 def run(commands: str, home: Path) -> None:
@@ -91,7 +83,7 @@ def test_prometheus_is_given_what_was_generated_and_checked(home: Path) -> None:
     assert Path(source) == Path(shlex.split(check)[-1].replace("~", str(home))).parent
     assert target.partition(":")[2] == shlex.split(install)[-2]
     config = Path(shlex.split(install)[-1]) / "prometheus.yml"
-    assert f"--config.file={config} " in RUNBOOK
+    assert f"--config.file={config} " in DOCUMENTS["ops/watching.md"]
 
 
 def test_load_balancers_are_made_from_the_same_list(home: Path) -> None:
@@ -100,14 +92,14 @@ def test_load_balancers_are_made_from_the_same_list(home: Path) -> None:
 
 
 def test_installed_programs_are_files_of_the_head(home: Path) -> None:
-    programs = set(INSTALLED.findall(SECTION))
+    programs = set(INSTALLED.findall(RUNBOOK))
     assert programs >= {"pomona", "pomona-deploy", "cluster.yaml"}
     assert programs <= {path.name for path in (home / "cluster" / "out" / "head").iterdir()}
 
 
 def test_units_have_the_names_that_logs_are_looked_up_by(home: Path) -> None:
     folder = home / "cluster" / "out" / "edge-1"
-    systemd = set(re.findall(r"journalctl -u ([\w-]+)", SECTION))
+    systemd = set(re.findall(r"journalctl -u ([\w-]+)", RUNBOOK))
     assert systemd == {"pomona-ray", "pomona-store", "pomona-clean"}
     assert all((folder / f"{name}.service").exists() for name in systemd)
 
@@ -165,8 +157,8 @@ def test_commands_of_ray_and_serve_exist() -> None:
 
 
 def test_secrets_that_are_named_exist(home: Path) -> None:
-    assert set(re.findall(r"--rotate (\w+)", SECTION)) == {*KINDS}
-    named = re.findall(r"~/cluster/out/secrets/([\w-]+)", SECTION)
+    assert set(re.findall(r"--rotate (\w+)", RUNBOOK)) == {*KINDS}
+    named = re.findall(r"~/cluster/out/secrets/([\w-]+)", RUNBOOK)
     assert named
     assert all((home / "cluster" / "out" / "secrets" / one).exists() for one in named)
 
@@ -203,7 +195,7 @@ def test_panels_that_symptoms_point_to_exist() -> None:
         }
         for board in DASHBOARDS
     }
-    table = RUNBOOK.partition("### Read the dashboards")[2].partition("\n## ")[0]
+    table = RUNBOOK.partition("## Read the dashboards")[2].partition("\n## ")[0]
     named = [
         (board, panel)
         for board, listed in re.findall(r"(Fleet|Latency|Engine): ((?:\*[^*]+\*(?:, )?)+)", table)
@@ -214,13 +206,13 @@ def test_panels_that_symptoms_point_to_exist() -> None:
 
 
 def test_settings_that_are_named_exist() -> None:
-    named = re.findall(r"`(engine|gateway|routing|replica|observability)\.(\w+)`", RUNBOOK)
+    named = [
+        setting
+        for text in DOCUMENTS.values()
+        for setting in re.findall(
+            r"`(engine|gateway|routing|replica|autoscaling|observability)\.(\w+)", text
+        )
+    ]
     assert len(named) > 5
     for section, key in named:
         assert key in AppSettings.model_fields[section].annotation.model_fields  # type: ignore[union-attr]
-
-
-def test_headings_that_are_linked_to_exist() -> None:
-    headings = re.findall(r"^#+ (.*)$", RUNBOOK, re.MULTILINE)
-    anchors = {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
-    assert set(re.findall(r"\]\(#([\w-]+)\)", RUNBOOK)) <= anchors
