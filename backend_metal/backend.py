@@ -139,7 +139,7 @@ class MetalBackend:
                     seconds_per_request=engine.seconds_per_request,
                 ),
             )
-        check_text_size(request.prompt, engine.longest_token, engine.max_model_len)
+        check_text_size(request, engine.longest_token, engine.max_model_len)
 
     async def _encode(
         self, request: GenerationRequest, loop: EngineLoop, engine: Engine

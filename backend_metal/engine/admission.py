@@ -6,6 +6,7 @@ import math
 
 from deployments.backend import (
     ChatPrompt,
+    ContextLengthError,
     GenerationRequest,
     InvalidRequestError,
     Prompt,
@@ -16,22 +17,23 @@ from deployments.backend import (
 LONGEST_RETRY_SECONDS = 60
 
 
-def check_text_size(prompt: Prompt, longest_token: int, max_model_len: int) -> None:
-    """Raises ``InvalidRequestError`` for a text too long to fit however well it is tokenized.
+def check_text_size(request: GenerationRequest, longest_token: int, max_model_len: int) -> None:
+    """Raises ``ContextLengthError`` for a text too long to fit however well it is tokenized.
 
     ``longest_token``: characters of the vocabulary's longest token.
     """
+    prompt = request.prompt
     texts = [prompt] if isinstance(prompt, str) else []
     if isinstance(prompt, ChatPrompt):
         texts = [text for message in prompt.messages if (text := message.get("content"))]
     num_characters = sum(len(text) for text in texts if isinstance(text, str))
     if num_characters >= longest_token * max_model_len:
-        raise InvalidRequestError(
-            f"the prompt has {num_characters} characters, which are at least "
-            f"{num_characters // longest_token} tokens, but prompt and completion together may "
-            f"have at most {max_model_len}",
-            param="messages" if isinstance(prompt, ChatPrompt) else "prompt",
-            code="context_length_exceeded",
+        raise ContextLengthError(
+            max_model_len,
+            prompt=num_characters // longest_token,
+            completion=request.sampling.max_tokens,
+            param=_param(prompt),
+            least="at least ",
         )
 
 
@@ -40,11 +42,11 @@ def check_tokens(
 ) -> None:
     """Raises ``InvalidRequestError`` for a prompt that leaves no room, or an unknown token id."""
     if num_prompt_tokens >= max_model_len:
-        raise InvalidRequestError(
-            f"the prompt has {num_prompt_tokens} tokens, but prompt and completion together may "
-            f"have at most {max_model_len}",
-            param="messages" if isinstance(request.prompt, ChatPrompt) else "prompt",
-            code="context_length_exceeded",
+        raise ContextLengthError(
+            max_model_len,
+            prompt=num_prompt_tokens,
+            completion=request.sampling.max_tokens,
+            param=_param(request.prompt),
         )
     for param, token_ids in (
         ("logit_bias", request.sampling.logit_bias),
@@ -56,6 +58,10 @@ def check_tokens(
                 f"{param} has token id {unknown[0]}; the vocabulary ends at {vocab_size - 1}",
                 param=param,
             )
+
+
+def _param(prompt: Prompt) -> str:
+    return "messages" if isinstance(prompt, ChatPrompt) else "prompt"
 
 
 def check_resume(request: GenerationRequest, *, vocab_size: int) -> None:

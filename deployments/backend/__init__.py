@@ -11,6 +11,7 @@ from deployments.backend.config import EngineConfig
 from deployments.backend.delta import Delta, FinishReason, TokenLogprob
 from deployments.backend.errors import (
     BackendError,
+    ContextLengthError,
     EngineStoppedError,
     InvalidRequestError,
     QueueFullError,
@@ -35,6 +36,7 @@ __all__ = [
     "BackendError",
     "BackendStats",
     "ChatPrompt",
+    "ContextLengthError",
     "Delta",
     "EngineConfig",
     "EngineStoppedError",

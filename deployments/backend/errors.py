@@ -21,6 +21,31 @@ class InvalidRequestError(BackendError):
         self.code = code
 
 
+class ContextLengthError(InvalidRequestError):
+    """The prompt leaves no room for a token, told as OpenAI does: clients that fall back to a
+    longer context match on these words, and on the code among them."""
+
+    def __init__(
+        self,
+        max_model_len: int,
+        *,
+        prompt: int,
+        completion: int | None,
+        param: str,
+        least: str = "",
+    ) -> None:
+        """``prompt``, ``completion``: their tokens; ``least`` is ``"at least "`` for a bound."""
+        completion = completion or 1
+        super().__init__(
+            f"This model's maximum context length is {max_model_len} tokens. However, you "
+            f"requested {least}{prompt + completion} tokens ({least}{prompt} in the messages, "
+            f"{completion} in the completion). Please reduce the length of the messages or "
+            "completion. (context_length_exceeded)",
+            param=param,
+            code="context_length_exceeded",
+        )
+
+
 class QueueFullError(BackendError):
     """Admission is bounded; try again after ``retry_after`` seconds."""
 

@@ -105,7 +105,7 @@ async def test_cancelling_a_waiting_task_frees_the_blocks(backend: MetalBackend)
 
 async def test_a_refused_request_raises_and_hurts_nobody(backend: MetalBackend) -> None:
     good = asyncio.create_task(collect(backend, GenerationRequest("good", "hello", GREEDY)))
-    with pytest.raises(InvalidRequestError, match="the prompt has 5000 tokens") as error:
+    with pytest.raises(InvalidRequestError, match="5000 in the messages") as error:
         await collect(backend, GenerationRequest("long", "x" * 5000, GREEDY))
     assert error.value.code == "context_length_exceeded"
     with pytest.raises(InvalidRequestError) as error:
@@ -257,7 +257,7 @@ async def test_requests_in_the_tokenizer_count_as_waiting(
 async def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(
     backend: MetalBackend, held_tokenizer: threading.Event
 ) -> None:
-    with pytest.raises(InvalidRequestError, match="100000 characters") as error:
+    with pytest.raises(InvalidRequestError, match=r"you requested at least \d+ tokens") as error:
         await collect(backend, GenerationRequest("long", "x" * 100_000, GREEDY))
     assert error.value.code == "context_length_exceeded"
 

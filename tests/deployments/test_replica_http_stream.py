@@ -205,10 +205,15 @@ async def test_an_error_after_the_headers_is_the_last_event(body: dict[str, Any]
 
 @pytest.mark.parametrize("body", [chat("w " * 200), completion([1] * 200)])
 async def test_an_error_at_admission_has_its_own_status(body: dict[str, Any]) -> None:
-    response = await stream(body)
+    response = await stream(body | {"max_tokens": 8})
     assert response.status_code == 400
     assert response.headers["content-type"] == "application/json"
-    assert response.json()["error"]["code"] == "context_length_exceeded"
+    error = response.json()["error"]
+    assert error["code"] == "context_length_exceeded"
+    # LiteLLM and LangChain look for these words in the message, and fall back if they are there.
+    assert error["message"].startswith("This model's maximum context length is 200 tokens. However")
+    assert "requested 208 tokens (200 in the messages, 8 in the completion)" in error["message"]
+    assert "context_length_exceeded" in error["message"]
 
 
 async def test_a_stop_of_the_engine_does_not_look_like_an_end() -> None:

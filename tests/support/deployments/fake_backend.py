@@ -23,6 +23,7 @@ from deployments.backend import (
     BackendError,
     BackendStats,
     ChatPrompt,
+    ContextLengthError,
     Delta,
     EngineConfig,
     FinishReason,
@@ -169,10 +170,11 @@ class FakeBackend:
             _check_template_arguments(request.prompt)
         words = words_of(request.prompt)
         if len(words) >= self._max_model_len:
-            raise InvalidRequestError(
-                f"The prompt has {len(words)} tokens; the context has {self._max_model_len}.",
+            raise ContextLengthError(
+                self._max_model_len,
+                prompt=len(words),
+                completion=request.sampling.max_tokens,
                 param="messages" if isinstance(request.prompt, ChatPrompt) else "prompt",
-                code="context_length_exceeded",
             )
         is_full = self._slots.locked() and self._num_waiting >= self._config.max_queued_requests
         if is_full and not request.was_admitted:
