@@ -113,7 +113,7 @@ class Engine:
         prompt_token_ids: list[int],
         arrival_time: float | None = None,
     ) -> list[Output]:
-        """Queue a request; returns the deltas of what it resumes, which may be all there is.
+        """Queue a request; returns a delta for each sequence that it resumes, maybe all there is.
 
         ``arrival_time``, by ``time.perf_counter``, is when its latencies begin; now by default.
         Raises a ``BackendError`` that says why it can't be taken.
@@ -122,7 +122,7 @@ class Engine:
         try:
             self._check_admission(request, prompt_token_ids)
             outputs = self._make_outputs(request, prompt_token_ids)
-            replayed = [delta for output in outputs for delta in output.replay()]
+            replayed = [delta for output in outputs if (delta := output.replay())]
         except BackendError as error:
             self._stats.request_failure[error.error_type] += 1
             raise

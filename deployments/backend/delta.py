@@ -21,7 +21,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class Delta:
-    """What one step added to one of a request's ``n`` sequences."""
+    """What one step added to one of a request's ``n`` sequences, or what it began with."""
 
     index: int
     text: str
@@ -32,4 +32,4 @@ class Delta:
     finish_reason: FinishReason | None = None
     """Set on the last delta of the sequence; the iterator ends after the last of ``n``."""
     replayed: bool = False
-    """Its token came with ``GenerationRequest.resume``; its logprobs are all 0.0."""
+    """Its tokens came with ``GenerationRequest.resume``; its logprobs are all 0.0."""

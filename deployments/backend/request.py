@@ -80,8 +80,8 @@ class GenerationRequest:
     resume: tuple[tuple[int, ...], ...] = ()
     """Token ids that each of the ``n`` sequences has already, from a backend that was lost, and
     which is to be continued exactly; ``sampling.seed`` is set. The iterator gives them again
-    first, one delta a token with ``replayed`` set. ``n`` times none: it waited there, or had only
-    begun. Empty: an ordinary request."""
+    first, one delta a sequence with ``replayed`` set. ``n`` times none: it waited there, or had
+    only begun. Empty: an ordinary request."""
 
     def __post_init__(self) -> None:
         if self.resume and (len(self.resume) != self.n or self.sampling.seed is None):

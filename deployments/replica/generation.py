@@ -20,10 +20,6 @@ from deployments.backend import (
 ChoiceDelta = tuple[int, Delta]
 """Index of the choice over all prompts, and what was added to it."""
 
-MAX_MERGED = 64
-"""Deltas that a turn of the event loop may go to: what is replayed is all there at once, and with
-many streams to resume the other tasks would not get their turn for seconds."""
-
 
 class Generation:
     """Runs while the ``async with`` block does; leaving it cancels whatever is unfinished."""
@@ -102,7 +98,7 @@ class Generation:
 
     async def _run(self, request: GenerationRequest, first_choice: int) -> None:
         num_unfinished = request.n
-        unreplayed = [len(token_ids) for token_ids in request.resume] or [0] * request.n
+        unreplayed = {index for index, token_ids in enumerate(request.resume) if token_ids}
         deltas = self._backend.generate(request)
         taken_in = False
         try:
@@ -112,13 +108,11 @@ class Generation:
                     # A cut answer must not look like a whole one.
                     raise EngineStoppedError("The engine stopped before the request had finished.")
                 if delta.replayed:
-                    unreplayed[delta.index] -= len(delta.token_ids)
-                elif unreplayed[delta.index]:
+                    unreplayed.discard(delta.index)
+                elif delta.index in unreplayed:
                     raise ResumeError("The engine began again instead of going on.")
                 num_unfinished -= delta.finish_reason is not None
                 self._merged.put_nowait((first_choice + delta.index, delta))
-                if self._merged.qsize() >= MAX_MERGED:
-                    await asyncio.sleep(0)
         except UnavailableError as error:
             raise self._gone(error, EngineStoppedError if taken_in else type(error)) from error
         finally:

@@ -79,9 +79,7 @@ class CheckpointWriter:
             self._prompts_begun.add(prompt)
             counts = f"{delta.num_cached_tokens}/{delta.num_prompt_tokens}"
             self._entries.append(f"{prompt}={counts}")
-        if len(delta.token_ids) == 1:
-            self._entries.append(f"{choice}:{delta.token_ids[0]}")
-        elif delta.token_ids:
+        if delta.token_ids:
             self._entries.append(f"{choice}:{','.join(map(str, delta.token_ids))}")
 
     def take(self) -> bytes:

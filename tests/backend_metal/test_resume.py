@@ -60,12 +60,21 @@ def seen(deltas: list[Delta]) -> list[tuple[Any, ...]]:
     return [(d.text, d.token_ids, d.num_prompt_tokens, d.finish_reason) for d in deltas]
 
 
+def merged(deltas: list[Delta]) -> list[tuple[Any, ...]]:
+    """What ``seen`` has of one delta for all of them; of none if there are none."""
+    text = "".join(delta.text for delta in deltas)
+    token_ids = tuple(token for delta in deltas for token in delta.token_ids)
+    return [(text, token_ids, d.num_prompt_tokens, d.finish_reason) for d in deltas[-1:]]
+
+
 def check(whole: Answers, resumed: Answers, lengths: list[int]) -> None:
     for index, length in enumerate(lengths):
-        assert seen(resumed[index]) == seen(whole[index])
-        flags = [delta.replayed for delta in resumed[index]]
-        assert flags == [True] * length + [False] * (len(flags) - length)
-        for one, other in zip(whole[index][length:], resumed[index][length:], strict=True):
+        replayed = [delta for delta in resumed[index] if delta.replayed]
+        rest = [delta for delta in resumed[index] if not delta.replayed]
+        assert resumed[index] == replayed + rest
+        assert seen(replayed) == merged(whole[index][:length])
+        assert seen(rest) == seen(whole[index][length:])
+        for one, other in zip(whole[index][length:], rest, strict=True):
             assert [t.token_id for t in one.logprobs] == [t.token_id for t in other.logprobs]
             assert [[a.token_id for a in t.top] for t in one.logprobs] == [
                 [a.token_id for a in t.top] for t in other.logprobs

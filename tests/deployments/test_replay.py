@@ -1,63 +1,19 @@
-"""Tokens that another replica has sent already: replayed exactly, cheaply, and in small parts."""
+"""Tokens that another replica has sent already: replayed exactly, and cheaply."""
 
 from __future__ import annotations
 
-import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from deployments.backend import Delta, GenerationRequest, SamplingParams, TokenLogprob
+from deployments.backend import Delta, TokenLogprob
 from deployments.protocol import ChatCompletionRequest, CompletionRequest
 from deployments.replica import render as replica_render
-from deployments.replica.generation import MAX_MERGED, Generation
 from deployments.replica.render import renderer_for
 from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
-from tests.support.deployments.fake_backend import FakeBackend, token_id
+from tests.support.deployments.fake_backend import token_id
 from tests.support.deployments.replica_server import build, chat, completion, in_memory
-
-NUM_TOKENS = 20 * MAX_MERGED
-
-
-class Replayer(FakeBackend):
-    """Has everything to replay at once, and then one token to say."""
-
-    async def generate(self, request: GenerationRequest) -> Any:
-        for token in request.resume[0]:
-            yield Delta(0, " word", (token,), 10, 0, replayed=True)
-        yield Delta(0, " end", (1,), 10, 0, finish_reason="stop")
-
-
-def resumed(num_tokens: int) -> GenerationRequest:
-    return GenerationRequest(
-        "a", "hello", SamplingParams(seed=1), resume=(tuple(range(num_tokens)),)
-    )
-
-
-async def test_a_replay_lets_other_tasks_have_their_turn() -> None:
-    sizes = []
-    async with Generation(Replayer(), [resumed(NUM_TOKENS)]) as generation:
-        while not generation.finished:
-            sizes.append(len(await generation.next()))
-    assert sum(sizes) == NUM_TOKENS + 1
-    assert max(sizes) <= MAX_MERGED
-
-
-async def test_other_tasks_run_between_the_parts_of_a_replay() -> None:
-    num_turns = 0
-
-    async def turn() -> None:
-        nonlocal num_turns
-        while True:
-            await asyncio.sleep(0)
-            num_turns += 1
-
-    turning = asyncio.create_task(turn())
-    async with Generation(Replayer(), [resumed(NUM_TOKENS)]) as generation:
-        while not generation.finished:
-            await generation.next()
-    turning.cancel()
-    assert num_turns >= NUM_TOKENS // MAX_MERGED
 
 
 @pytest.mark.parametrize(
@@ -103,6 +59,16 @@ LOGPROBS = [
 ]
 
 
+def merged(deltas: list[Delta]) -> Delta:
+    return replace(
+        deltas[-1],
+        text="".join(delta.text for delta in deltas),
+        token_ids=tuple(token for delta in deltas for token in delta.token_ids),
+        logprobs=tuple(one for delta in deltas for one in delta.logprobs),
+        replayed=True,
+    )
+
+
 @pytest.mark.parametrize("num_replayed", range(len(LOGPROBS) + 1))
 @pytest.mark.parametrize(
     "request_of",
@@ -119,6 +85,6 @@ def test_what_follows_a_replay_is_what_would_have_followed(
     request, envelope = request_of(), Envelope("id", 1, 2)
     whole, rest = renderer_for(request, envelope), renderer_for(request, envelope)
     expected = [whole.chunks(0, delta) for delta in deltas]
-    for delta in deltas[:num_replayed]:
-        rest.replay(0, delta)
+    if num_replayed:
+        rest.replay(0, merged(deltas[:num_replayed]))
     assert [rest.chunks(0, delta) for delta in deltas[num_replayed:]] == expected[num_replayed:]

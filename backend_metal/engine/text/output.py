@@ -32,30 +32,44 @@ class SequenceOutput:
         self._detokenizer = IncrementalDetokenizer(tokenizer, prompt.tolist(), sampling.stop)
         self._num_tokens = 0
 
-    def replay(self) -> list[Delta]:
-        """The deltas of the output that the sequence began with. Raises ``ResumeError`` when it
-        goes on past its end."""
+    def replay(self) -> Delta | None:
+        """One delta of all the output that the sequence began with, if any. Raises ``ResumeError``
+        when that goes on past its end."""
         start = self.sequence.num_prompt_tokens
-        output = self.sequence.token_range(start, start + self.sequence.num_resumed_tokens)
-        logprob = None if self.sequence.sampling.logprobs is None else 0.0
-        deltas: list[Delta] = []
-        for token_id in output.tolist():
-            if deltas and deltas[-1].finish_reason:
+        stop = start + self.sequence.num_resumed_tokens
+        token_ids: list[int] = self.sequence.token_range(start, stop).tolist()
+        if not token_ids:
+            return None
+        text, finish_reason = "", None
+        for token_id in token_ids:
+            if finish_reason:
                 raise ResumeError(
-                    f"the output to resume has {len(output)} tokens, but ends at {len(deltas)}"
+                    f"the output to resume has {len(token_ids)} tokens, but ends at "
+                    f"{self._num_tokens}"
                 )
-            deltas.append(self.push(TokenDraw(token_id, logprob), replayed=True))
-        return deltas
+            added, finish_reason = self._advance(token_id)
+            text += added
+        logprob = None if self.sequence.sampling.logprobs is None else 0.0
+        draws = [TokenDraw(token_id, logprob) for token_id in token_ids]
+        return self._delta(text, draws, finish_reason, replayed=True)
 
-    def push(self, draw: TokenDraw, *, replayed: bool = False) -> Delta:
+    def push(self, draw: TokenDraw) -> Delta:
         """The delta of the sequence's next token."""
+        text, finish_reason = self._advance(draw.token_id)
+        return self._delta(text, [draw], finish_reason)
+
+    def abort(self) -> Delta:
+        return self._delta(self._detokenizer.finish(), [], "abort")
+
+    def _advance(self, token_id: int) -> tuple[str, FinishReason | None]:
+        """The text that a token makes certain, and why it is the last one, if it is."""
         self._num_tokens += 1
         finish_reason: FinishReason | None = None
         text = ""
-        if draw.token_id in self._stop_token_ids:
+        if token_id in self._stop_token_ids:
             finish_reason = "stop"
         else:
-            text = self._detokenizer.append([draw.token_id])
+            text = self._detokenizer.append([token_id])
             if self._detokenizer.stop_hit is not None:
                 finish_reason = "stop"
             elif self._num_tokens >= self.sequence.max_tokens:
@@ -64,15 +78,12 @@ class SequenceOutput:
             text += self._detokenizer.finish()
             if self._detokenizer.stop_hit is not None:
                 finish_reason = "stop"
-        return self._delta(text, draw, finish_reason, replayed=replayed)
-
-    def abort(self) -> Delta:
-        return self._delta(self._detokenizer.finish(), None, "abort")
+        return text, finish_reason
 
     def _delta(
         self,
         text: str,
-        draw: TokenDraw | None,
+        draws: list[TokenDraw],
         finish_reason: FinishReason | None,
         *,
         replayed: bool = False,
@@ -80,27 +91,25 @@ class SequenceOutput:
         return Delta(
             index=self.sequence.index,
             text=text,
-            token_ids=(draw.token_id,) if draw else (),
+            token_ids=tuple(draw.token_id for draw in draws),
             num_prompt_tokens=self.sequence.num_prompt_tokens,
             num_cached_tokens=self.sequence.num_cached_tokens,
-            logprobs=self._logprobs(draw) if draw else (),
+            logprobs=tuple(
+                self._token_logprob(draw.token_id, draw.logprob, draw.top)
+                for draw in draws
+                if draw.logprob is not None
+            ),
             finish_reason=finish_reason,
             replayed=replayed,
         )
 
-    def _logprobs(self, draw: TokenDraw) -> tuple[TokenLogprob, ...]:
-        if draw.logprob is None:
-            return ()
-        top = tuple(self._token_logprob(token_id, logprob) for token_id, logprob in draw.top)
-        return (self._token_logprob(draw.token_id, draw.logprob, top),)
-
     def _token_logprob(
-        self, token_id: int, logprob: float, top: tuple[TokenLogprob, ...] = ()
+        self, token_id: int, logprob: float, top: tuple[tuple[int, float], ...] = ()
     ) -> TokenLogprob:
         return TokenLogprob(
             token_id,
             self._token_text.text(token_id),
             self._token_text.utf8(token_id),
             logprob,
-            top,
+            tuple(self._token_logprob(*one) for one in top),
         )

@@ -12,7 +12,7 @@ import re
 import time
 import zlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -206,9 +206,12 @@ class FakeBackend:
         last = arrived
         if self._options.can_resume:
             for i, sequence in enumerate(sequences):
-                for delta in sequence.replay(request.resume[i] if request.resume else (), room):
+                if token_ids := request.resume[i] if request.resume else ():
                     yield replace(
-                        delta, index=i, num_prompt_tokens=len(words), num_cached_tokens=cached
+                        sequence.replay(token_ids, room),
+                        index=i,
+                        num_prompt_tokens=len(words),
+                        num_cached_tokens=cached,
                     )
         while unfinished := [one for one in sequences if not one.finish_reason]:
             self._counters["steps"] += 1
@@ -320,12 +323,16 @@ class _Sequence:
         self._shown = max(self._shown, end)
         return token_id(piece), text, self._logprobs(piece)
 
-    def replay(self, token_ids: tuple[int, ...], room: int) -> Iterator[Delta]:
+    def replay(self, token_ids: tuple[int, ...], room: int) -> Delta:
+        text, logprobs = "", []
         for token_id in token_ids:
-            token, text, logprobs = self.step(room)
+            token, added, of_token = self.step(room)
             if token != token_id:
                 raise ResumeError(f"{token_id} should have been {token}.")
-            yield Delta(0, text, (token,), 0, 0, logprobs, self.finish_reason, replayed=True)
+            text += added
+            logprobs += of_token
+        reason = self.finish_reason
+        return Delta(0, text, token_ids, 0, 0, tuple(logprobs), reason, replayed=True)
 
     def _withheld(self) -> int:
         """Characters at the end that may be the beginning of a stop string."""
