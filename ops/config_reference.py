@@ -1,7 +1,7 @@
-"""The configuration reference in the README, written from the settings classes.
+"""The configuration reference in ``configs/README.md``, written from the settings classes.
 
 ``python -m ops.config_reference`` prints it; with ``--write`` it replaces what stands between the
-markers in ``README.md``.
+markers there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 
 from deployments.settings import AppSettings
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+DOCUMENT = Path(__file__).resolve().parent.parent / "configs" / "README.md"
 BEGIN = "<!-- configuration: begin -->"
 END = "<!-- configuration: end -->"
 
@@ -110,7 +110,7 @@ def _number(bound: Any) -> str:
 
 def main(arguments: list[str]) -> None:
     if arguments == ["--write"]:
-        README.write_text(embed(README.read_text()))
+        DOCUMENT.write_text(embed(DOCUMENT.read_text()))
     else:
         sys.stdout.write(reference())
 

@@ -6,10 +6,13 @@ Rooms are listed from top to bottom and import only what stands below them, so t
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.documents import DOCUMENTS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -217,3 +220,19 @@ def test_a_newcomer_sees_the_rooms_at_once() -> None:
         if path.name not in ("__init__.py", "README.md", "__pycache__")
     }
     assert len(entries) <= 14, entries
+
+
+def test_the_plan_is_the_one_that_the_document_draws() -> None:
+    rows = re.findall(
+        r"^\| `([\w/]+)` \| .+ \| (.+) \|$", DOCUMENTS["deployments/README.md"], re.MULTILINE
+    )
+    drawn = {room: re.findall(r"`([\w/]+)`", allowed) for room, allowed in rows}
+
+    def short(room: str) -> str:
+        return room.removeprefix("deployments.").replace(".", "/")
+
+    assert drawn == {
+        short(room): [short(one) for one in allowed if one != room]
+        for room, allowed in ROOMS.items()
+        if is_below(room, ("deployments",))
+    }

@@ -1,4 +1,4 @@
-"""The README's way to a cluster, on a cluster of one host."""
+"""What the runbook says that a cluster's units run, on a cluster of one host."""
 
 from __future__ import annotations
 

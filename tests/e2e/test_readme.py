@@ -1,4 +1,4 @@
-"""Every command of the README, run; a cluster's in ``test_cluster_commands``.
+"""Every command of the READMEs, run; a cluster's in ``test_cluster_commands`` and ``test_runbook``.
 
 ``make serve`` and ``make serve CONFIG=`` are the launcher that ``demo_serve`` runs.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from backend_metal.models.families import FAMILIES
-from tests.support.e2e.readme import README, block
+from tests.support.documents import DOCUMENTS, block
 from tests.support.e2e.serve_process import REPOSITORY, ServeProcess
 
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -53,7 +53,10 @@ def test_offline_use() -> None:
 
 
 def test_the_other_endpoints(demo_serve: ServeProcess) -> None:
-    for path in re.findall(r"`GET (/\w+)`", README):
+    text = DOCUMENTS["README.md"] + DOCUMENTS["deployments/README.md"]
+    paths = set(re.findall(r"`GET (/[\w/.]+)`", text))
+    assert len(paths) >= 6
+    for path in paths:
         run(["curl", "-sf", f"{demo_serve.url}{path}"])
 
 
@@ -75,11 +78,30 @@ def test_configs_are_valid(config: Path, tmp_path: Path) -> None:
     run([sys.executable, "-c", script, str(config)], env=os.environ | {"HOME": str(tmp_path)})
 
 
-def test_make_targets_of_the_readme_exist() -> None:
-    for target in set(re.findall(r"make ([a-z-]+)", README)):
+def test_make_targets_that_are_named_exist() -> None:
+    named = {
+        target
+        for text in DOCUMENTS.values()
+        for target in re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE)
+    }
+    assert named >= {"serve", "test"}
+    for target in named:
         run(["make", "--dry-run", "--silent", target])
 
 
+def test_the_short_way_to_a_cluster_is_a_part_of_the_long_one() -> None:
+    def commands(name: str) -> set[str]:
+        return {line.partition(" #")[0].strip() for line in block(name).splitlines()}
+
+    assert commands("cluster") <= commands("generate") | commands("install")
+
+
+def test_the_readme_is_short() -> None:
+    assert len(DOCUMENTS["README.md"].splitlines()) <= 120
+
+
 def test_every_supported_model_type_is_listed() -> None:
-    (paragraph,) = re.findall(r"refused at load:\n\n(.*?)\n\n", README, re.DOTALL)
+    (paragraph,) = re.findall(
+        r"refused at load:\n\n(.*?)\n\n", DOCUMENTS["backend_metal/README.md"], re.DOTALL
+    )
     assert set(re.findall(r"`(\w+)`", paragraph)) == set(FAMILIES)

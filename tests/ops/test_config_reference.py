@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from deployments.settings import AppSettings
-from ops.config_reference import README, embed, reference
+from ops.config_reference import DOCUMENT, embed, reference
 
 
-def test_the_readme_holds_the_current_reference() -> None:
-    document = README.read_text()
+def test_the_document_holds_the_current_reference() -> None:
+    document = DOCUMENT.read_text()
     assert embed(document) == document, "run: python -m ops.config_reference --write"
 
 

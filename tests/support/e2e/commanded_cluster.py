@@ -1,4 +1,4 @@
-"""A cluster that the README's commands start: own ports, own home, gone with the test."""
+"""A cluster that the runbook's commands start by hand: own ports, own home, gone with the test."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 import yaml
 
+from tests.support.documents import block
 from tests.support.e2e import leaks
-from tests.support.e2e.readme import block
 from tests.support.e2e.serve_process import (
     READY_TIMEOUT_S,
     REPOSITORY,
@@ -78,7 +78,7 @@ class CommandedCluster:
     def deploy(self) -> None:
         path = self.serve.home / "cluster.yaml"
         path.write_text(yaml.safe_dump(self.config))
-        self._shell(block("deploy").replace("configs/cluster.yaml", str(path)))
+        self._shell(block("deploy-by-hand").replace("configs/cluster.yaml", str(path)))
 
     def is_ready(self) -> bool:
         try:
