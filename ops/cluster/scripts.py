@@ -20,6 +20,10 @@ rm -f "$state/ray/ray_current_cluster"
 # Without a store a new head knows of no application. With one this changes nothing.
 "$here/pomona-deploy" &
 """
+BESIDE_HEAD_WITH_STORE = """\
+python -m ops.cluster.isolation wait "$state/isolated"
+python -m ops.cluster.isolation watch "$state/isolated" {address} &
+"""
 START = """\
 #!/bin/sh
 # {purpose}
@@ -52,6 +56,9 @@ attempt serve deploy --address=http://127.0.0.1:{dashboard_port} "$here/{deploye
 
 def ray_script(host: Host, hosts: HostList) -> str:
     beside = BESIDE_HEAD if host == hosts.head else ""
+    if beside and hosts.store is not None:
+        # Without one, a head that ends forgets everything.
+        beside += BESIDE_HEAD_WITH_STORE.format(address=_head_address(hosts))
     command = " \\\n    ".join(["exec ray start --block", *_ray_arguments(host, hosts)])
     start = START.format(purpose="Runs Ray on this host until it ends; a unit starts it again.")
     return f'{start}\nmkdir -p "$state/ray"\n{beside}{command}\n'

@@ -151,3 +151,6 @@ def test_hosts_of_a_cluster_wait_for_their_head_which_watches_them() -> None:
     assert int(worker["RAY_gcs_rpc_server_reconnect_timeout_s"]) >= 300
     assert alone.keys() < worker.keys() < head.keys()
     assert "RAY_health_check_period_ms" in head.keys() - worker.keys()
+    # A host ends all that it runs when the head has declared it dead: not after seconds.
+    check_ms = int(head["RAY_health_check_period_ms"]) + int(head["RAY_health_check_timeout_ms"])
+    assert check_ms * int(head["RAY_health_check_failure_threshold"]) >= 120_000
