@@ -19,6 +19,10 @@ class LayerCacheSpec:
     head_dim: int
     head_dim_v: int
 
+    @property
+    def head_dims(self) -> tuple[int, int]:
+        return self.head_dim, self.head_dim_v
+
 
 @dataclass(frozen=True)
 class LayerAttention:
@@ -65,7 +69,8 @@ class KVCachePool:
     ) -> None:
         """Allocates ``num_blocks * bytes_per_block(specs, block_size, dtype)`` bytes, zeroed.
 
-        ``path``: who attends, by name or itself; that of MLX's default device by default.
+        ``path``: who attends, by name or itself; by default that of MLX's default device, or the
+        reference where that has no kernels for some layer.
         """
         if num_blocks < 1:
             raise ValueError(f"num_blocks must be at least 1, not {num_blocks}")
@@ -73,7 +78,7 @@ class KVCachePool:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.dtype = dtype
-        self._path = resolve_path(path)
+        self._path = resolve_path(path, [spec.head_dims for spec in specs])
         self._keys: list[mx.array] = []
         self._values: list[mx.array] = []
         self.reset()

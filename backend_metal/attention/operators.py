@@ -18,7 +18,8 @@ Query ``i`` of a sequence with ``q_len`` queries sits at position ``p = seq_len 
 sees keys ``j <= p``, with ``window`` only ``j > p - window``. ``softcap`` maps a scaled score ``s``
 to ``softcap * tanh(s / softcap)``. A row that sees no key is 0. float16, bfloat16 and float32,
 accumulated in float32. Anything else raises ``ValueError`` naming the argument, before any work.
-``path`` is one of ``attention_paths``, or its name; ``default_path()`` when it is None.
+``path`` is an ``AttentionPath``, or its name: ``default_path()`` when it is None, or the reference
+where that has no kernels for the head dims (``head_dims.py``).
 
 Native paths write the very caches that they are given, and attend to a token of this step that
 has a slot as it stands in ``k``, ``v``. What the int32 arrays hold is checked at evaluation on the
@@ -76,7 +77,7 @@ def scatter_paged_attention(
     )
     if k.shape[0] != q.shape[0]:
         raise ValueError(f"k must have q's {q.shape[0]} tokens, not {k.shape[0]}")
-    return _operators(path).scatter_paged_attention(
+    return _operators(path, k_cache, v_cache).scatter_paged_attention(
         q,
         k,
         v,
@@ -120,7 +121,7 @@ def paged_attention(
         softcap=softcap,
         sinks=sinks,
     )
-    return _operators(path).paged_attention(
+    return _operators(path, k_cache, v_cache).paged_attention(
         q,
         k_cache,
         v_cache,
@@ -145,7 +146,8 @@ def reshape_and_cache(
 ) -> tuple[mx.array, mx.array]:
     """Write ``k``, ``v`` to their slots: ``(k_cache, v_cache)``."""
     check_scatter(k, v, k_cache, v_cache, slot_mapping)
-    return _operators(path).reshape_and_cache(k, v, k_cache, v_cache, slot_mapping)
+    operators = _operators(path, k_cache, v_cache)
+    return operators.reshape_and_cache(k, v, k_cache, v_cache, slot_mapping)
 
 
 def default_path() -> str:
@@ -159,8 +161,10 @@ def attention_launches() -> dict[str, int]:
         return dict(_launches)
 
 
-def _operators(path: AttentionPath | str | None) -> AttentionPath:
-    resolved = resolve_path(path)
+def _operators(
+    path: AttentionPath | str | None, k_cache: mx.array, v_cache: mx.array
+) -> AttentionPath:
+    resolved = resolve_path(path, [(k_cache.shape[3], v_cache.shape[3])])
     with _launches_lock:
         _launches[resolved.name] += 1
     return resolved

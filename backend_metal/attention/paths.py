@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import mlx.core as mx
 
 from backend_metal import native
 from backend_metal.attention import reference
+from backend_metal.attention.head_dims import have_kernels, missing_kernels
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,12 @@ class AttentionPath:
     """``(cache, sources, destinations) -> cache``; both int32 ``[num_copies]``."""
     zeros: Callable[[tuple[int, ...], mx.Dtype], mx.array]
     """A cache in the memory that suits the path."""
+    any_head_dim: bool = False
+
+    def missing(self, head_dims: Iterable[tuple[int, int]]) -> str | None:
+        """Why it can't attend over caches of these head dims, of keys and values; None: it can."""
+        lacking = [pair for pair in head_dims if not (self.any_head_dim or have_kernels(pair))]
+        return f"the {self.name} path has {missing_kernels(lacking[0])}" if lacking else None
 
 
 def _copy_evaluated(cache: mx.array, sources: mx.array, destinations: mx.array) -> mx.array:
@@ -52,6 +59,7 @@ REFERENCE = AttentionPath(
     reference.reshape_and_cache,
     _copy_evaluated,
     mx.zeros,
+    any_head_dim=True,
 )
 """Plain MLX, on any device."""
 
@@ -80,12 +88,21 @@ def path_on(device: mx.Device) -> AttentionPath:
     return METAL if METAL is not None and mx.metal.is_available() else REFERENCE
 
 
-def resolve_path(path: AttentionPath | str | None) -> AttentionPath:
-    """A path from itself or its name; None: that of MLX's default device."""
-    if isinstance(path, AttentionPath):
-        return path
+def resolve_path(
+    path: AttentionPath | str | None, head_dims: Iterable[tuple[int, int]]
+) -> AttentionPath:
+    """A path from itself or its name, for caches of these head dims, of keys and values.
+
+    None: that of MLX's default device, or the reference where it lacks kernels for them. Raises
+    ``ValueError`` when the path that is asked for does.
+    """
     if path is None:
-        return path_on(mx.default_device())
-    if path not in PATHS:
-        raise ValueError(f"path must be one of {sorted(PATHS)}, not {path!r}")
-    return PATHS[path]
+        own = path_on(mx.default_device())
+        return REFERENCE if own.missing(head_dims) else own
+    if isinstance(path, str):
+        if path not in PATHS:
+            raise ValueError(f"path must be one of {sorted(PATHS)}, not {path!r}")
+        path = PATHS[path]
+    if missing := path.missing(head_dims):
+        raise ValueError(f"path must have kernels for k_cache and v_cache: {missing}")
+    return path

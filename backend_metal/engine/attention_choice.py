@@ -33,8 +33,8 @@ def choose_attention(
 ) -> tuple[AttentionPath, AttentionStatus]:
     """The path for ``engine.attention`` on a device, and why. Call it in the thread that owns MLX.
 
-    Raises ``ValueError`` when the setting names a path that the device does not have, or one that
-    gives other results than the reference here.
+    Raises ``ValueError`` when the setting names a path that the device does not have, one without
+    kernels for the model's head dims, or one that gives other results than the reference here.
     """
     if setting not in ("auto", device.path.name, REFERENCE.name):
         allowed = dict.fromkeys(("auto", device.path.name, REFERENCE.name))
@@ -48,6 +48,15 @@ def choose_attention(
     wanted = "metal" if device.name == "metal" else device.path.name
     if device.path is REFERENCE:
         return REFERENCE, _status(REFERENCE, f"{device.name} has no kernels here", wanted)
+    missing = device.path.missing(layer.cache.head_dims for layer in layers)
+    if missing:
+        if setting != "auto":
+            raise ValueError(
+                f"engine.attention is {setting!r}, and {missing}; auto would serve with plain MLX "
+                "instead"
+            )
+        logger.warning("Plain MLX operators serve, more slowly: %s", missing)
+        return REFERENCE, _status(REFERENCE, missing, wanted=REFERENCE.name)
     started = time.perf_counter()
     try:
         check_path(device.path, layers, block_size, dtype)

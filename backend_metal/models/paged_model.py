@@ -10,7 +10,6 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.rope_utils import DynamicNTKScalingRoPE
 
-from backend_metal.attention.checks import HEAD_DIMS
 from backend_metal.attention.kv_cache import (
     AttentionMetadata,
     KVCachePool,
@@ -103,10 +102,4 @@ class PagedModel:
                     f"layer {layer} attends {len(cache.recorded)} times over its cache, not once"
                 )
         layers = tuple(cache.recorded[0][0] for cache in caches)
-        for spec in (layer.cache for layer in layers):
-            if spec.head_dim not in HEAD_DIMS or spec.head_dim_v not in HEAD_DIMS:
-                raise ValueError(
-                    f"head dim {spec.head_dim} (values: {spec.head_dim_v}) is not supported; "
-                    f"these are: {HEAD_DIMS}"
-                )
         return layers, caches[0].recorded[0][1], int(logits.shape[-1])

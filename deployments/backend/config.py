@@ -34,8 +34,8 @@ class EngineConfig(BaseModel):
     attention: Literal["auto", "metal", "cpu", "reference"] = Field(
         "auto",
         description="Attention operators. `auto`: the device's own kernels, or plain MLX "
-        "(`reference`) if they fail the check at start; `metal` and `cpu`: these kernels, or no "
-        "start at all.",
+        "(`reference`) if they lack the model's head dim or fail the check at start; `metal` and "
+        "`cpu`: these kernels, or no start at all.",
     )
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = Field(
         "auto", description="Of weights and KV cache; `auto`: float32 on CPU, else the model's."

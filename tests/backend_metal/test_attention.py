@@ -41,11 +41,10 @@ BAD = [
     ("v", floats(6, 2, 64), "v must have k's 7 tokens, not 6"),
     ("k_cache", floats(6, 8, 128), "k_cache must be [num_blocks, block_size,"),
     ("k_cache", floats(6, 12, 2, 64), "k_cache must have a block size in (8, 16, 32), not 12"),
-    ("k_cache", floats(0, 8, 2, 64), "k_cache must have blocks and heads"),
-    ("k_cache", floats(6, 8, 2, 48), "k_cache must have a head dim in"),
+    ("k_cache", floats(0, 8, 2, 64), "k_cache must have blocks, heads and dims, not shape (0, 8,"),
+    ("k_cache", floats(6, 8, 2, 0), "k_cache must have blocks, heads and dims, not shape (6, 8,"),
     ("k_cache", floats(6, 8, 2, 64, dtype=mx.int32), "k_cache must be float16, bfloat16 or"),
     ("v_cache", floats(5, 8, 2, 64), "v_cache must have k_cache's blocks, block size and heads"),
-    ("v_cache", floats(6, 8, 2, 48), "v_cache must have a head dim in"),
     ("v_cache", floats(6, 8, 2, 64, dtype=mx.float16), "v_cache must have k_cache's dtype"),
     ("slot_mapping", ints(6), "slot_mapping must have shape (7,), not (6,)"),
     ("slot_mapping", ints(7).astype(mx.int64), "slot_mapping must be int32"),
@@ -98,14 +97,36 @@ def test_more_keys_than_queries_are_refused() -> None:
         attention.scatter_paged_attention(**bad)
 
 
-@pytest.mark.parametrize(
-    "head_dims", [(d, d) for d in (64, 80, 96, 112, 128, 192, 256)] + [(576, 512)]
-)
-def test_supported_head_dims(head_dims: tuple[int, int]) -> None:
+KERNEL_HEAD_DIMS = [(d, d) for d in (64, 80, 96, 112, 128, 192, 256, 512)] + [(576, 512)]
+OTHER_HEAD_DIMS = [(1, 1), (16, 16), (32, 32), (48, 48), (100, 64), (512, 64), (513, 512)]
+
+
+@pytest.mark.parametrize("head_dims", KERNEL_HEAD_DIMS + OTHER_HEAD_DIMS)
+def test_any_head_dim(head_dims: tuple[int, int]) -> None:
     case = oracle.make_case(6, mx.float32, spans=[(1, 9), (3, 4)], head_dims=head_dims)
+    path = attention.default_path() if head_dims in KERNEL_HEAD_DIMS else "reference"
+    before = attention.attention_launches()
     out, *_ = attention.scatter_paged_attention(**case.mlx(), **case.mlx_options())
+    assert attention.attention_launches() == before | {path: before[path] + 1}
     expected = oracle.attention(case, *oracle.scatter(case))
     assert relative_rms(np.array(out), expected) <= oracle.TOLERANCES[mx.float32]
+
+
+@pytest.mark.parametrize(
+    ("head_dims", "lacking"), [((48, 48), "head dim 48"), ((512, 64), "head dims 512/64")]
+)
+def test_kernels_that_are_asked_for_refuse_other_head_dims(
+    head_dims: tuple[int, int], lacking: str
+) -> None:
+    case = oracle.make_case(6, mx.float32, spans=[(1, 9)], head_dims=head_dims)
+    valid = case.mlx() | case.mlx_options()
+    for operator in (
+        attention.scatter_paged_attention,
+        attention.paged_attention,
+        attention.reshape_and_cache,
+    ):
+        with pytest.raises(ValueError, match=f"cpu path has no kernels for {lacking}: there are"):
+            operator(**for_operator(operator.__name__, valid), path="cpu")
 
 
 @pytest.mark.parametrize("path", ["cpu", "reference"])

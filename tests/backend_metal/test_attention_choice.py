@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,8 +159,36 @@ def test_the_cpus_kernels_are_checked_too() -> None:
     assert status == AttentionStatus("cpu", "passed the check at start", "cpu")
 
 
-def choose(setting: str, device: Device) -> tuple[AttentionPath, AttentionStatus]:
-    return choose_attention(setting, device, [LAYER], block_size=8, dtype=mx.float32)
+def test_head_dims_without_kernels_are_served_by_the_reference(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    layers = [LAYER, LayerAttention(LayerCacheSpec(2, 48, 48), num_q_heads=4, scale=0.14)]
+    path, status = choose("auto", device_with(replace(CPU, name="metal")), layers)
+    assert path is REFERENCE
+    reason = (
+        "the metal path has no kernels for head dim 48: there are 64, 80, 96, 112, 128, 192, 256, "
+        "512/512, 576/512 (keys/values)"
+    )
+    # Nothing is broken, so the reference is what is wanted.
+    assert status == AttentionStatus("reference", reason, "reference")
+    (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert record.getMessage() == f"Plain MLX operators serve, more slowly: {reason}"
+
+
+def test_kernels_that_are_asked_for_refuse_head_dims_that_they_lack() -> None:
+    layer = LayerAttention(LayerCacheSpec(2, 16, 16), num_q_heads=4, scale=0.25)
+    with pytest.raises(
+        ValueError,
+        match=r"engine.attention is 'cpu', and the cpu path has no kernels for head dim 16: there "
+        r"are 64, .*; auto would serve with plain MLX instead",
+    ):
+        choose("cpu", Device("cpu", CPU_DEVICE, CPU), [layer])
+
+
+def choose(
+    setting: str, device: Device, layers: Sequence[LayerAttention] = (LAYER,)
+) -> tuple[AttentionPath, AttentionStatus]:
+    return choose_attention(setting, device, layers, block_size=8, dtype=mx.float32)
 
 
 async def test_what_serves_shows_over_http(checkpoints: dict[str, str]) -> None:

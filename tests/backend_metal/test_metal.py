@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal import LLM, SamplingParams, native
-from backend_metal.attention.checks import BLOCK_SIZES, DTYPES, HEAD_DIMS, LATENT_HEAD_DIMS
+from backend_metal.attention.checks import BLOCK_SIZES, DTYPES
+from backend_metal.attention.head_dims import HEAD_DIMS, WIDE_HEAD_DIMS
 from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
 from backend_metal.attention.self_check import check_path
 from backend_metal.device import select_device
@@ -68,7 +69,7 @@ def test_a_mac_has_kernels_of_its_own() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", [1, 2, 3, 4, 5, 7, 8, 12, 16, 20])
 @pytest.mark.parametrize(
-    "head_dims", [*((dim, dim) for dim in HEAD_DIMS), (192, 128), LATENT_HEAD_DIMS]
+    "head_dims", [*((dim, dim) for dim in HEAD_DIMS), (192, 128), *WIDE_HEAD_DIMS]
 )
 def test_shapes(head_dims: tuple[int, int], group: int, dtype: mx.Dtype) -> None:
     layer = LayerAttention(LayerCacheSpec(2, *head_dims), 2 * group, head_dims[0] ** -0.5)

@@ -145,11 +145,6 @@ def test_dynamic_rope_is_refused() -> None:
         PagedModel(*llama_with(rope_scaling=scaling))
 
 
-def test_an_odd_head_dim_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"head dim 48 .* is not supported; these are: .64, 80"):
-        PagedModel(*llama_with(head_dim=48))
-
-
 def test_a_layer_that_never_attends_is_refused() -> None:
     network, config = tiny_models.build("llama")
 

@@ -7,13 +7,13 @@ import itertools
 import mlx.core as mx
 
 from backend_metal import native
-from backend_metal.attention.checks import HEAD_DIMS, LATENT_HEAD_DIMS
+from backend_metal.attention.head_dims import HEAD_DIMS, WIDE_HEAD_DIMS
 from tests.metal_on_cpu import host, operators
 from tests.metal_on_cpu.parity import check
 from tests.support.backend_metal.native_cases import make_case
 
 METAL_TYPES = {"float32": "float", "float16": "half", "bfloat16": "bfloat"}
-ALL_HEAD_DIMS = [*itertools.product(HEAD_DIMS, HEAD_DIMS), LATENT_HEAD_DIMS]
+ALL_HEAD_DIMS = [*itertools.product(HEAD_DIMS, HEAD_DIMS), *WIDE_HEAD_DIMS]
 GROUPS = range(1, 65)
 # Enough cores that a few rows alone can't fill them, so that prefills split their keys, too.
 CORE_COUNT = 76

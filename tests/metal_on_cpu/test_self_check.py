@@ -10,7 +10,8 @@ import mlx.core as mx
 import pytest
 
 from backend_metal import LLM, SamplingParams
-from backend_metal.attention.checks import BLOCK_SIZES, DTYPES, HEAD_DIMS
+from backend_metal.attention.checks import BLOCK_SIZES, DTYPES
+from backend_metal.attention.head_dims import HEAD_DIMS
 from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
 from backend_metal.attention.self_check import STEPS, check_path
 from tests.metal_on_cpu import host
@@ -29,6 +30,9 @@ OPTIONS: tuple[dict[str, object], ...] = (
 )
 
 
+DIMS = (*HEAD_DIMS, 512)
+
+
 def layer(dim: int = 64, group: int = 2, **options: object) -> LayerAttention:
     return LayerAttention(LayerCacheSpec(1, dim, dim), group, dim**-0.5, **options)
 
@@ -40,10 +44,10 @@ def test_the_kernels_pass(options: dict[str, object]) -> None:
 
 @pytest.mark.ladder
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("dim", HEAD_DIMS)
+@pytest.mark.parametrize("dim", DIMS)
 def test_the_kernels_pass_for_any_head_dim(dim: int, dtype: mx.Dtype) -> None:
-    group = GROUPS[HEAD_DIMS.index(dim) % len(GROUPS)]
-    options = OPTIONS[HEAD_DIMS.index(dim) % len(OPTIONS)]
+    group = GROUPS[DIMS.index(dim) % len(GROUPS)]
+    options = OPTIONS[DIMS.index(dim) % len(OPTIONS)]
     block_size = BLOCK_SIZES[DTYPES.index(dtype)]
     check_path(path(), [layer(dim, group, **options)], block_size, dtype)
 

@@ -14,7 +14,7 @@ from tests.support.backend_metal import attention_oracle as oracle
 from tests.support.backend_metal.packed_step import relative_rms
 
 DTYPES = list(oracle.TOLERANCES)
-HEAD_DIMS = [(dim, dim) for dim in (64, 80, 96, 112, 128, 192, 256)] + [
+HEAD_DIMS = [(dim, dim) for dim in (64, 80, 96, 112, 128, 192, 256, 512)] + [
     (576, 512),
     (192, 128),
     (64, 128),

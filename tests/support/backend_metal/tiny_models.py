@@ -158,7 +158,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
         },
     },
     "gemma2-dense": {"query_pre_attn_scalar": 64},
+    "llama-16": {"head_dim": 16},
+    "qwen3-32": {"head_dim": 32},
+    "llama-48": {"head_dim": 48},
+    "qwen3-512": {"head_dim": 512},
 }
+WITHOUT_KERNELS = ("llama-16", "qwen3-32", "llama-48")
+"""Those whose head dims only the reference takes."""
 
 
 def config_of(family: str) -> dict[str, Any]:
