@@ -76,8 +76,8 @@ class GatewaySettings(BaseModel):
     resume_timeout_s: float = Field(
         30.0,
         ge=0.0,
-        description="How long a stream that has lost its replica waits for one that goes on with "
-        "it.",
+        description="How long a request waits for a replica if none can take it, or if it has lost "
+        "its own.",
     )
     connect_timeout_s: float = Field(
         3.0, gt=0.0, description="Longest wait for a connection to a replica."
@@ -92,7 +92,9 @@ class GatewaySettings(BaseModel):
         3600.0, gt=0.0, description="Longest time a request may take, streams included."
     )
     max_attempts: int = Field(
-        3, ge=1, description="Replicas tried before a request that has sent nothing fails."
+        3,
+        ge=1,
+        description="Full replicas that a new request is refused by before its client is told.",
     )
     allow_priority: bool = Field(
         False,

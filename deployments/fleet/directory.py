@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 POLL_INTERVAL_S = 0.02
+REPLACED_WITHIN_S = 600.0
+"""A model without a replica for longer is gone, and no longer expected back."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +44,25 @@ class Replica:
 class ReplicaDirectory:
     """The replicas that run now. Written by the router's thread, read by the event loop's."""
 
-    def __init__(self, replicas: Sequence[Replica] = ()) -> None:
+    def __init__(
+        self, replicas: Sequence[Replica] = (), now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._now = now
         self._replicas = tuple(replicas)
+        self._gone: dict[str, tuple[float, tuple[Replica, ...]]] = {}
+        """By model: since when it has no replica, and its last ones."""
 
     @property
     def replicas(self) -> tuple[Replica, ...]:
         return self._replicas
 
     def replace(self, replicas: Sequence[Replica]) -> None:
-        # One rebinding of an immutable tuple: a reader sees the old list or the new one.
+        served = {replica.model for replica in replicas}
+        gone = {name: found for name, found in self._gone.items() if name not in served}
+        for model in {replica.model for replica in self._replicas} - served:
+            gone[model] = self._now(), self.serving(model)
+        # Whatever is rebound at once: a reader sees the old or the new.
+        self._gone = gone
         self._replicas = tuple(sorted(replicas, key=lambda replica: replica.replica_id))
 
     async def wait_for_any(self, patience_s: float) -> None:
@@ -72,6 +84,12 @@ class ReplicaDirectory:
 
     def serving(self, model: str) -> tuple[Replica, ...]:
         return tuple(replica for replica in self._replicas if replica.model == model)
+
+    def lately_serving(self, model: str) -> tuple[Replica, ...]:
+        """The same, or those that were the last, for as long as others may be on their way."""
+        since, last = self._gone.get(model, (0.0, ()))
+        is_remembered = self._now() - since < REPLACED_WITHIN_S
+        return self.serving(model) or (last if is_remembered else ())
 
 
 _process_directory = ReplicaDirectory()

@@ -98,7 +98,7 @@ async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
 def _allowed(
     parsed: ChatCompletionRequest | CompletionRequest, parts: GatewayParts
 ) -> Sequence[Replica]:
-    """The replicas that serve it."""
+    """The replicas that serve it, or did until they fell."""
     if parsed.priority and not parts.settings.allow_priority:
         raise ApiError(
             400,
@@ -106,7 +106,7 @@ def _allowed(
             "or have gateway.allow_priority set.",
             param="priority",
         )
-    if serving := parts.directory.serving(parsed.model):
+    if serving := parts.directory.lately_serving(parsed.model):
         return serving
     # While there is no replica at all, nobody knows which models there will be.
     starting = not parts.directory.replicas
@@ -159,7 +159,7 @@ class _RelayResponse(Response):
             router=parts.router,
             breakers=parts.breakers,
             full=parts.full,
-            suspects=parts.suspects,
+            quarantine=parts.quarantine,
             connections=parts.connections,
             limits=limits,
             on_first_content=partial(_first_content, outgoing, parts.metrics, arrived),

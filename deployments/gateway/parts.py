@@ -11,7 +11,7 @@ from deployments.gateway.access.api_keys import Keys
 from deployments.gateway.access.rate_limits import RateLimiter
 from deployments.gateway.relay.connections import ReplicaConnections
 from deployments.gateway.relay.full_replicas import FullReplicas
-from deployments.gateway.relay.suspects import Suspects
+from deployments.gateway.relay.quarantine import Quarantine
 from deployments.gateway.routing import Router
 from deployments.gateway.routing.circuit_breaker import CircuitBreakers
 from deployments.observe.metrics import GatewayMetrics
@@ -31,7 +31,7 @@ class GatewayParts:
     """Every gateway of the application."""
     breakers: CircuitBreakers = field(default_factory=CircuitBreakers)
     full: FullReplicas = field(default_factory=FullReplicas)
-    suspects: Suspects = field(default_factory=Suspects)
+    quarantine: Quarantine = field(default_factory=Quarantine)
     limiter: RateLimiter = field(default_factory=RateLimiter)
     session_header: str | None = None
     """Requests that have the same value in it belong on one replica."""

@@ -96,7 +96,7 @@ async def test_silence_before_the_first_byte_does_not_count_against_a_request(st
     assert "error" not in response.text
 
 
-async def test_a_request_that_closes_connections_is_tried_on_two_at_most() -> None:
+async def test_a_request_that_closes_connections_is_refused_after_two_alone() -> None:
     num_requests = 0
 
     async def die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -114,7 +114,8 @@ async def test_a_request_that_closes_connections_is_tried_on_two_at_most() -> No
         running = await stack.enter_async_context(gateway(replicas, max_attempts=4))
         response = await running.client.post(PATH, json=CHAT)
     assert (response.status_code, response.json()["error"]["code"]) == (502, "replica_lost")
-    assert num_requests == 2
+    # Three in a row may have a common cause; then it was alone.
+    assert num_requests == 5
 
 
 async def test_what_is_logged_but_unseen_does_not_go_to_another_revision() -> None:

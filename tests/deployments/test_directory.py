@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from deployments.fleet.directory import Replica, ReplicaDirectory
+from deployments.fleet.directory import REPLACED_WITHIN_S, Replica, ReplicaDirectory
+from tests.support.clock import Clock
 
 REPLICA = Replica("one", "node", "http://one", "model", 4096, "a secret of a replica")
 
@@ -23,3 +24,17 @@ async def test_a_wait_for_replicas_that_do_not_come_ends() -> None:
     directory = ReplicaDirectory()
     await directory.wait_for_any(0.05)
     assert directory.replicas == ()
+
+
+def test_a_model_is_remembered_for_as_long_as_its_replicas_may_come_back() -> None:
+    clock = Clock()
+    directory = ReplicaDirectory([REPLICA], clock)
+    directory.replace([])
+    clock.time += REPLACED_WITHIN_S - 1
+    assert directory.serving("model") == ()
+    assert directory.lately_serving("model") == (REPLICA,)
+    assert directory.lately_serving("another") == ()
+    clock.time += 1
+    assert directory.lately_serving("model") == ()
+    directory.replace([REPLICA])
+    assert directory.lately_serving("model") == (REPLICA,)

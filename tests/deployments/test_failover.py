@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from deployments.fleet.directory import Replica
-from deployments.gateway.relay.suspects import SETTLED_AFTER
 from tests.support.deployments.failover_cases import Cut, Seen, ask, places
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import (
@@ -248,22 +247,23 @@ async def test_a_drained_replica_hands_its_streams_over_and_nobody_is_to_blame()
             replicas.cut.app = app
 
 
-async def test_two_victims_are_enough() -> None:
+async def test_who_falls_alone_twice_is_refused() -> None:
     body = chat("boom b c d e f", **STREAM)
     faults = {"options": {"faults": {"boom": "abort"}}}
     async with pair(faults, faults) as replicas:
         with pytest.raises(AssertionError, match="replica_lost"):
             await replicas.ask(body)
-        assert [len(backend.requests) for backend in replicas.backends] == [1, 1]
+        # Three in a row may have a common cause; then it was alone.
+        assert sum(len(backend.requests) for backend in replicas.backends) == 5
 
 
 async def test_a_long_stream_may_lose_more_than_two_replicas() -> None:
-    words = " ".join(f"w{number}" for number in range(3 * SETTLED_AFTER + 30))
+    words = " ".join(f"w{number}" for number in range(120))
     body = chat(words, **STREAM)
     async with pair({"prefix_caching": False}) as replicas:
         undisturbed = await replicas.ask(body)
         size = len(replicas.cut.writes[5])
-        many = size * (SETTLED_AFTER + 10)
+        many = size * 42
         replicas.other.after_bytes = many
         assert await replicas.ask(body, after_bytes=many) == undisturbed
         assert (replicas.cut.num_requests, replicas.other.num_requests) == (3, 1)

@@ -60,7 +60,7 @@ async def test_a_full_queue_is_a_rate_limit_error() -> None:
 
 @pytest.mark.parametrize(
     ("words", "status", "code"),
-    [("boom b c d", 500, "step_failed"), ("bug b c d", 500, "internal_error")],
+    [("boom b c d", 502, "replica_lost"), ("bug b c d", 500, "internal_error")],
 )
 async def test_a_fault_is_an_internal_server_error(words: str, status: int, code: str) -> None:
     options = {"faults": {"boom": "step_error", "bug": "crash"}}

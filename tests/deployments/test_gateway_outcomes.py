@@ -70,11 +70,11 @@ async def test_a_request_that_all_replicas_refuse_counts_once(status: int, outco
     async with (
         scripted(refusing) as one,
         scripted(refusing, name="replica-2") as other,
-        gateway([one, other]) as running,
+        gateway([one, other], resume_timeout_s=0.1) as running,
     ):
         await running.client.post(PATH, json=CHAT)
         assert await outcomes(running) == {("demo", outcome): 1}
-    assert len(refusing.requests) == 2
+    assert len(refusing.requests) >= 2
 
 
 @pytest.mark.parametrize(

@@ -19,25 +19,28 @@ def test_pauses_double_up_to_a_limit_and_vary_below_it() -> None:
     assert half.delay_s(3) == pytest.approx(0.1)
 
 
-def retries(clock: Clock, max_attempts: int = 3) -> Retries:
+def retries(clock: Clock, max_refusals: int = 3) -> Retries:
     backoff = Backoff(random=lambda: 1.0)
-    return Retries(max_attempts=max_attempts, resume_timeout_s=10.0, backoff=backoff, now=clock)
+    return Retries(max_refusals=max_refusals, patience_s=10.0, backoff=backoff, now=clock)
 
 
-def test_attempts_and_time_run_out() -> None:
+def test_refusals_and_time_run_out() -> None:
     clock = Clock()
-    trying = retries(clock, max_attempts=2)
+    trying = retries(clock, max_refusals=2)
     assert not trying.time_exhausted
-    trying.failed("a", progress=0)
-    assert (trying.tried, trying.attempts_exhausted, trying.delay_s()) == ({"a"}, False, 0.0)
+    trying.refused("a")
+    assert (trying.tried, trying.refusals_exhausted, trying.delay_s()) == ({"a"}, False, 0.0)
     clock.time += 6
     trying.failed("b", progress=0)
-    assert (trying.tried, trying.attempts_exhausted) == ({"a", "b"}, True)
-    assert trying.delay_s() == pytest.approx(0.1)
+    assert not trying.refusals_exhausted
+    trying.refused("c")
+    assert (trying.tried, trying.refusals_exhausted) == ({"a", "b", "c"}, True)
+    assert trying.delay_s() == pytest.approx(0.2)
     trying.nobody_left()
-    assert (trying.tried, trying.delay_s()) == (set(), pytest.approx(0.2))
+    assert (trying.tried, trying.delay_s()) == (set(), pytest.approx(0.4))
     clock.time += 4
     assert trying.time_exhausted
+    assert not trying.was_lost
 
 
 def test_progress_starts_time_pauses_and_turns_anew() -> None:
@@ -51,10 +54,28 @@ def test_progress_starts_time_pauses_and_turns_anew() -> None:
     assert (trying.tried, trying.delay_s(), trying.time_exhausted) == ({"d"}, 0.0, False)
 
 
+def test_a_loss_starts_time_anew_since_somebody_had_room() -> None:
+    clock = Clock()
+    trying = retries(clock)
+    trying.failed("a", progress=0)
+    clock.time += 9
+    trying.lost("b", progress=0)
+    clock.time += 9
+    assert (trying.tried, trying.was_lost, trying.time_exhausted) == ({"a", "b"}, True, False)
+
+
+def test_time_begins_where_there_is_nobody_to_ask() -> None:
+    clock = Clock()
+    trying = retries(clock)
+    trying.nobody_left()
+    clock.time += 10
+    assert trying.time_exhausted
+
+
 def test_whoever_is_in_line_has_time() -> None:
     clock = Clock()
     trying = retries(clock)
-    trying.failed("a", progress=1)
+    trying.lost("a", progress=1)
     clock.time += 9
     trying.in_line()
     clock.time += 9

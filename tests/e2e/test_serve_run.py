@@ -106,9 +106,9 @@ def test_errors_are_typed(client: OpenAI) -> None:
         ask(messages=messages("a crowd is here"))
     assert full.value.code == "queue_full"
     assert full.value.response.headers["retry-after"] == "2"
-    with pytest.raises(openai.InternalServerError, match="fake step failed") as failed:
+    with pytest.raises(openai.InternalServerError, match="alone") as failed:
         ask(messages=messages("it goes boom today"))
-    assert (failed.value.status_code, failed.value.code) == (500, "step_failed")
+    assert (failed.value.status_code, failed.value.code) == (502, "replica_lost")
 
 
 def test_the_prefix_is_part_of_every_path(fake_serve: ServeProcess) -> None:

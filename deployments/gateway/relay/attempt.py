@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from deployments.fleet.directory import Replica
 from deployments.gateway.relay.client_response import ClientResponse, Head
@@ -27,7 +27,6 @@ from deployments.gateway.relay.failures import (
     belated_head,
     cannot_resume,
     failure_of,
-    timed_out,
 )
 from deployments.gateway.relay.whole_answer import WholeReader
 from deployments.gateway.routing import Work
@@ -60,7 +59,7 @@ class Outgoing:
 
 @dataclass(frozen=True)
 class Limits:
-    """``max_attempts`` replicas are tried; times are in seconds."""
+    """``max_attempts`` full replicas are asked; times are in seconds."""
 
     max_attempts: int
     connect_timeout_s: float
@@ -80,34 +79,32 @@ class Attempts:
     client: ClientResponse
     connections: ReplicaConnections
     limits: Limits
-    deadline: float
-    """By ``time.monotonic``."""
+    in_time: asyncio.Timeout
+    """Ends the request at its deadline."""
     on_stream: Callable[[], None]
     """Hears that a replica has the request and streams its answer."""
-    on_progress: Callable[[int], None]
-    """Hears how many tokens there are so far, about."""
     on_first_content: Callable[[float], None]
     """Gets the seconds from sending the request to the replica until that was read from it."""
     sent_at: float = 0.0
     """The latest attempt, by ``time.perf_counter``."""
-    in_time: asyncio.Timeout = field(init=False)
-    """Ends the latest attempt at the deadline."""
 
-    async def make(self, replica: Replica, on_alive: Callable[[], None]) -> None:
+    async def make(
+        self,
+        replica: Replica,
+        on_alive: Callable[[], None],
+        on_progress: Callable[[int], None],
+    ) -> None:
         """Returns once the client has a whole response. ``on_alive`` hears that the replica is
-        well. Raises ``ReplicaFailedError``, or ``CannotResumeError``."""
+        well, ``on_progress`` how many tokens there are so far, about. Raises
+        ``ReplicaFailedError``, or ``CannotResumeError``."""
         self.sent_at = time.perf_counter()
         # Before its first byte, a silent replica may not even have the request.
         if_silent = Outcome.SICK
-        self.in_time = asyncio.timeout(self.deadline - time.monotonic())
         try:
-            async with self.in_time, self._post(replica) as response:
+            async with self._post(replica) as response:
                 if_silent = Outcome.LOST
-                await self._forward(response, on_alive)
+                await self._forward(response, on_alive, on_progress)
         except TimeoutError as error:
-            if self.in_time.expired():
-                await self.client.fail(timed_out(self.limits.request_timeout_s))
-                return
             raise ReplicaFailedError(f"no answer in time: {error}", if_silent) from error
         except UnreachableError as error:
             raise ReplicaFailedError(f"unreachable: {error}", Outcome.SICK) from error
@@ -132,13 +129,18 @@ class Attempts:
             stall_timeout_s=self.limits.stall_timeout_s,
         )
 
-    async def _forward(self, response: ReplicaResponse, on_alive: Callable[[], None]) -> None:
+    async def _forward(
+        self,
+        response: ReplicaResponse,
+        on_alive: Callable[[], None],
+        on_progress: Callable[[int], None],
+    ) -> None:
         head = Head.of(response)
         if head.status in (200, 429):
             on_alive()
         if head.status == 200 and response.header(CHECKPOINTS_HEADER) is not None:
             self.on_stream()
-            await self._forward_events(head, response)
+            await self._forward_events(head, response, on_progress)
             return
         body = await self.whole.read(response)
         has_begun = head.status == 200 and body.startswith(ERROR_BODY_START)
@@ -151,14 +153,16 @@ class Attempts:
         on_alive()
         await self.client.whole(head, body)
 
-    async def _forward_events(self, head: Head, response: ReplicaResponse) -> None:
+    async def _forward_events(
+        self, head: Head, response: ReplicaResponse, on_progress: Callable[[int], None]
+    ) -> None:
         client, reader = self.client, self.reader
         reader.restart()
         while chunk := await response.readany():
             received_at = time.perf_counter()
             if not (events := reader.feed(chunk)):
                 continue
-            self.on_progress(reader.num_logged)
+            on_progress(reader.num_logged)
             waiting = not client.has_content
             await client.events(head, events)
             if waiting and client.has_content:

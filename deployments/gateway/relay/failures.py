@@ -137,10 +137,10 @@ def stream_broken() -> ApiError:
     )
 
 
-def replicas_lost() -> ApiError:
+def replica_lost() -> ApiError:
     return ApiError(
         502,
-        "Replica after replica has failed at this request, so it is not tried again.",
+        "Replicas fell while this request was alone on them, so it is not tried again.",
         type="server_error",
         code="replica_lost",
         # The openai package's client would send it again by itself.

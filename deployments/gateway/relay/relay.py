@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -25,12 +24,13 @@ from deployments.gateway.relay.failures import (
     ReplicaFailedError,
     no_replica,
     no_room,
-    replicas_lost,
+    replica_lost,
     stream_broken,
+    timed_out,
 )
 from deployments.gateway.relay.full_replicas import FullReplicas
+from deployments.gateway.relay.quarantine import MOST_ALONE, Quarantine, Suspect
 from deployments.gateway.relay.retries import Backoff, Retries
-from deployments.gateway.relay.suspects import Suspect, Suspects
 from deployments.gateway.relay.whole_answer import WholeReader
 from deployments.gateway.routing import Router, placed
 from deployments.gateway.routing.circuit_breaker import CircuitBreakers
@@ -61,7 +61,7 @@ class Relay:
         router: Router,
         breakers: CircuitBreakers,
         full: FullReplicas,
-        suspects: Suspects,
+        quarantine: Quarantine,
         connections: ReplicaConnections,
         limits: Limits,
         on_first_content: Callable[[float], None],
@@ -72,7 +72,7 @@ class Relay:
         self._router = router
         self._breakers = breakers
         self._full = full
-        self._suspects = suspects
+        self._quarantine = quarantine
         self._suspect = Suspect(outgoing.work.num_sequences)
         self._connections = connections
         self._limits = limits
@@ -80,8 +80,8 @@ class Relay:
         self._reader = CheckpointReader()
         self._whole = WholeReader()
         self._retries = Retries(
-            max_attempts=limits.max_attempts,
-            resume_timeout_s=limits.resume_timeout_s,
+            max_refusals=limits.max_attempts,
+            patience_s=limits.resume_timeout_s,
             backoff=backoff,
         )
         self._refusal: Refusal | None = None
@@ -108,10 +108,19 @@ class Relay:
 
     async def run(self, client: ClientResponse) -> None:
         """Relay until the client has a whole response, a replica's or an error."""
-        attempts = self._attempts(client)
+        try:
+            async with asyncio.timeout(self._limits.request_timeout_s) as in_time:
+                with self._quarantine.request(self._suspect):
+                    await self._run(client, self._attempts(client, in_time))
+        except TimeoutError:
+            if not in_time.expired():
+                raise
+            await client.fail(timed_out(self._limits.request_timeout_s))
+
+    async def _run(self, client: ClientResponse, attempts: Attempts) -> None:
         while True:
             candidates = self._candidates(client)
-            able = [one for one in candidates if self._suspects.has_place(self._suspect, one)]
+            able = self._quarantine.able(self._suspect, candidates)
             if candidates and not able:
                 await self._wait_in_line(client)
                 continue
@@ -132,7 +141,7 @@ class Relay:
                 self._retries.nobody_left()
             await self._pause(client)
 
-    def _attempts(self, client: ClientResponse) -> Attempts:
+    def _attempts(self, client: ClientResponse, in_time: asyncio.Timeout) -> Attempts:
         def on_stream() -> None:
             self.num_resumed += self.was_interrupted
 
@@ -144,9 +153,8 @@ class Relay:
             client,
             self._connections,
             self._limits,
-            time.monotonic() + self._limits.request_timeout_s,
+            in_time,
             on_stream,
-            partial(self._suspects.went_on, self._suspect),
             self._on_first_content,
         )
 
@@ -172,14 +180,18 @@ class Relay:
         with (
             self._breakers.request(replica),
             self._full.request(replica),
-            self._suspects.request(self._suspect, replica),
+            self._quarantine.attempt(self._suspect, replica),
             placed(self._router, self._outgoing.work, replica),
         ):
             try:
-                await attempts.make(replica, partial(self._breakers.succeeded, replica))
+                await attempts.make(
+                    replica,
+                    partial(self._breakers.succeeded, replica),
+                    partial(self._quarantine.went_on, self._suspect, replica),
+                )
             except ReplicaFailedError as failure:
                 if failure.outcome.is_loss:
-                    self._suspects.lost(self._suspect, replica)
+                    self._quarantine.lost(self._suspect, replica)
                 raise
         self._router.answered(replica)
 
@@ -196,28 +208,46 @@ class Relay:
             extra={"request_id": request_id, "served_by": replica.replica_id},
         )
         self._router.failed(replica)
+        self._refusal = refusals.kinder(failure.refusal, self._refusal)
         if outcome.is_sick:
             self._breakers.failed(replica)
-        if outcome is Outcome.FULL and failure.refusal is not None:
-            self._full.refused(replica, refusals.wait_s(failure.refusal))
-        self._refusal = refusals.kinder(failure.refusal, self._refusal)
-        self._retries.failed(replica.replica_id, progress=self._reader.num_logged)
+        if outcome.is_loss:
+            self._retries.lost(replica.replica_id, progress=self._reader.num_logged)
+        elif outcome is Outcome.FULL:
+            if failure.refusal is not None:
+                self._full.refused(replica, refusals.wait_s(failure.refusal))
+            self._retries.refused(replica.replica_id)
+        else:
+            self._retries.failed(replica.replica_id, progress=self._reader.num_logged)
 
     async def _gives_up(self, client: ClientResponse, *, nobody_left: bool) -> bool:
         """Tell the client, if nothing more can be done."""
-        if self._suspect.is_blamed:
-            await client.fail(replicas_lost())
-        elif client.has_content:
-            if not self._retries.time_exhausted:
-                return False
-            await client.fail(stream_broken())
-        elif not nobody_left and not self._retries.attempts_exhausted:
+        if self._suspect.is_refused:
+            request_id = self._outgoing.request_id
+            logger.warning(
+                "%s is not tried again: %d replicas fell while it was alone there",
+                request_id,
+                MOST_ALONE,
+                extra={"request_id": request_id, "served_by": self.replica_id},
+            )
+            await client.fail(replica_lost())
+        elif not (self._retries.time_exhausted or self._is_refused(nobody_left)):
             return False
+        elif client.has_content:
+            await client.fail(stream_broken())
         elif self._refusal is not None:
             await client.whole(*self._refusal)
         else:
             await client.fail(self._nobody())
         return True
+
+    def _is_refused(self, nobody_left: bool) -> bool:
+        """Whether it has to come back when there is room. Who was let in before is not."""
+        if self._retries.was_lost or not (nobody_left or self._retries.refusals_exhausted):
+            return False
+        serving = self._directory.serving(self._outgoing.work.model)
+        was_full = self._refusal is not None and self._refusal[0].status == 429
+        return was_full or self._full.retry_after_s(serving) is not None
 
     def _nobody(self) -> ApiError:
         model = self._outgoing.work.model
@@ -233,7 +263,7 @@ class Relay:
 
     async def _wait_in_line(self, client: ClientResponse) -> None:
         self._retries.in_line()
-        await self._suspects.wait_for_place(LOOKS_AGAIN_S)
+        await self._quarantine.wait_for_change(LOOKS_AGAIN_S)
         await _keep_alive(client)
 
 

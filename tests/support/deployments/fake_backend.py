@@ -73,9 +73,15 @@ class Level:
         self._waiters = [one for one in self._waiters if not one[1].done()]
 
     async def reaches(self, target: int) -> None:
-        if self.value != target:
+        await self._wait(lambda value: value == target)
+
+    async def reaches_at_least(self, target: int) -> None:
+        await self._wait(lambda value: value >= target)
+
+    async def _wait(self, reached: Callable[[int], bool]) -> None:
+        if not reached(self.value):
             waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append((lambda value: value == target, waiter))
+            self._waiters.append((reached, waiter))
             await waiter
 
 

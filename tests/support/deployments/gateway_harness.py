@@ -19,6 +19,7 @@ from deployments.gateway.access.api_keys import ApiKey, KeyRing, Keys
 from deployments.gateway.access.rate_limits import RateLimiter
 from deployments.gateway.app import GatewayParts, build_gateway_app
 from deployments.gateway.relay.full_replicas import FullReplicas
+from deployments.gateway.relay.quarantine import Quarantine
 from deployments.gateway.routing import LeastOutstandingTokens, Router
 from deployments.gateway.routing.circuit_breaker import CircuitBreakers
 from deployments.http.bounded_protocol import ClientTimeouts
@@ -54,6 +55,7 @@ async def gateway(
     limiter: RateLimiter | None = None,
     breakers: CircuitBreakers | None = None,
     full: FullReplicas | None = None,
+    quarantine: Quarantine | None = None,
     route_prefix: str = "",
     router: Router | None = None,
     session_header: str | None = None,
@@ -77,6 +79,7 @@ async def gateway(
                 limiter=limiter or RateLimiter(),
                 breakers=breakers or CircuitBreakers(),
                 full=full or FullReplicas(),
+                quarantine=quarantine or Quarantine(),
                 directory=directory,
                 router=router,
                 metrics=metrics,
