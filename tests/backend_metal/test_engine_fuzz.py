@@ -1,0 +1,165 @@
+"""Every sequence draws its own tokens, whatever its request's others do and whoever runs beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend_metal import LLM  # isort: skip
+from backend_metal.engine.engine import Engine
+from backend_metal.engine.request_state import SEED_STRIDE
+from deployments.backend import Delta, GenerationRequest, SamplingParams
+from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.engine_harness import (
+    VOCAB_SIZE,
+    byte_tokenizer,
+    make_engine,
+    request,
+    run,
+    token_ids,
+)
+from tests.support.backend_metal.stub_runner import expected_tokens
+
+PREFIXES = ([], [1] * 8, [1] * 16, [1] * 8 + [2] * 8)
+Tokens = dict[tuple[str, int], list[int]]
+"""By request and index."""
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return byte_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
+    path: Path = tmp_path_factory.mktemp("qwen3")
+    tiny_models.save("qwen3", path)
+    return LLM(str(path), num_kv_blocks=9, max_num_seqs=6, max_num_batched_tokens=48)
+
+
+prompts = st.builds(
+    lambda prefix, suffix: [*prefix, *suffix],
+    st.sampled_from(PREFIXES),
+    st.lists(st.integers(0, 3), min_size=1, max_size=20),
+)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_books_and_tokens_are_right_in_a_pool_that_is_too_small(tokenizer: Any, data: Any) -> None:
+    max_num_seqs = data.draw(st.integers(1, 6), "max_num_seqs")
+    engine, runner = make_engine(
+        tokenizer,
+        num_blocks=data.draw(st.integers(6, 14), "num_blocks"),
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_seqs + data.draw(st.integers(0, 40), "budget"),
+        prefix_caching=data.draw(st.booleans(), "prefix_caching"),
+    )
+    added: dict[str, tuple[list[int], int, int]] = {}
+    items: dict[str, list[Delta | Exception]] = {}
+    ended: set[str] = set()
+
+    def step() -> None:
+        if engine.has_work:
+            for output in engine.step():
+                items[output.request_id].append(output.item)
+        engine.check_integrity()
+
+    for number in range(data.draw(st.integers(1, 6), "requests")):
+        name, prompt = str(number), data.draw(prompts, "prompt")
+        n, length = data.draw(st.integers(1, 4), "n"), data.draw(st.integers(1, 12), "length")
+        added[name], items[name] = (prompt, n, min(length, engine.max_model_len - len(prompt))), []
+        engine.add_request(*request(name, prompt, n=n, max_tokens=length))
+        for _ in range(data.draw(st.integers(0, 4), "steps")):
+            step()
+        match data.draw(st.sampled_from(["", "", "abort", "fail", "reset"]), "event"):
+            case "abort":
+                ended.add(victim := data.draw(st.sampled_from([*added]), "victim"))
+                engine.abort(victim)
+            case "fail":
+                runner.fail_next = True
+                step()
+                runner.fail_next = False
+            case "reset":
+                engine.reset_prefix_cache()
+        engine.check_integrity()
+    while engine.has_work:
+        step()
+    for name, (prompt, n, length) in added.items():
+        failed = any(isinstance(item, Exception) for item in items[name])
+        for index in range(n):
+            drawn, expected = (
+                token_ids(items[name], index),
+                expected_tokens(prompt, length, VOCAB_SIZE),
+            )
+            assert drawn == (expected[: len(drawn)] if failed or name in ended else expected)
+
+
+def draw_all(engine: Engine, requests: list[GenerationRequest]) -> Tokens:
+    for item in requests:
+        engine.add_request(item, list(item.prompt))
+    items = run(engine)
+    return {
+        (item.request_id, index): token_ids(items[item.request_id], index)
+        for item in requests
+        for index in range(item.n)
+    }
+
+
+def alone(item: GenerationRequest, index: int) -> GenerationRequest:
+    """A request for what ``item``'s sequence ``index`` draws."""
+    seed = (item.sampling.seed + index * SEED_STRIDE + 2**63) % 2**64 - 2**63
+    sampling = SamplingParams(
+        temperature=1.0, max_tokens=item.sampling.max_tokens, ignore_eos=True, seed=seed
+    )
+    return GenerationRequest(f"{item.request_id}/{index}", item.prompt, sampling)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(
+    wanted=st.lists(
+        st.tuples(
+            st.sampled_from([1, 15, 16, 17, 33, 48]),
+            st.integers(1, 4),
+            st.integers(-(2**63), 2**63 - 1),
+            st.integers(1, 24),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_samples_of_one_request_are_those_of_requests_of_their_own(
+    llm: LLM, wanted: list[tuple[int, int, int, int]]
+) -> None:
+    requests = [
+        GenerationRequest(
+            str(number),
+            tuple(range(1, length + 1)),
+            SamplingParams(temperature=1.0, max_tokens=max_tokens, ignore_eos=True, seed=seed),
+            n=n,
+        )
+        for number, (length, n, seed, max_tokens) in enumerate(wanted)
+    ]
+    llm.reset_prefix_cache()
+    together = draw_all(llm.engine, requests)
+    again = draw_all(llm.engine, requests)
+    assert again == together
+    for item in requests:
+        for index in range(item.n):
+            llm.reset_prefix_cache()
+            single = alone(item, index)
+            assert (
+                draw_all(llm.engine, [single])[single.request_id, 0]
+                == together[item.request_id, index]
+            )
+
+
+def test_the_samples_above_are_preempted(llm: LLM) -> None:
+    before = llm.stats().preemptions
+    sampling = SamplingParams(temperature=1.0, max_tokens=24, ignore_eos=True, seed=3)
+    draw_all(llm.engine, [GenerationRequest("a", tuple(range(1, 49)), sampling, n=4)])
+    assert llm.stats().preemptions > before
