@@ -8,30 +8,28 @@ from collections.abc import Sequence
 class StopMatcher:
     """Ends a stream at the first character that completes a stop string.
 
-    When several end there, the one that starts first wins. Each stop string is followed by its
-    Knuth-Morris-Pratt automaton, so a character costs amortised constant time.
+    When several end there, the one that starts first wins. The longest end of the text that may
+    begin a stop string is held back.
     """
 
     def __init__(self, stop: Sequence[str]) -> None:
         self.hit: str | None = None
-        # Longest first: the first automaton that completes is the match that starts first.
-        self._automata = [_Automaton(text) for text in sorted(stop, key=len, reverse=True)]
+        self._stop = tuple(stop)
         self._held = ""
 
     def feed(self, text: str) -> str:
         """Text that is safe to send: no part of it can belong to a stop string."""
-        if not self._automata:
-            return text
         if self.hit is not None:
             return ""
         seen = self._held + text
-        for end in range(len(self._held), len(seen)):
-            completed = [a for a in self._automata if a.advance(seen[end])]
-            if completed:
-                self.hit, self._held = completed[0].pattern, ""
-                return seen[: end + 1 - len(self.hit)]
-        safe = len(seen) - max(automaton.matched for automaton in self._automata)
-        self._held = seen[safe:]
+        starts = ((seen.find(stop), stop) for stop in self._stop)
+        found = [(start + len(stop), start, stop) for start, stop in starts if start >= 0]
+        if found:
+            _, safe, self.hit = min(found)
+            self._held = ""
+        else:
+            safe = min((_possible_start(seen, stop) for stop in self._stop), default=len(seen))
+            self._held = seen[safe:]
         return seen[:safe]
 
     def flush(self) -> str:
@@ -40,23 +38,11 @@ class StopMatcher:
         return held
 
 
-class _Automaton:
-    """The length of the longest suffix of the stream that begins ``pattern``."""
-
-    def __init__(self, pattern: str) -> None:
-        self.pattern = pattern
-        self.matched = 0
-        self._fallback = [0] * len(pattern)
-        length = 0
-        for i in range(1, len(pattern)):
-            while length and pattern[i] != pattern[length]:
-                length = self._fallback[length - 1]
-            length += pattern[i] == pattern[length]
-            self._fallback[i] = length
-
-    def advance(self, character: str) -> bool:
-        """Whether ``character`` completes the pattern; nothing may follow when it does."""
-        while self.matched and self.pattern[self.matched] != character:
-            self.matched = self._fallback[self.matched - 1]
-        self.matched += self.pattern[self.matched] == character
-        return self.matched == len(self.pattern)
+def _possible_start(seen: str, stop: str) -> int:
+    """Where the longest end of ``seen`` begins that ``stop`` may continue; its length if none."""
+    start = max(0, len(seen) - len(stop) + 1)
+    while (start := seen.find(stop[0], start)) >= 0:
+        if stop.startswith(seen[start:]):
+            return start
+        start += 1
+    return len(seen)
