@@ -12,10 +12,10 @@ import mlx.core as mx
 
 from backend_metal.attention.operators import attention_launches
 from backend_metal.engine.admission import check_queue, check_resume, check_tokens, retry_after
-from backend_metal.engine.request_state import RequestState, make_sequences, share_prompt
+from backend_metal.engine.request_state import RequestState, make_sequences
 from backend_metal.engine.schedule.block_pool import BlockPool
 from backend_metal.engine.schedule.scheduler import Scheduler
-from backend_metal.engine.schedule.sequence import Status
+from backend_metal.engine.schedule.sequence import Sequence, Status
 from backend_metal.engine.schedule.step import Runner, ScheduledSequence, Step, TokenDraw
 from backend_metal.engine.schedule.step_pace import StepPace
 from backend_metal.engine.stats import StatsRecorder
@@ -71,13 +71,13 @@ class Engine:
             block_size=config.block_size,
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
-            prefix_caching=config.prefix_caching,
             pace=StepPace(config.max_slowdown, least_prefill=config.block_size),
         )
         self.max_model_len = min(max_model_len, self.scheduler.capacity_tokens)
         self.vocab_size = vocab_size
         self.tokenizer = tokenizer
         self.longest_token = max(map(len, tokenizer.get_vocab()))
+        self._prefix_caching = config.prefix_caching
         self._max_queued_requests = config.max_queued_requests
         self._runner = runner
         self._token_text = TokenText(tokenizer)
@@ -131,9 +131,11 @@ class Engine:
         if unfinished:
             if not self.has_work:
                 self._stepped_at = None
-            self._requests[request.request_id] = RequestState(request, arrival_time, unfinished)
-        for sequence in share_prompt([output.sequence for output in unfinished.values()]):
-            self.scheduler.add(sequence)
+            first, *siblings = (output.sequence for output in unfinished.values())
+            self._requests[request.request_id] = RequestState(
+                request, arrival_time, unfinished, siblings
+            )
+            self.scheduler.add(first)
         return [Output(request.request_id, delta) for delta in replayed]
 
     def count_refusal(self, error: BackendError) -> None:
@@ -184,6 +186,10 @@ class Engine:
     def check_integrity(self) -> None:
         """Raises ``AssertionError`` when blocks or requests were lost."""
         self.scheduler.check_integrity()
+        for request_id, state in self._requests.items():
+            new = {output.sequence.status is Status.NEW for output in state.unfinished.values()}
+            assert new != {True}, f"{request_id} waits for a sequence that has ended"
+            assert (True in new) == bool(state.siblings), f"{request_id} has lost a sequence"
         if not self.has_work:
             assert not self._requests, f"idle, with unfinished requests {list(self._requests)}"
             pool = self.scheduler.pool
@@ -253,6 +259,7 @@ class Engine:
             prompt_token_ids,
             max_model_len=self.max_model_len,
             arrival=arrival - RESUMED_BEFORE if request.was_admitted else arrival,
+            prefix_caching=self._prefix_caching,
         )
         return [
             SequenceOutput(sequence, self.tokenizer, self._token_text, self._eos_token_ids)
@@ -273,6 +280,7 @@ class Engine:
     def _emit(self, item: ScheduledSequence, draw: TokenDraw, now: float) -> Output:
         sequence = item.sequence
         state = self._requests[sequence.request_id]
+        self._add_siblings(state, sequence)
         try:
             delta = state.unfinished[sequence.index].push(draw)
         except Exception as error:
@@ -292,6 +300,13 @@ class Engine:
                 del self._requests[sequence.request_id]
                 self._stats.record_request_end(state, delta.finish_reason, now)
         return Output(sequence.request_id, delta)
+
+    def _add_siblings(self, state: RequestState, first: Sequence) -> None:
+        for sibling in state.siblings:
+            sibling.num_cached_tokens = first.num_cached_tokens
+            sibling.counts_prefix_hit = False
+            self.scheduler.add(sibling)
+        state.siblings.clear()
 
     def _fail(self, step: Step, error: Exception) -> list[Output]:
         """End the step's requests; the others are recomputed, since the KV cache is lost."""

@@ -19,15 +19,27 @@ class RequestState:
     arrival_time: float
     unfinished: dict[int, SequenceOutput]
     """By sequence index."""
+    siblings: list[Sequence]
+    """Sequences that wait until the first of the request has computed the prompt, and then find it
+    in the prefix cache."""
     first_run_time: float | None = None
     token_times: dict[int, tuple[float, float]] = field(default_factory=dict)
     """By sequence index: when its first and its latest token came."""
 
 
 def make_sequences(
-    request: GenerationRequest, prompt_token_ids: list[int], *, max_model_len: int, arrival: int
+    request: GenerationRequest,
+    prompt_token_ids: list[int],
+    *,
+    max_model_len: int,
+    arrival: int,
+    prefix_caching: bool,
 ) -> list[Sequence]:
     """The request's ``n`` sequences, with the output that they resume."""
+    cache_salt: str | None = request.cache_salt
+    if not prefix_caching:
+        # Several sequences share their own prompt's blocks all the same.
+        cache_salt = f"request {arrival}" if request.n > 1 else None
     room = max_model_len - len(prompt_token_ids)
     seed = request.sampling.seed
     if seed is None:
@@ -42,18 +54,11 @@ def make_sequences(
             seed=_seed_of_sequence(seed, index),
             arrival=arrival,
             priority=request.priority,
-            cache_salt=request.cache_salt,
+            cache_salt=cache_salt,
             output_token_ids=request.resume[index] if request.resume else (),
         )
         for index in range(request.n)
     ]
-
-
-def share_prompt(sequences: list[Sequence]) -> list[Sequence]:
-    """``sequences``, all but the first of which share the first's prompt blocks."""
-    for sequence in sequences[1:]:
-        sequence.parent = sequences[0]
-    return sequences
 
 
 def _seed_of_sequence(seed: int, index: int) -> int:

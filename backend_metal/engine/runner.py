@@ -19,8 +19,6 @@ class ModelRunner:
         self._pool = pool
 
     def run(self, step: Step) -> list[TokenDraw]:
-        if step.block_copies:
-            self._pool.copy_blocks([*step.block_copies.values()], [*step.block_copies])
         logits = self._forward(step)
         sampling = step.sampling
         if not sampling:

@@ -208,11 +208,12 @@ def test_a_bounded_slowdown_holds_requests_back_and_changes_no_token(
 def test_samples_of_one_request_have_seeds_of_their_own(tokenizer: Any) -> None:
     engine, _ = make_engine(tokenizer)
     engine.add_request(*request("a", PROMPT, n=3, seed=2**63 - 1))
-    sequences = [*engine.scheduler.waiting, *engine.scheduler.running]
-    seeds = [sequence.seed for sequence in sequences]
-    assert len(set(seeds)) == 3
+    seeds, items = set(), []
+    while engine.has_work:
+        items += [output.item for output in engine.step()]
+        seeds |= {sequence.seed for sequence in engine.scheduler.running}
+    assert len(seeds) == 3
     assert all(-(2**63) <= seed < 2**63 for seed in seeds)
-    items = run(engine)["a"]
     assert [token_ids(items, index) for index in range(3)] == [expected(8)] * 3
     assert engine.stats().request_success == {"length": 1}
     assert engine.stats().prompt_tokens == len(PROMPT)

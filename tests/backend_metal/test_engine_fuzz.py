@@ -1,4 +1,4 @@
-"""Every sequence draws its own tokens, whatever its request's others do and whoever runs beside it."""
+"""Every sequence draws its own tokens, whatever happens to others of its request and beside it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.backend_metal.engine_harness import (
 )
 from tests.support.backend_metal.stub_runner import expected_tokens
 
-PREFIXES = ([], [1] * 8, [1] * 16, [1] * 8 + [2] * 8)
+PREFIXES: tuple[list[int], ...] = ([], [1] * 8, [1] * 16, [1] * 8 + [2] * 8)
 Tokens = dict[tuple[str, int], list[int]]
 """By request and index."""
 
@@ -101,6 +101,7 @@ def test_books_and_tokens_are_right_in_a_pool_that_is_too_small(tokenizer: Any, 
 
 def draw_all(engine: Engine, requests: list[GenerationRequest]) -> Tokens:
     for item in requests:
+        assert isinstance(item.prompt, tuple)
         engine.add_request(item, list(item.prompt))
     items = run(engine)
     return {
@@ -112,6 +113,7 @@ def draw_all(engine: Engine, requests: list[GenerationRequest]) -> Tokens:
 
 def alone(item: GenerationRequest, index: int) -> GenerationRequest:
     """A request for what ``item``'s sequence ``index`` draws."""
+    assert item.sampling.seed is not None
     seed = (item.sampling.seed + index * SEED_STRIDE + 2**63) % 2**64 - 2**63
     sampling = SamplingParams(
         temperature=1.0, max_tokens=item.sampling.max_tokens, ignore_eos=True, seed=seed

@@ -185,7 +185,7 @@ def test_the_sequences_that_go_on_share_their_prompt(tokenizer: Any) -> None:
     engine.step()
     assert [sequence.index for sequence in engine.scheduler.running] == [1]
     step = engine.scheduler.schedule()
-    assert [(item.sequence.index, item.num_tokens) for item in step.scheduled] == [(1, 1), (2, 5)]
+    assert [(item.sequence.index, item.num_tokens) for item in step.scheduled] == [(1, 1), (2, 9)]
 
 
 def test_statistics_count_only_what_was_generated_here(tokenizer: Any) -> None:

@@ -1,5 +1,9 @@
+from collections.abc import Iterable
+
 import pytest
 
+from backend_metal.engine.schedule.block_pool import BlockPool
+from backend_metal.engine.schedule.sequence import Status
 from tests.support.backend_metal.scheduler_harness import BLOCK_SIZE, Harness, output, scheduled
 from tests.support.backend_metal.stub_runner import expected_tokens
 
@@ -70,17 +74,87 @@ def test_a_shared_prefix_is_computed_once() -> None:
     assert output(sequence) == expected_tokens([*prefix, 3, 4], 4, 50)
 
 
-def test_a_prompt_that_is_cached_whole_runs_its_last_token_in_a_copied_block() -> None:
+def test_a_prompt_that_is_cached_whole_runs_its_last_block_again() -> None:
     harness = Harness()
     prompt = list(range(16))
     first = harness.add(prompt)
     harness.run()
     again = harness.add(prompt)
-    step = harness.step()
-    assert scheduled(step) == [(again, 1)]
-    assert len(step.block_copies) == 1
+    assert scheduled(harness.step()) == [(again, BLOCK_SIZE)]
     harness.run()
     assert output(again) == output(first)
+
+
+@pytest.mark.parametrize("prompt_len", [1, 7, 8, 9, 16, 17, 20])
+def test_equal_prompts_share_the_full_blocks_short_of_the_newest_token(prompt_len: int) -> None:
+    harness = Harness()
+    prompt = list(range(prompt_len))
+    first = harness.add(prompt, max_tokens=6)
+    harness.step()
+    others = [harness.add(prompt, max_tokens=6) for _ in range(3)]
+    num_shared = (prompt_len - 1) // BLOCK_SIZE
+    own = prompt_len - num_shared * BLOCK_SIZE
+    assert scheduled(harness.step()) == [(first, 1), *((other, own) for other in others)]
+    held = harness.pool.num_blocks - harness.pool.num_free
+    assert held <= num_shared + 4 * 2
+    harness.run()
+    for sequence in (first, *others):
+        assert output(sequence) == expected_tokens(prompt, 6, 50)
+
+
+class CountingPool(BlockPool):
+    """Counts what is asked and changed."""
+
+    calls = 0
+
+    def find(self, content_hash: bytes) -> int | None:
+        self.calls += 1
+        return super().find(content_hash)
+
+    def share(self, block: int) -> None:
+        self.calls += 1
+        super().share(block)
+
+    def release(self, blocks: Iterable[int]) -> None:
+        blocks = list(blocks)
+        self.calls += len(blocks)
+        super().release(blocks)
+
+
+def test_a_prompt_that_waits_for_blocks_looks_for_its_prefix_once() -> None:
+    harness = Harness(num_blocks=108, max_num_batched_tokens=1024)
+    harness.pool = harness.scheduler.pool = pool = CountingPool(108)
+    prompt, longer = [0] * 800, [0] * 800 + [1] * 60
+    first = harness.add(prompt, max_tokens=50)
+    harness.step()
+    waiting = harness.add(longer, max_tokens=2)
+    calls = pool.calls
+    for _ in range(6):
+        harness.step()
+        assert waiting.status is Status.WAITING
+        assert pool.calls == calls + 101
+    harness.run()
+    assert output(first) == expected_tokens(prompt, 50, 50)
+    assert output(waiting) == expected_tokens(longer, 2, 50)
+
+
+def test_a_prompt_that_waits_for_blocks_runs_once_enough_of_them_are_cached() -> None:
+    harness = Harness(num_blocks=6, max_num_batched_tokens=8)
+    prompt = list(range(32))
+    first = harness.add(prompt, max_tokens=8)
+    harness.step()
+    second = harness.add(prompt, max_tokens=8)
+    while second.status is Status.WAITING:
+        harness.step()
+    assert first.status is Status.RUNNING
+    harness.run()
+    assert output(first) == output(second) == expected_tokens(prompt, 8, 50)
+
+
+def test_hashes_of_a_sequences_blocks_are_not_copied() -> None:
+    harness = Harness()
+    sequence = harness.add([0] * 20)
+    assert sequence.block_hashes(BLOCK_SIZE) is sequence.block_hashes(BLOCK_SIZE)
 
 
 def test_different_salts_share_nothing() -> None:
@@ -99,52 +173,6 @@ def test_without_prefix_caching_nothing_is_reused() -> None:
         assert scheduled(harness.step()) == [(sequence, 20)]
         harness.run()
     assert harness.pool.num_cached == 0
-
-
-@pytest.mark.parametrize("prompt_len", [1, 7, 8, 9, 20])
-@pytest.mark.parametrize("prefix_caching", [True, False])
-def test_a_fork_shares_its_parents_prompt(prompt_len: int, prefix_caching: bool) -> None:
-    harness = Harness(prefix_caching=prefix_caching)
-    prompt = list(range(prompt_len))
-    parent = harness.add(prompt, max_tokens=6)
-    children = [harness.add(prompt, max_tokens=6, parent=parent) for _ in range(3)]
-    harness.step()
-    step = harness.step()
-    assert scheduled(step) == [(parent, 1), *((child, 1) for child in children)]
-    full_blocks = (prompt_len - 1) // BLOCK_SIZE
-    held = harness.pool.num_blocks - harness.pool.num_free
-    assert held <= full_blocks + 4 * 2
-    harness.run()
-    for sequence in (parent, *children):
-        assert output(sequence) == expected_tokens(prompt, 6, 50)
-
-
-def test_a_fork_may_copy_a_block_that_its_parent_copies_in_the_same_step() -> None:
-    harness = Harness(max_num_seqs=1)
-    prompt = [1] * 13
-    harness.add(prompt, max_tokens=5)
-    harness.run()
-    parent = harness.add(prompt, max_tokens=8)
-    child = harness.add(prompt, max_tokens=8, parent=parent)
-    while parent.num_tokens < 16:
-        harness.step()
-    # Recomputed, the parent finds its whole prompt cached and copies the last block to write it.
-    harness.scheduler.preempt_all()
-    harness.add([9] * 5, priority=-1)
-    harness.scheduler.max_num_seqs = 3
-    harness.run()
-    assert output(parent) == output(child) == expected_tokens(prompt, 8, 50)
-
-
-def test_forks_outlive_a_parent_that_ends_during_its_prefill() -> None:
-    harness = Harness(max_num_batched_tokens=8)
-    prompt = list(range(20))
-    parent = harness.add(prompt)
-    child = harness.add(prompt, parent=parent)
-    harness.step()
-    harness.scheduler.finish(parent)
-    harness.run()
-    assert output(child) == expected_tokens(prompt, 4, 50)
 
 
 def test_a_sequence_longer_than_the_pool_is_refused_with_the_figures() -> None:

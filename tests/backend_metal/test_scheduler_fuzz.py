@@ -18,7 +18,7 @@ MAX_SEQUENCES = 24
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """Add, fork, step, cancel, finish early, preempt everything, over a pool that is too small."""
+    """Add, repeat, step, cancel, finish early, preempt all, over a pool that is too small."""
 
     @initialize(
         num_blocks=st.integers(3, 14),
@@ -61,12 +61,11 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.unfinished() and len(self.sequences) < MAX_SEQUENCES)
     @rule(data=st.data(), count=st.integers(1, 3))
-    def fork(self, data: st.DataObject, count: int) -> None:
-        parent = data.draw(st.sampled_from(self.unfinished()))
-        prompt = parent.tokens.view()[: parent.num_prompt_tokens].tolist()
+    def repeat(self, data: st.DataObject, count: int) -> None:
+        other = data.draw(st.sampled_from(self.unfinished()))
+        prompt = other.tokens.view()[: other.num_prompt_tokens].tolist()
         for _ in range(count):
-            child = self.harness.add(prompt, max_tokens=parent.max_tokens, parent=parent)
-            self.sequences.append(child)
+            self.sequences.append(self.harness.add(prompt, max_tokens=other.max_tokens))
 
     @precondition(lambda self: self.harness.scheduler.has_work)
     @rule(steps=st.integers(1, 4))
@@ -102,7 +101,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             return
         self.harness.run()
         target(float(self.harness.scheduler.num_preemptions), label="preemptions")
-        target(float(self.harness.runner.num_block_copies), label="block copies")
+        target(float(self.harness.scheduler.num_prefix_hit_tokens), label="prefix hits")
         for sequence in self.sequences:
             prompt = sequence.tokens.view()[: sequence.num_prompt_tokens].tolist()
             expected = expected_tokens(prompt, sequence.max_tokens, 50)

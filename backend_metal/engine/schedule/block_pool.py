@@ -13,8 +13,8 @@ class BlockPool:
     until it is handed out again. Free blocks are handed out least recently used first, those
     without a hash before any that has one.
 
-    A block may be written only by its single holder and only before it is cached: see
-    ``is_writable``.
+    Only full, computed blocks are cached, and only cached ones are shared, so nobody writes a block
+    that somebody else reads.
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -25,6 +25,9 @@ class BlockPool:
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
         self._hash_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}
+        self.num_gains = 0
+        """Blocks freed or cached so far. Who lacks ``n`` blocks waits for about ``n`` more of them,
+        and has seen as many once every holder is gone."""
 
     @property
     def num_free(self) -> int:
@@ -61,8 +64,12 @@ class BlockPool:
             self._ref_counts[block] -= 1
             if self._ref_counts[block] == 0:
                 self._free[block] = None
+                self.num_gains += 1
                 if block not in self._hash_of:
                     self._free.move_to_end(block, last=False)
+
+    def is_free(self, block: int) -> bool:
+        return self._ref_counts[block] == 0
 
     def is_writable(self, block: int) -> bool:
         return self._ref_counts[block] == 1 and block not in self._hash_of
@@ -75,6 +82,7 @@ class BlockPool:
         if content_hash not in self._block_of and block not in self._hash_of:
             self._hash_of[block] = content_hash
             self._block_of[content_hash] = block
+            self.num_gains += 1
 
     def clear_cache(self) -> None:
         """Forget every hash; held blocks stay held."""

@@ -21,9 +21,6 @@ class IntBuffer:
     def __getitem__(self, index: int) -> int:
         return int(self.view()[index])
 
-    def __setitem__(self, index: int, value: int) -> None:
-        self.view()[index] = value
-
     def view(self) -> Int32Array:
         """The live values, not a copy; valid until the next append or clear."""
         return self._data[: self._length]

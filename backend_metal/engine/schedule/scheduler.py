@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import insort
-from collections import defaultdict
+from itertools import islice
 
 from backend_metal.engine.schedule.block_pool import BlockPool
 from backend_metal.engine.schedule.sequence import Sequence, Status
@@ -28,7 +28,6 @@ class Scheduler:
         block_size: int,
         max_num_seqs: int,
         max_num_batched_tokens: int,
-        prefix_caching: bool,
         pace: StepPace,
     ) -> None:
         if max_num_batched_tokens < max_num_seqs:
@@ -40,13 +39,10 @@ class Scheduler:
         self.block_size = block_size
         self.max_num_seqs = max_num_seqs
         self.max_num_batched_tokens = max_num_batched_tokens
-        self.prefix_caching = prefix_caching
         self.pace = pace
         self.running: list[Sequence] = []
         """Ranked, highest first."""
         self._waiting: list[tuple[tuple[int, int, int], Sequence]] = []
-        self._forks: dict[Sequence, list[Sequence]] = defaultdict(list)
-        """Sequences that wait for their parent's prompt to be computed."""
         self.num_preemptions = 0
         self.num_prefix_query_tokens = 0
         self.num_prefix_hit_tokens = 0
@@ -58,12 +54,11 @@ class Scheduler:
 
     @property
     def waiting(self) -> list[Sequence]:
-        queued = [sequence for _, sequence in self._waiting]
-        return queued + [child for children in self._forks.values() for child in children]
+        return [sequence for _, sequence in self._waiting]
 
     @property
     def has_work(self) -> bool:
-        return bool(self.running or self._waiting or self._forks)
+        return bool(self.running or self._waiting)
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence. Raises ``ValueError`` when the pool could never hold its tokens."""
@@ -72,11 +67,7 @@ class Scheduler:
                 f"{sequence.num_tokens} tokens and one to generate do not fit the KV cache of "
                 f"{self.capacity_tokens} tokens"
             )
-        parent = sequence.parent
-        if parent and parent.status is not Status.FINISHED and not parent.is_prompt_computed:
-            self._forks[parent].append(sequence)
-        else:
-            self._enqueue(sequence)
+        self._enqueue(sequence)
 
     def schedule(self) -> Step:
         """Choose the next step's tokens and reserve their blocks."""
@@ -97,24 +88,22 @@ class Scheduler:
         sequence = item.sequence
         first_block = sequence.num_computed_tokens // self.block_size
         sequence.num_computed_tokens += item.num_tokens
-        if self.prefix_caching:
-            hashes = sequence.block_hashes(self.block_size)
-            for block in range(first_block, sequence.num_computed_tokens // self.block_size):
-                self.pool.cache(sequence.block_table[block], hashes[block])
+        num_full_blocks = sequence.num_computed_tokens // self.block_size
+        hashes = sequence.block_hashes(self.block_size)
+        for block in range(first_block, min(num_full_blocks, len(hashes))):
+            self.pool.cache(sequence.block_table[block], hashes[block])
         if next_token is not None:
             sequence.tokens.append(next_token)
-        if sequence.is_prompt_computed:
-            self._enqueue_forks(sequence)
 
     def finish(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it is, and free its blocks."""
         if sequence.status is Status.RUNNING:
             self.running.remove(sequence)
         elif sequence.status is Status.WAITING:
-            self._remove_waiting(sequence)
+            self._waiting.remove((sequence.order, sequence))
+            heapq.heapify(self._waiting)
         self._free_blocks(sequence)
         sequence.status = Status.FINISHED
-        self._enqueue_forks(sequence)
 
     def preempt_all(self) -> None:
         """Send every running sequence back to be recomputed."""
@@ -131,14 +120,14 @@ class Scheduler:
         Only decodes can lack a block, since a prompt gets all of its blocks at admission. They are
         served in order of rank, so that no victim is in the step yet.
         """
-        while self._num_blocks_needed(sequence, num_tokens) > self.pool.num_free:
+        while self._num_new_blocks(sequence, num_tokens) > self.pool.num_free:
             victim = self.running[-1]
             self._preempt(victim)
             self.num_preemptions += 1
             step.num_preempted += 1
             if victim is sequence:
                 return
-        self._reserve(step, sequence, num_tokens)
+        self._reserve(sequence, num_tokens)
         step.add(ScheduledSequence(sequence, num_tokens))
 
     def _admit_next(self, step: Step) -> bool:
@@ -147,87 +136,59 @@ class Scheduler:
         if not self._waiting or step.budget < 1 or len(self.running) >= max_running:
             return False
         sequence = self._waiting[0][1]
-        num_found = self._attach_prefix(sequence)
-        num_tokens = sequence.num_uncomputed_tokens
-        if self._num_blocks_needed(sequence, num_tokens) > self.pool.num_free:
-            self._free_blocks(sequence)
+        if self.pool.num_gains < sequence.awaited_gains:
+            return False
+        found = self._find_prefix(sequence)
+        num_free = self.pool.num_free - sum(map(self.pool.is_free, found))
+        num_missing = self._num_blocks(sequence.num_tokens) - len(found) - num_free
+        if num_missing > 0:
+            sequence.awaited_gains = self.pool.num_gains + num_missing
             return False
         heapq.heappop(self._waiting)
-        self._count_prefix_hit(sequence, num_found)
+        self._attach_prefix(sequence, found)
+        num_tokens = sequence.num_uncomputed_tokens
         sequence.status = Status.RUNNING
         insort(self.running, sequence, key=lambda running: running.order)
-        self._reserve(step, sequence, num_tokens)
+        self._reserve(sequence, num_tokens)
         step.add(ScheduledSequence(sequence, min(num_tokens, step.budget)))
         return True
 
-    def _attach_prefix(self, sequence: Sequence) -> int:
-        """Share the blocks that already hold the sequence's first tokens; returns those tokens.
+    def _find_prefix(self, sequence: Sequence) -> list[int]:
+        """The cached blocks that hold the sequence's first tokens.
 
-        The newest token is run in any case, since its logits are wanted: where its block is shared
-        too, writing it copies the block.
+        They end short of the newest token, which is run in any case, since its logits are wanted;
+        so a shared block is never written.
         """
-        parent = sequence.parent
-        if parent and parent.status is Status.RUNNING and parent.is_prompt_computed:
-            num_blocks = self._num_blocks(sequence.num_prompt_tokens)
-            blocks = parent.block_table.view()[:num_blocks].tolist()
-            num_found = sequence.num_prompt_tokens
-        elif self.prefix_caching:
-            blocks = []
-            for content_hash in sequence.block_hashes(self.block_size):
-                block = self.pool.find(content_hash)
-                if block is None:
-                    break
-                blocks.append(block)
-            num_found = len(blocks) * self.block_size
-        else:
-            return 0
+        blocks = []
+        most_blocks = (sequence.num_tokens - 1) // self.block_size
+        for content_hash in islice(sequence.block_hashes(self.block_size), most_blocks):
+            block = self.pool.find(content_hash)
+            if block is None:
+                break
+            blocks.append(block)
+        return blocks
+
+    def _attach_prefix(self, sequence: Sequence, blocks: list[int]) -> None:
         for block in blocks:
             self.pool.share(block)
             sequence.block_table.append(block)
-        sequence.num_computed_tokens = min(num_found, sequence.num_tokens - 1)
-        return sequence.num_computed_tokens
-
-    def _count_prefix_hit(self, sequence: Sequence, num_found: int) -> None:
-        if sequence.has_run:
-            return
-        sequence.has_run = True
-        if sequence.parent:
-            sequence.num_cached_tokens = sequence.parent.num_cached_tokens
-        elif self.prefix_caching:
-            sequence.num_cached_tokens = num_found
+        sequence.num_computed_tokens = len(blocks) * self.block_size
+        if sequence.counts_prefix_hit:
+            sequence.counts_prefix_hit = False
+            sequence.num_cached_tokens = sequence.num_computed_tokens
             self.num_prefix_query_tokens += sequence.num_prompt_tokens
-            self.num_prefix_hit_tokens += num_found
+            self.num_prefix_hit_tokens += sequence.num_cached_tokens
 
     def _num_blocks(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
-    def _unwritable(self, sequence: Sequence, num_tokens: int) -> list[int]:
-        """Indices in the block table that the next tokens would write but must not."""
-        first = sequence.num_computed_tokens // self.block_size
-        stop = min(
-            self._num_blocks(sequence.num_computed_tokens + num_tokens), len(sequence.block_table)
-        )
-        return [
-            index
-            for index in range(first, stop)
-            if not self.pool.is_writable(sequence.block_table[index])
-        ]
+    def _num_new_blocks(self, sequence: Sequence, num_tokens: int) -> int:
+        """Blocks that the sequence lacks for its next tokens."""
+        wanted = self._num_blocks(sequence.num_computed_tokens + num_tokens)
+        return max(0, wanted - len(sequence.block_table))
 
-    def _num_blocks_needed(self, sequence: Sequence, num_tokens: int) -> int:
-        total = self._num_blocks(sequence.num_computed_tokens + num_tokens)
-        new = max(0, total - len(sequence.block_table))
-        return new + len(self._unwritable(sequence, num_tokens))
-
-    def _reserve(self, step: Step, sequence: Sequence, num_tokens: int) -> None:
-        """Give the sequence blocks that its next tokens may write."""
-        for index in self._unwritable(sequence, num_tokens):
-            source, destination = sequence.block_table[index], self.pool.allocate()
-            sequence.block_table[index] = destination
-            self.pool.release([source])
-            step.copy_block(source, destination)
-        while len(sequence.block_table) < self._num_blocks(
-            sequence.num_computed_tokens + num_tokens
-        ):
+    def _reserve(self, sequence: Sequence, num_tokens: int) -> None:
+        for _ in range(self._num_new_blocks(sequence, num_tokens)):
             sequence.block_table.append(self.pool.allocate())
 
     def _preempt(self, sequence: Sequence) -> None:
@@ -244,20 +205,6 @@ class Scheduler:
         sequence.status = Status.WAITING
         heapq.heappush(self._waiting, (sequence.order, sequence))
 
-    def _remove_waiting(self, sequence: Sequence) -> None:
-        parent = sequence.parent
-        if parent in self._forks and sequence in self._forks[parent]:
-            self._forks[parent].remove(sequence)
-            if not self._forks[parent]:
-                del self._forks[parent]
-        else:
-            self._waiting.remove((sequence.order, sequence))
-            heapq.heapify(self._waiting)
-
-    def _enqueue_forks(self, parent: Sequence) -> None:
-        for child in self._forks.pop(parent, ()):
-            self._enqueue(child)
-
     def check_integrity(self) -> None:
         """Raises ``AssertionError`` when the bookkeeping contradicts itself."""
         self.pool.check_integrity(sequence.block_table.view().tolist() for sequence in self.running)
@@ -268,9 +215,9 @@ class Scheduler:
             assert sequence.status is Status.RUNNING
             assert sequence.num_computed_tokens < sequence.num_tokens
             assert sequence.num_computed_tokens <= covered, "computed tokens without a block"
+            first_written = sequence.num_computed_tokens // self.block_size
+            for block in sequence.block_table.view()[first_written:].tolist():
+                assert self.pool.is_writable(block), f"block {block} is shared, and to be written"
         for sequence in self.waiting:
             assert sequence.status is Status.WAITING
             assert not len(sequence.block_table), "a waiting sequence holds blocks"
-        for parent in self._forks:
-            assert parent.status is not Status.FINISHED
-            assert not parent.is_prompt_computed

@@ -11,6 +11,8 @@ from deployments.backend import SamplingParams
 
 
 class Status(Enum):
+    NEW = auto()
+    """Not yet given to the scheduler."""
     WAITING = auto()
     RUNNING = auto()
     FINISHED = auto()
@@ -34,12 +36,15 @@ class Sequence:
         seed: int,
         arrival: int,
         priority: int = 0,
-        cache_salt: str = "",
-        parent: Sequence | None = None,
+        cache_salt: str | None = "",
         output_token_ids: Iterable[int] = (),
     ) -> None:
-        """``output_token_ids``: what another engine has generated; it is recomputed, as after a
-        preemption."""
+        """A sequence that waits to be given to the scheduler.
+
+        ``cache_salt``: those who have the same share cached blocks; with None, nobody does.
+        ``output_token_ids``: what another engine has generated; it is recomputed, as after a
+        preemption.
+        """
         self.request_id = request_id
         self.index = index
         self.sampling = sampling
@@ -47,8 +52,6 @@ class Sequence:
         self.seed = seed
         self.order = (priority, arrival, index)
         """Lower runs first and is preempted last."""
-        self.parent = parent
-        """A sequence with the same prompt, whose prompt blocks this one shares."""
         self.tokens = IntBuffer(prompt_token_ids)
         self.num_prompt_tokens = len(self.tokens)
         for token_id in output_token_ids:
@@ -58,9 +61,13 @@ class Sequence:
         self.num_cached_tokens = 0
         """Prompt tokens found in the prefix cache when the sequence first ran."""
         self.block_table = IntBuffer()
-        self.status = Status.WAITING
-        self.has_run = self.num_resumed_tokens > 0
-        self._block_hashes = [root_hash(cache_salt)]
+        self.status = Status.NEW
+        self.counts_prefix_hit = cache_salt is not None and not self.num_resumed_tokens
+        """Whether what it finds in the prefix cache is still to be counted, once."""
+        self.awaited_gains = 0
+        """The pool's ``num_gains`` before which its blocks can't fit."""
+        self._root_hash = None if cache_salt is None else root_hash(cache_salt)
+        self._block_hashes: list[bytes] = []
 
     @property
     def num_tokens(self) -> int:
@@ -82,9 +89,13 @@ class Sequence:
         return self.tokens.view()[start:stop]
 
     def block_hashes(self, block_size: int) -> list[bytes]:
-        """Hashes of the blocks that the tokens fill, first to last."""
+        """Hashes of the blocks that the tokens fill, first to last; none if nobody may share them.
+
+        The sequence's own list, not a copy.
+        """
         hashes = self._block_hashes
-        for block in range(len(hashes) - 1, self.num_tokens // block_size):
-            tokens = self.token_range(block * block_size, (block + 1) * block_size)
-            hashes.append(block_hash(hashes[-1], tokens))
-        return hashes[1:]
+        if self._root_hash is not None:
+            for block in range(len(hashes), self.num_tokens // block_size):
+                tokens = self.token_range(block * block_size, (block + 1) * block_size)
+                hashes.append(block_hash(hashes[-1] if hashes else self._root_hash, tokens))
+        return hashes

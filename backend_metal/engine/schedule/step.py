@@ -42,9 +42,6 @@ class Step:
     num_tokens: int = 0
     num_decodes: int = 0
     num_preempted: int = 0
-    block_copies: dict[int, int] = field(default_factory=dict)
-    """Copy-on-write: destination to source. All sources are read before any destination is written,
-    and both before any token of this step."""
 
     @property
     def budget(self) -> int:
@@ -55,10 +52,6 @@ class Step:
         self.scheduled.append(item)
         self.num_tokens += item.num_tokens
         self.num_decodes += item.decodes
-
-    def copy_block(self, source: int, destination: int) -> None:
-        # A source that is a copy of this step too holds nothing yet: its own source does.
-        self.block_copies[destination] = self.block_copies.get(source, source)
 
     @property
     def sampling(self) -> list[ScheduledSequence]:

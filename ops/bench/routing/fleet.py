@@ -108,7 +108,6 @@ def make_hosts(speeds: Sequence[float], *, cache_tokens: int) -> list[Host]:
                 block_size=BLOCK_SIZE,
                 max_num_seqs=32,
                 max_num_batched_tokens=512,
-                prefix_caching=True,
                 pace=StepPace(),
             ),
             speed,

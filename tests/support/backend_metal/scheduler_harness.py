@@ -31,9 +31,9 @@ class Harness:
             block_size=BLOCK_SIZE,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
-            prefix_caching=prefix_caching,
             pace=pace or StepPace(),
         )
+        self.prefix_caching = prefix_caching
         self.arrival = 0
 
     def add(
@@ -43,7 +43,6 @@ class Harness:
         max_tokens: int = 4,
         priority: int = 0,
         salt: str = "",
-        parent: Sequence | None = None,
     ) -> Sequence:
         self.arrival += 1
         sequence = Sequence(
@@ -55,8 +54,7 @@ class Harness:
             seed=0,
             arrival=self.arrival,
             priority=priority,
-            cache_salt=salt,
-            parent=parent,
+            cache_salt=salt if self.prefix_caching else None,
         )
         self.scheduler.add(sequence)
         return sequence

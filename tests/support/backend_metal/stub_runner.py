@@ -22,7 +22,6 @@ class StubRunner:
         self.vocab_size = vocab_size
         self.cache = np.zeros(num_blocks * block_size, np.uint64)
         self.fail_next = False
-        self.num_block_copies = 0
 
     def reset(self) -> None:
         self.cache[:] = 0
@@ -31,10 +30,6 @@ class StubRunner:
         if self.fail_next:
             self.fail_next = False
             raise RuntimeError("injected failure")
-        blocks = self.cache.reshape(-1, self.block_size)
-        if step.block_copies:
-            blocks[[*step.block_copies]] = blocks[[*step.block_copies.values()]]
-            self.num_block_copies += len(step.block_copies)
         batch = build_batch(step.scheduled, self.block_size)
         assert len(set(batch.slot_mapping)) == len(batch.slot_mapping), "two tokens, one slot"
         draws = []
