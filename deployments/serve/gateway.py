@@ -55,6 +55,7 @@ class Gateway:
         keys: KeySource,
         engines: DeploymentHandle[Any],
     ) -> None:
+        self._is_serving = False
         join_serve_log("deployments")
         context = serve.get_replica_context()
         self._settings = settings.gateway
@@ -120,6 +121,7 @@ class Gateway:
             logger.info("Clients are served at %s", await self._port.open())
         # After that, since a predecessor which has handed over the one port gives up the other.
         self._metrics_url = await self._metrics_server.start(patience_s=PATIENCE_S)
+        self._is_serving = True
         spare_what_is_there()
         return _without_request_id(app)
 
@@ -129,7 +131,9 @@ class Gateway:
 
     async def __del__(self) -> None:
         """Serve has waited for what its proxies sent here; of this gateway's own port it knows
-        nothing."""
+        nothing. It asks a gateway that did not start, too, which has nothing to end."""
+        if not self._is_serving:
+            return
         if self._port is None:
             await self._metrics_server.stop()
         else:

@@ -42,6 +42,7 @@ class EngineReplica:
     """
 
     async def __init__(self, settings: EngineReplicaSettings) -> None:  # type: ignore[misc]
+        self._is_serving = False
         # Importing a backend can take seconds, in which the actor must still answer Serve.
         self._backend = await asyncio.to_thread(create_backend, settings.engine.backend)
         join_serve_log("deployments", type(self._backend).__module__.partition(".")[0])
@@ -85,6 +86,7 @@ class EngineReplica:
             secret=secret,
             revision=model.revision,
         )
+        self._is_serving = True
         spare_what_is_there()
         logger.info("The engine for %s answers gateways at %s", model.name, self._replica.url)
 
@@ -100,7 +102,10 @@ class EngineReplica:
         await self._backend.check_health()
 
     async def __del__(self) -> None:
-        """Serve kills the process as soon as this returns, whatever threads still run in it."""
+        """Serve kills the process as soon as this returns, whatever threads still run in it. It asks
+        a replica that did not start, too, which has nothing to end."""
+        if not self._is_serving:
+            return
         await drain(self._backend, self._app.state, self._drain_timeout_s)
         await self._backend.stop()
         await asyncio.to_thread(self._host.stop)

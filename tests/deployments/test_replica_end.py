@@ -8,7 +8,9 @@ import pytest
 from starlette.datastructures import State
 
 from deployments.backend import EngineConfig
-from deployments.serve.replica import drain
+from deployments.serve.replica import EngineReplica, drain
+from deployments.serve.shipped_settings import EngineReplicaSettings
+from deployments.settings import parse_settings
 from tests.support.deployments.fake_backend import FakeBackend
 
 
@@ -53,3 +55,12 @@ async def test_an_engine_that_is_ill_is_not_drained(backend: Drained) -> None:
     assert not backend.draining.is_set()
     # What its requests are told is that they may be why.
     assert not state.draining
+
+
+async def test_a_replica_that_did_not_start_ends_without_a_word() -> None:
+    """As Serve does it: the destructor after a constructor that raised."""
+    settings = EngineReplicaSettings.of(parse_settings({"engine": {"backend": "nobody's"}}))
+    replica = EngineReplica.__new__(EngineReplica)
+    with pytest.raises(ValueError, match="nobody's"):
+        await EngineReplica.__init__(replica, settings)  # type: ignore[misc]
+    await replica.__del__()
