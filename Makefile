@@ -1,4 +1,4 @@
-# make setup | serve | test | lint | native | test-asan | test-ubsan
+# make setup | serve [CONFIG=configs/qwen3.yaml] [MODEL=id-or-folder] [VERBOSE=1] | test | lint | native | test-asan | test-ubsan
 #      bench | bench-attention | bench-engine
 #      test-cluster, as root on Linux
 #      on a Mac: test-metal | bench-metal
@@ -41,7 +41,8 @@ $(STAMP): $(BUILD_INPUTS)
 	@touch $@
 
 serve: setup
-	@exec $(BIN)/python -m deployments.launch $(CONFIG)
+	@exec $(BIN)/python -m deployments.launch '$(CONFIG)' $(if $(MODEL),--model '$(MODEL)') \
+		$(if $(VERBOSE),--verbose)
 
 lint: setup
 	$(BIN)/ruff check .

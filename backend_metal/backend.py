@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from backend_metal.engine.admission import check_text_size, retry_after
-from backend_metal.engine.build import build_engine
+from backend_metal.engine.build import build_engine, check_config
 from backend_metal.engine.engine import Engine, Output
 from backend_metal.engine.loop import EngineLoop
 from backend_metal.engine.text.prompt import encode_prompt
@@ -43,6 +43,9 @@ class MetalBackend:
         self._idle.set()
         # One thread, so that prompts are tokenized in order and never beside each other.
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
+
+    def check(self, config: EngineConfig) -> None:
+        check_config(config)
 
     async def start(self, config: EngineConfig) -> ModelInfo:
         event_loop = asyncio.get_running_loop()

@@ -41,6 +41,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "deployments.settings",
     ),
     "deployments.launch": (
+        "deployments.backend",
         "deployments.environment",
         "deployments.gateway",
         "deployments.settings",

@@ -14,7 +14,9 @@ from backend_metal.engine.engine import Engine
 from backend_metal.engine.memory import GIB, num_kv_blocks
 from backend_metal.engine.runner import ModelRunner
 from backend_metal.engine.schedule.block_pool import BlockPool
+from backend_metal.models.find import find_config
 from backend_metal.models.loader import LoadedModel, load
+from backend_metal.models.weights import check_stored_weights
 from deployments.backend import EngineConfig
 
 logger = logging.getLogger(__name__)
@@ -23,10 +25,21 @@ BUFFER_CACHE_FRACTION = 0.05
 """Most of the device's memory that MLX may keep in freed buffers, which it does without a limit."""
 
 
+def check_config(config: EngineConfig) -> None:
+    """What can be told without loading the model. Raises ``ValueError`` naming what must change."""
+    _check_options(config)
+    device = select_device(config.device)
+    path, _ = find_config(config.model, config.revision)
+    check_stored_weights(
+        path,
+        dtype=config.dtype,
+        memory_limit_bytes=int(device_memory_bytes(device.mlx) * config.memory_fraction),
+    )
+
+
 def build_engine(config: EngineConfig) -> Engine:
     """Load the model and allocate the KV cache. Raises ``ValueError`` naming what must change."""
-    if config.options:
-        raise ValueError(f"engine.options must be empty for this backend, not {config.options}")
+    _check_options(config)
     device = select_device(config.device)
     memory_bytes = device_memory_bytes(device.mlx)
     mx.set_cache_limit(int(memory_bytes * BUFFER_CACHE_FRACTION))
@@ -59,6 +72,11 @@ def build_engine(config: EngineConfig) -> Engine:
         attention=attention,
         revision=loaded.revision,
     )
+
+
+def _check_options(config: EngineConfig) -> None:
+    if config.options:
+        raise ValueError(f"engine.options must be empty for this backend, not {config.options}")
 
 
 def _max_model_len(config: EngineConfig, loaded: LoadedModel) -> int:

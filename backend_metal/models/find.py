@@ -35,22 +35,35 @@ def find_checkpoint(model: str, revision: str | None = None) -> tuple[Path, dict
     Raises ``ValueError`` saying what is missing, unreachable or unsupported; a model type that
     can't be served is refused before its weights are downloaded.
     """
+    path, config = find_config(model, revision)
+    if _is_on_hub(model):
+        # The cache names snapshots after their commits: a branch may have moved on meanwhile.
+        return _checked(_download(model, path.name, DEFAULT_ALLOW_PATTERNS))
+    return path, config
+
+
+def find_config(model: str, revision: str | None = None) -> tuple[Path, dict[str, Any]]:
+    """As ``find_checkpoint``, but of a model on the hub there need be no more than its config."""
+    if _is_on_hub(model):
+        snapshot = _download(model, revision, ["config.json"])
+        config: dict[str, Any] = load_config(snapshot)
+        family_of(config)
+        return snapshot, config
     path = DEMO_DIRECTORY if model == "demo" else Path(model).expanduser()
-    if path.is_dir():
-        if revision is not None:
-            raise ValueError(
-                f"engine.revision must be empty for a model on this machine ({model}), not "
-                f"{revision!r}"
-            )
-        return _checked(path)
-    if path.exists():
+    if path.is_file():
         raise ValueError(f"model must be a directory or a Hugging Face id; {model} is a file")
-    if model.startswith((".", "/", "~")) or model.count("/") > 1:
+    if not path.is_dir():
         raise ValueError(f"model {model!r}: there is no such directory")
-    snapshot = _download(model, revision, ["config.json"])
-    family_of(load_config(snapshot))
-    # The cache names snapshots after their commits: a branch may have moved on meanwhile.
-    return _checked(_download(model, snapshot.name, DEFAULT_ALLOW_PATTERNS))
+    if revision is not None:
+        raise ValueError(
+            f"engine.revision must be empty for a model on this machine ({model}), not {revision!r}"
+        )
+    return _checked(path)
+
+
+def _is_on_hub(model: str) -> bool:
+    looks_local = model == "demo" or model.startswith((".", "/", "~")) or model.count("/") > 1
+    return not looks_local and not Path(model).exists()
 
 
 def _checked(path: Path) -> tuple[Path, dict[str, Any]]:

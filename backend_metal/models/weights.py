@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -14,6 +15,7 @@ from tqdm import tqdm
 logger = logging.getLogger(__name__)
 
 QUANTIZED = (nn.QuantizedLinear, nn.QuantizedEmbedding, QuantizedSwitchLinear)
+HALVES = ("float16", "bfloat16")
 DEQUANTIZED_SHARE = 0.9
 """Most of the memory that dequantized weights may take; the rest is for the KV cache."""
 
@@ -48,14 +50,25 @@ def materialize(
                 readable_bytes(memory_limit_bytes),
             )
     total_bytes = _nbytes(model)
-    if total_bytes > memory_limit_bytes:
+    _check_fits(total_bytes, memory_limit_bytes)
+    _evaluate(model, total_bytes)
+    return total_bytes
+
+
+def check_stored_weights(path: Path, *, dtype: str, memory_limit_bytes: int) -> None:
+    """Raises ``ValueError`` when the weights in ``path`` can't fit, whatever ``materialize`` makes
+    of them: only a cast to 16 bits makes them smaller."""
+    stored_bytes = sum(file.stat().st_size for file in path.glob("model*.safetensors"))
+    _check_fits(stored_bytes // (2 if dtype in HALVES else 1), memory_limit_bytes)
+
+
+def _check_fits(weight_bytes: int, memory_limit_bytes: int) -> None:
+    if weight_bytes > memory_limit_bytes:
         raise ValueError(
-            f"the weights take {readable_bytes(total_bytes)}, more than the "
+            f"the weights take {readable_bytes(weight_bytes)}, more than the "
             f"{readable_bytes(memory_limit_bytes)} that may be used: raise memory_fraction, or "
             "serve a smaller or more strongly quantized model"
         )
-    _evaluate(model, total_bytes)
-    return total_bytes
 
 
 def readable_bytes(nbytes: int) -> str:

@@ -40,6 +40,11 @@ class ModelInfo:
 class Backend(Protocol):
     """One engine. Constructed without arguments, then ``start``; every method is loop-safe."""
 
+    def check(self, config: EngineConfig) -> None:
+        """What can be told of ``config`` within seconds, without loading the model: `make serve`
+        asks before it starts anything. Raises ``ValueError`` as ``start`` does."""
+        ...
+
     async def start(self, config: EngineConfig) -> ModelInfo:
         """Load the model and allocate memory. Raises ``ValueError`` naming the setting at fault."""
         ...

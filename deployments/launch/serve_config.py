@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from typing import Any
 
 import ray
 
+from deployments.backend import EngineConfig
 from deployments.gateway.access.api_keys import is_loopback
 from deployments.gateway.access.watched_keys import KeySource
 from deployments.settings import AppSettings, SettingsError, parse_settings
@@ -16,6 +18,7 @@ logger = logging.getLogger("pomona")
 GATEWAYS = "deployments.app:build_app"
 """Import path of an application that clients reach."""
 ENGINES = "deployments.app:build_engines"
+SERVE_DEFAULT_APP_NAME = "default"
 ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -42,6 +45,36 @@ def applications(config: dict[str, Any]) -> list[tuple[str, AppSettings]]:
         elif prefix is not None:
             found.append((_proxy_url(config) + prefix.rstrip("/"), settings))
     return found
+
+
+def with_model(config: dict[str, Any], model: str) -> dict[str, Any]:
+    """``config`` with ``model`` for every engine, without what it says of another model."""
+    changed = copy.deepcopy(config)
+    for application in _with_engines(changed):
+        args = application["args"] = application.get("args") or {}
+        engine = args["engine"] = args.get("engine") or {}
+        for name in ("revision", "served_model_name"):
+            engine.pop(name, None)
+        engine["model"] = model
+    return changed
+
+
+def engine_configs(config: dict[str, Any]) -> list[EngineConfig]:
+    """What the engines of this project's applications run."""
+    return [_settings(one).engine for one in _with_engines(config)]
+
+
+def names(config: dict[str, Any]) -> list[str]:
+    """Of this project's applications, as Serve knows them."""
+    return [one.get("name", SERVE_DEFAULT_APP_NAME) for one in _built_by(config, GATEWAYS, ENGINES)]
+
+
+def _with_engines(config: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        one
+        for one in _built_by(config, GATEWAYS, ENGINES)
+        if one["import_path"] == ENGINES or _settings(one).gateway.engines is None
+    ]
 
 
 def _built_by(config: dict[str, Any], *import_paths: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 from starlette.types import Receive, Scope, Send
 
-from deployments.backend import Backend, BackendError
+from deployments.backend import Backend, BackendError, Delta
 from deployments.http import sse
 from deployments.http.disconnect import run_until_disconnect
 from deployments.http.errors import internal_error
@@ -54,6 +54,7 @@ class GenerationResponse:
         self._renderer = renderer_for(request, answer.envelope)
         self._usage = Usage(request.n, answer.progress.cached_tokens)
         self._checkpoints = CheckpointWriter(request.n, answer.progress)
+        self._first_token_s = 0.0
         self._is_sent = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,7 +87,9 @@ class GenerationResponse:
                     f"generation {outcome}",
                     model=self._request.model,
                     prompt_tokens=tokens["prompt_tokens"],
+                    cached_tokens=self._usage.cached_tokens,
                     completion_tokens=tokens["completion_tokens"],
+                    first_token_s=round(self._first_token_s, 3),
                     seconds=round(time.perf_counter() - self._arrived, 3),
                     engine_request_id=self._request_id,
                     request_id=scope[SCOPE_KEY],
@@ -122,7 +125,7 @@ class GenerationResponse:
         num_told = 0
         while not generation.finished:
             for index, delta in await generation.next(deadline - now()):
-                self._usage.add(index, delta)
+                self._count(index, delta)
                 choices.setdefault(index, Choice()).add(delta)
             if now() >= deadline:
                 deadline = now() + self._keep_alive_interval_s
@@ -138,7 +141,7 @@ class GenerationResponse:
         while not generation.finished:
             events = b""
             for index, delta in await generation.next(deadline - now()):
-                self._usage.add(index, delta)
+                self._count(index, delta)
                 if delta.replayed:
                     self._renderer.replay(index, delta)
                 else:
@@ -150,6 +153,11 @@ class GenerationResponse:
         usage = self._renderer.usage_chunk(self._usage) if self._request.include_usage else b""
         # In one piece, so that a stream can't break in between.
         yield self._checked(usage + sse.DONE)
+
+    def _count(self, index: int, delta: Delta) -> None:
+        if not self._usage.completion_tokens:
+            self._first_token_s = time.perf_counter() - self._arrived
+        self._usage.add(index, delta)
 
     def _checked(self, events: bytes) -> bytes:
         return events + self._checkpoints.take() if self._answer.for_gateway else events

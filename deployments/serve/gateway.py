@@ -131,7 +131,7 @@ class Gateway:
 
     async def __del__(self) -> None:
         """Serve has waited for what its proxies sent here; of this gateway's own port it knows
-        nothing. It asks a gateway that did not start, too, which has nothing to end."""
+        nothing. A gateway that did not start has nothing to end."""
         if not self._is_serving:
             return
         if self._port is None:

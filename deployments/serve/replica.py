@@ -102,8 +102,8 @@ class EngineReplica:
         await self._backend.check_health()
 
     async def __del__(self) -> None:
-        """Serve kills the process as soon as this returns, whatever threads still run in it. It asks
-        a replica that did not start, too, which has nothing to end."""
+        """Serve kills the process as soon as this returns, whatever threads still run in it. A
+        replica that did not start has nothing to end."""
         if not self._is_serving:
             return
         await drain(self._backend, self._app.state, self._drain_timeout_s)

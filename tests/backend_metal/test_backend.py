@@ -14,6 +14,7 @@ import pytest
 
 from backend_metal import LLM
 from backend_metal.backend import MetalBackend
+from backend_metal.device import available_devices
 from backend_metal.engine.engine import Engine, Output
 from backend_metal.engine.text.prompt import encode_prompt
 from deployments.backend import (
@@ -49,6 +50,26 @@ async def backend(checkpoint: Path) -> AsyncIterator[MetalBackend]:
     await made.start(EngineConfig(model=str(checkpoint), num_kv_blocks=256, max_num_seqs=8))
     yield made
     await made.stop()
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"model": "/nowhere/model"}, "there is no such directory"),
+        ({"options": {"speed": "high"}}, "engine.options must be empty"),
+        ({"device": "metal"}, "engine.device is 'metal'"),
+        ({"memory_fraction": 1e-6}, "the weights take .*: raise memory_fraction"),
+    ],
+)
+def test_what_can_be_told_without_loading(
+    checkpoint: Path, setting: dict[str, Any], message: str
+) -> None:
+    backend = create_backend("metal")
+    backend.check(EngineConfig(model=str(checkpoint)))
+    if setting.get("device") in available_devices():
+        pytest.skip("it is there")
+    with pytest.raises(ValueError, match=message):
+        backend.check(EngineConfig.model_validate({"model": str(checkpoint), **setting}))
 
 
 async def collect(backend: MetalBackend, request: GenerationRequest) -> list[Delta]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -25,6 +26,7 @@ from backend_metal import LLM
 from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.models import find as checkpoint
 from backend_metal.models.loader import LoadedModel, load
+from backend_metal.models.weights import check_stored_weights
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.packed_step import Chunk, forward, relative_rms
 
@@ -131,6 +133,15 @@ def test_quantized_weights_stay_so_where_memory_is_short(
 def test_weights_that_do_not_fit_are_refused_with_the_figures(qwen3: Path) -> None:
     with pytest.raises(ValueError, match=r"the weights take 0\.6 MiB, more than the 0\.1 MiB"):
         load_cpu(qwen3, memory_limit_bytes=100_000)
+
+
+@pytest.mark.parametrize(("dtype", "fits"), [("auto", False), ("bfloat16", True)])
+def test_stored_weights_that_can_not_fit_are_refused_unread(
+    qwen3: Path, dtype: str, fits: bool
+) -> None:
+    stored = sum(file.stat().st_size for file in qwen3.glob("model*.safetensors"))
+    with nullcontext() if fits else pytest.raises(ValueError, match="raise memory_fraction"):
+        check_stored_weights(qwen3, dtype=dtype, memory_limit_bytes=stored - 1)
 
 
 def test_another_thread_can_run_what_was_loaded(tmp_path: Path) -> None:

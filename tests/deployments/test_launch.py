@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import logging
 import socket
@@ -12,9 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from deployments.launch import launcher as launch
-from deployments.launch.serve_config import ENGINES, GATEWAYS, applications, check
+from deployments.launch.output import ServerOutput
+from deployments.launch.serve_config import (
+    ENGINES,
+    GATEWAYS,
+    applications,
+    check,
+    engine_configs,
+    names,
+    with_model,
+)
+from deployments.launch.serve_status import ServeStatus, cause, failures
 
 APPLICATION = """
 applications:
@@ -150,7 +162,7 @@ def answering() -> Iterator[tuple[str, type[Answers]]]:
     server.server_close()
 
 
-class Living(subprocess.Popen[bytes]):
+class Living(subprocess.Popen[str]):
     """A server process that lives for ``polls`` looks at it."""
 
     def __init__(self, polls: int) -> None:
@@ -162,14 +174,20 @@ class Living(subprocess.Popen[bytes]):
         return None if self.polls >= 0 else 1
 
 
+def start_of(polls: int) -> launch.Start:
+    """A server that says nothing."""
+    output = ServerOutput([], io.StringIO(), verbose=False)
+    return launch.Start(Living(polls), output, ["pomona"])
+
+
 def test_readiness_is_waited_for(
     answering: tuple[str, type[Answers]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "POLL_INTERVAL_S", 0.0)
     url, handler = answering
     handler.statuses["/llm/ready"] = [503, 503, 200]
-    assert launch.wait_until_ready(f"{url}/llm", Living(100))
-    assert not launch.wait_until_ready(closed_url(), Living(3))
+    assert start_of(100).wait_until_ready(f"{url}/llm")
+    assert not start_of(3).wait_until_ready(closed_url())
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -180,14 +198,109 @@ def test_a_refused_probe_is_told_with_the_servers_words(
     status: int,
 ) -> None:
     monkeypatch.setattr(launch, "POLL_INTERVAL_S", 0.0)
-    monkeypatch.setattr(launch, "SLOW_START_S", 0.0)
     url, handler = answering
     handler.statuses["/ready"] = [status]
     with caplog.at_level(logging.INFO):
-        assert not launch.wait_until_ready(url, Living(5))
+        assert not start_of(5).wait_until_ready(url)
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 1
     assert all(part in told[0] for part in (url, str(status), f"no: {status}"))
+
+
+class Told(ServeStatus):
+    """Serve's status as the test says it."""
+
+    def __init__(self, *details: dict[str, Any]) -> None:
+        self._left = list(details)
+
+    def details(self) -> dict[str, Any]:
+        return self._left.pop(0)
+
+
+def status_of(status: str, message: str = "") -> dict[str, Any]:
+    engine = {"status": status, "message": message}
+    application = "DEPLOYING" if status == "UPDATING" else status
+    gateway = {"status": "HEALTHY", "message": ""}
+    deployments = {"EngineReplica": engine, "Gateway": gateway}
+    return {"applications": {"pomona": {"status": application, "deployments": deployments}}}
+
+
+def test_an_application_that_serve_gives_up_is_told_of_with_the_cause(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(launch, "POLL_INTERVAL_S", 0.0)
+    again = status_of("UPDATING", f"Retrying 2 more time(s). Error:\n{TRACEBACK}")
+    given_up = status_of("DEPLOY_FAILED", f"It failed 3 times in a row. Error:\n{TRACEBACK}")
+    start = start_of(100)
+    start.status = Told({}, status_of("UPDATING"), again, again, given_up)
+    with pytest.raises(launch.DeployError, match=f"^EngineReplica: {CAUSE}$"):
+        start.wait_until_ready(closed_url())
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Trying again, since it did not start: EngineReplica: {CAUSE}"
+    ]
+
+
+CAUSE = "model '/nowhere': there is no such directory"
+TRACEBACK = f"""\
+ray::ServeReplica:pomona:EngineReplica.initialize_and_get_metadata() (pid=1, ip=192.0.2.2)
+  File "replica.py", line 1928, in initialize
+    raise RuntimeError(traceback.format_exc()) from None
+RuntimeError: Traceback (most recent call last):
+  File "find.py", line 49, in find_checkpoint
+    raise ValueError(f"model {{model!r}}: there is no such directory")
+    ^^^^^^^^^^^^^^^^^
+ValueError: {CAUSE}
+"""
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (TRACEBACK, CAUSE),
+        ("The actor died.\n  Look at its log.\n", "The actor died.\n  Look at its log."),
+        (
+            '\n  File "app.py", line 1, in build_app\nSettingsError: wrong:\n  engine.modle: no\n',
+            "SettingsError: wrong:\n  engine.modle: no",
+        ),
+    ],
+)
+def test_the_cause_is_what_ends_the_last_traceback(message: str, expected: str) -> None:
+    assert cause(message) == expected
+
+
+def test_an_application_that_could_not_be_built_has_its_own_cause() -> None:
+    application = {"status": "DEPLOY_FAILED", "message": TRACEBACK, "deployments": {}}
+    details = {"applications": {"pomona": application, "another": application}}
+    assert failures(details, ["pomona", "absent"]) == [CAUSE]
+
+
+def test_a_model_that_is_not_there_is_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # No cluster that runs already.
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    path = tmp_path / "app.yaml"
+    path.write_text(yaml.safe_dump(config_of()))
+    assert launch.main([str(path), "--model", str(tmp_path / "absent")]) == 2
+    assert caplog.messages[-1].endswith(f"{str(tmp_path / 'absent')!r}: there is no such directory")
+
+
+def test_another_model_takes_the_place_of_the_configs() -> None:
+    engine = {"model": "demo", "revision": "v1", "served_model_name": "ours", "max_num_seqs": 4}
+    config = config_of(args={"engine": engine})
+    changed = with_model(config, "somebody/model")
+    assert [one.model for one in engine_configs(changed)] == ["somebody/model"] * 2
+    [_, _, ours] = changed["applications"]
+    assert ours["args"]["engine"] == {"model": "somebody/model", "max_num_seqs": 4}
+    assert config["applications"][2]["args"]["engine"] == engine
+
+
+def test_gateways_of_other_applications_engines_have_no_model() -> None:
+    config = config_of(args={"gateway": {"engines": "engines"}})
+    changed = with_model(config, "somebody/model")
+    assert [one.model for one in engine_configs(changed)] == ["somebody/model"]
+    assert names(changed) == ["engines", "pomona"]
 
 
 def closed_url() -> str:

@@ -55,6 +55,8 @@ class ReadyBackend:
         self._stepped = asyncio.Event()
         self._stepping: asyncio.Task[None] | None = None
 
+    def check(self, config: EngineConfig) -> None: ...
+
     async def start(self, config: EngineConfig) -> ModelInfo:
         self._stepping = asyncio.create_task(self._step())
         return ModelInfo(self._name, MAX_MODEL_LEN)

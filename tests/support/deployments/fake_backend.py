@@ -122,6 +122,9 @@ class FakeBackend:
         names = ("first", "output", "between", "whole", "queue", "step")
         self._times = {name: Recorder() for name in names}
 
+    def check(self, config: EngineConfig) -> None:
+        FakeOptions.model_validate(config.options)
+
     async def start(self, config: EngineConfig) -> ModelInfo:
         self._config = config
         self._options = FakeOptions.model_validate(config.options)

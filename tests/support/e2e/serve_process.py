@@ -175,7 +175,8 @@ def _wait_until_ready(running: ServeProcess, process: subprocess.Popen[bytes]) -
         except httpx.TransportError:
             pass
         time.sleep(0.2)
-    raise RuntimeError(f"not ready:\n{running.log.read_text(errors='replace')[-8000:]}")
+    told = running.log.read_text(errors="replace")[-8000:]
+    raise RuntimeError(f"not ready, exit status {process.poll()}:\n{told}")
 
 
 def _take_interrupts() -> None:

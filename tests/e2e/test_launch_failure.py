@@ -1,0 +1,22 @@
+"""`make serve` with a model that can't be served."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import shipped_config
+
+from tests.support.e2e.serve_process import LAUNCH, serve_process
+
+
+def test_what_only_loading_shows_is_told_in_a_line_and_ends_it() -> None:
+    config = shipped_config("app.yaml")
+    config["applications"][0]["args"]["engine"]["max_model_len"] = 1_000_000
+    with (
+        pytest.raises(RuntimeError, match="not ready, exit status 1:") as ended,
+        serve_process(config, command=LAUNCH),
+    ):
+        pytest.fail("it is ready")
+    told = str(ended.value)
+    assert "pomona: EngineReplica: engine.max_model_len must be at most 2048" in told
+    assert "Traceback" not in told
+    assert len(told.splitlines()) < 30
