@@ -30,6 +30,7 @@ def prometheus_files(hosts: HostList, config: ServeConfig) -> dict[str, Generate
         "prometheus.yml": HEADER + _yaml(_prometheus(gateway_addresses(hosts, config))),
         "hosts.json": _json(_hosts(hosts)),
         "balancers.json": _json([{"targets": [address]} for address in hosts.balancers]),
+        "heartbeats.json": _json([]),
         "cluster.rules.yml": HEADER + _yaml(_wanted_rules(hosts, config.settings)),
     }
     for path in (SHIPPED / "rules").glob("*.yml"):

@@ -47,7 +47,8 @@ class Speed:
 
 
 SPEEDS = (
-    Speed("Fast", (Burn(14.4, "1h", "5m"), Burn(6, "6h", "30m")), "2m", "page", "days"),
+    # A minute in which all fails is enough for the first hour's.
+    Speed("Fast", (Burn(14.4, "1h", "5m"), Burn(6, "6h", "30m")), "30s", "page", "days"),
     Speed("Slow", (Burn(3, "1d", "2h"), Burn(1, "3d", "6h")), "15m", "ticket", "weeks"),
 )
 LONG_WINDOWS = tuple(burn.long for speed in SPEEDS for burn in speed.burns)
@@ -80,7 +81,12 @@ class Indicator:
 def read_indicators(path: Path = OBJECTIVES) -> tuple[Indicator, ...]:
     """Raises ``ObjectiveError``."""
     content = tomllib.loads(path.read_text(encoding="utf-8"))
-    return _errors(**content["errors"]), _first_token(**content["first_token"])
+    return (
+        _errors(**content["errors"]),
+        _balancers(**content["balancers"]),
+        _heartbeat(**content["heartbeat"]),
+        _first_token(**content["first_token"]),
+    )
 
 
 def rules(indicators: tuple[Indicator, ...]) -> str:
@@ -98,6 +104,37 @@ def _errors(objective: float, least: int) -> Indicator:
         complaint="Requests fail",
         bad=requests % '="server_error"',
         all=requests % '=~"success|server_error"',
+        objective=objective,
+        least=least,
+    )
+
+
+def _balancers(objective: float, least: int) -> Indicator:
+    """HAProxy by its own metrics, nginx by those of ``ops/load_balancer/nginx.mtail``."""
+    answers = "haproxy_frontend_http_responses_total|nginx_http_responses_total"
+    cut = "haproxy_backend_server_aborts_total|nginx_answers_cut_total"
+    query = 'sum(FUNCTION({__name__=~"%s",proxy=~"clients|gateways|",code=~"%s"}[WINDOW]))'
+    return Indicator(
+        group="balancers",
+        series="balancer_errors",
+        alert="PomonaBalancerBudget",
+        complaint="Load balancers answer with errors, or in part",
+        bad=query % (f"{answers}|{cut}", "5xx|"),
+        all=query % (answers, "2xx|5xx"),
+        objective=objective,
+        least=least,
+    )
+
+
+def _heartbeat(objective: float, least: int) -> Indicator:
+    requests = "sum(FUNCTION(pomona_heartbeat_requests_total{outcome!~%s}[WINDOW]))"
+    return Indicator(
+        group="heartbeat",
+        series="heartbeat_errors",
+        alert="PomonaHeartbeatBudget",
+        complaint="Requests made to be watched fail",
+        bad=requests % '"success|refused"',
+        all=requests % '"refused"',
         objective=objective,
         least=least,
     )
