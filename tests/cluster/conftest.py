@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.cluster.balancers import CONFIGURATIONS, Balancer, start_balancer
+from tests.support.cluster.balancers import Balancer, start_balancer
 from tests.support.cluster.cluster import Cluster, cluster
+from tests.support.cluster.events import NUM_ENGINES
 from tests.support.cluster.outcome import Answers
-from tests.support.cluster.requests import Request, requests
 from tests.support.cluster.requirements import what_is_missing
-from tests.support.cluster.scenarios import NUM_ENGINES, NUM_STREAMS
 
 
 @pytest.fixture(scope="session")
@@ -30,15 +29,10 @@ def running(may_have_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.fixture(scope="session")
-def asked() -> list[Request]:
-    return requests(NUM_STREAMS)
+def answers(running: Cluster) -> Answers:
+    return Answers(running)
 
 
-@pytest.fixture(scope="session")
-def answers(running: Cluster, asked: list[Request]) -> Answers:
-    return Answers(running, asked)
-
-
-@pytest.fixture(scope="module", params=list(CONFIGURATIONS))
+@pytest.fixture(scope="module")
 def balancer(request: pytest.FixtureRequest, running: Cluster) -> Balancer:
     return start_balancer(running.hosts, request.param)

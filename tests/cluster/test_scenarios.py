@@ -1,30 +1,34 @@
-"""200 streams, greedy and sampled, through each load balancer, while the cluster loses parts."""
+"""Clients, streaming or not, greedy and sampled, while the cluster loses parts."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.support.cluster.balancers import Balancer
+from tests.support.cluster.balancers import CONFIGURATIONS, Balancer
 from tests.support.cluster.cluster import Cluster
 from tests.support.cluster.outcome import Answers, observe
-from tests.support.cluster.requests import Request
 from tests.support.cluster.scenarios import SCENARIOS
 
 pytestmark = pytest.mark.cluster
 
+FIRST, *_ = CONFIGURATIONS
+RUNS = [
+    (balancer, name)
+    for balancer in CONFIGURATIONS
+    for name, scenario in SCENARIOS.items()
+    if scenario.behind_each_balancer or balancer == FIRST
+]
 
-@pytest.mark.parametrize("name", SCENARIOS)
+
+@pytest.mark.parametrize(("balancer", "name"), RUNS, indirect=["balancer"])
 def test_no_client_notices(
-    running: Cluster,
-    balancer: Balancer,
-    asked: list[Request],
-    answers: Answers,
-    name: str,
+    running: Cluster, balancer: Balancer, answers: Answers, name: str
 ) -> None:
-    before, switches = answers.of_now(), balancer.switches()
-    outcome = observe(SCENARIOS[name](running), lambda number: balancer.url, asked)
+    scenario = SCENARIOS[name]
+    before, switches = answers.of_now(scenario.clients), balancer.switches()
+    outcome = observe(scenario.event(running), lambda number: balancer.url, scenario.clients)
     assert outcome.failures == []
-    assert outcome.differences(before, answers.of_now()) == []
+    assert outcome.differences(before, answers.of_now(scenario.clients)) == []
     if name == "rolling update":
         # Each gateway was away for a while, and nobody was sent there meanwhile.
         assert len(balancer.switches() - switches) == len(running.hosts.edges)

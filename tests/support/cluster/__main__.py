@@ -13,10 +13,10 @@ from tqdm import tqdm
 from ops.bench.timing import markdown_table
 from tests.support.cluster.balancers import CONFIGURATIONS, Balancer, start_balancer
 from tests.support.cluster.cluster import Cluster, cluster
+from tests.support.cluster.events import NUM_ENGINES
 from tests.support.cluster.outcome import Answers, Endpoint, Outcome, observe
-from tests.support.cluster.requests import requests
 from tests.support.cluster.requirements import what_is_missing
-from tests.support.cluster.scenarios import NUM_ENGINES, NUM_STREAMS, SCENARIOS
+from tests.support.cluster.scenarios import SCENARIOS
 
 COLUMNS = (
     "what happens",
@@ -56,13 +56,13 @@ def run_behind(balancer: Balancer, running: Cluster, names: Sequence[str]) -> st
 
 
 def run(running: Cluster, endpoint: Endpoint, names: Sequence[str]) -> str:
-    asked = requests(NUM_STREAMS)
-    answers = Answers(running, asked)
+    answers = Answers(running)
     rows: list[tuple[str, ...]] = []
     for name in tqdm(names):
-        before = answers.of_now()
-        outcome = observe(SCENARIOS[name](running), endpoint, asked)
-        differences = outcome.differences(before, answers.of_now())
+        scenario = SCENARIOS[name]
+        before = answers.of_now(scenario.clients)
+        outcome = observe(scenario.event(running), endpoint, scenario.clients)
+        differences = outcome.differences(before, answers.of_now(scenario.clients))
         rows.append((name, *_figures(outcome, len(differences))))
         for told in (*outcome.failures, *differences, " | ".join(rows[-1])):
             tqdm.write(told, file=sys.stderr)

@@ -21,6 +21,7 @@ STATE = "/mnt/pomona"
 """Where every host has a folder of its own."""
 TEMPORARY = "/mnt/tmp"
 SHARED_MEMORY = "512m"
+NOBODYS_CARD = "02:00:00:00:00:ff"
 
 _BOOT = """
 mount -t tmpfs tmpfs {state_parent}
@@ -106,6 +107,20 @@ class Host:
     def heal(self) -> None:
         self._network.heal(self.name)
 
+    def cut_from(self, other: Host) -> None:
+        """Packets between the two are lost in silence, and no others."""
+        for one, peer in ((self, other), (other, self)):
+            nobody = ("lladdr", NOBODYS_CARD, "nud", "permanent")
+            one._ip("neigh", "replace", peer.address, "dev", "eth0", *nobody)
+
+    def heal_with(self, other: Host) -> None:
+        for one, peer in ((self, other), (other, self)):
+            one._ip("neigh", "del", peer.address, "dev", "eth0")
+
+    def kill_process(self, part: str) -> None:
+        """Those with ``part`` in their command lines end at once."""
+        self.run("pkill", "-KILL", "-f", part).check_returncode()
+
     def start(self, service: str, command: Sequence[str]) -> None:
         """Run ``command`` for as long as the host is up, from its end to the next. Its output is in
         ``log(service)``."""
@@ -136,6 +151,9 @@ class Host:
             cwd=self.home,
             text=True,
         )
+
+    def _ip(self, *arguments: str) -> None:
+        self.run("ip", *arguments).check_returncode()
 
     def log(self, service: str) -> Path:
         return self.folder / f"{service}.log"

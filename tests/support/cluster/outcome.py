@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tests.support.cluster.cluster import Cluster
+from tests.support.cluster.events import Event
 from tests.support.cluster.load import Load
-from tests.support.cluster.requests import Request
-from tests.support.cluster.scenarios import Event
+from tests.support.cluster.requests import Clients
 from tests.support.cluster.status import wait_until
 from tests.support.cluster.streams import Said, Stream
 
@@ -59,10 +59,10 @@ class Outcome:
         return max(waits, default=0.0)
 
 
-def observe(event: Event, endpoint: Endpoint, requests: Sequence[Request]) -> Outcome:
-    """As many streams as there are requests run from before the event until it is over."""
-    with Load(endpoint, requests) as load:
-        wait_until(lambda: load.num_running == len(requests), "all streams run at once")
+def observe(event: Event, endpoint: Endpoint, clients: Clients) -> Outcome:
+    """Each client has an answer under way from before the event until it is over."""
+    with Load(endpoint, clients.requests) as load:
+        wait_until(lambda: load.num_running == len(clients.requests), "all streams run at once")
         moment = event.happen(load)
         wait_until(event.is_over, "the cluster has recovered")
         recovered_s = time.monotonic() - moment
@@ -72,20 +72,19 @@ def observe(event: Event, endpoint: Endpoint, requests: Sequence[Request]) -> Ou
 class Answers:
     """What each request is answered when nothing happens, by each model."""
 
-    def __init__(self, cluster: Cluster, requests: Sequence[Request]) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._requests = requests
-        self._of_model: dict[str, list[Said]] = {}
+        self._known: dict[tuple[str, Clients], list[Said]] = {}
 
-    def of_now(self) -> list[Said]:
+    def of_now(self, clients: Clients) -> list[Said]:
         """By the model that is deployed."""
-        model = self._cluster.model
-        if model not in self._of_model:
-            self._of_model[model] = self._undisturbed()
-        return self._of_model[model]
+        key = (self._cluster.model, clients)
+        if key not in self._known:
+            self._known[key] = self._undisturbed(clients)
+        return self._known[key]
 
-    def _undisturbed(self) -> list[Said]:
-        with Load(self._cluster.gateway_of, self._requests) as load:
+    def _undisturbed(self, clients: Clients) -> list[Said]:
+        with Load(self._cluster.gateway_of, clients.requests) as load:
             pass
         if failures := Outcome(load.streams, 0.0, 0.0).failures:
             raise RuntimeError(f"{len(failures)} streams failed in peace: {failures[0]}")

@@ -1,8 +1,9 @@
-"""The streamed requests of a run: the same ones each time, greedy and sampled, of all lengths."""
+"""The requests of a run: the same ones each time, greedy and sampled, of all lengths."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,20 +26,29 @@ class Request:
     body: dict[str, Any]
 
 
-def requests(count: int, *, seed: int = 5, tokens: tuple[int, int] = (150, 400)) -> list[Request]:
+@dataclass(frozen=True, eq=False)
+class Clients:
+    """One for each request, which it sends again and again."""
+
+    requests: Sequence[Request]
+
+
+def requests(
+    count: int, *, seed: int = 5, tokens: tuple[int, int] = (150, 400), stream: bool = True
+) -> list[Request]:
     """Every second one samples; of each sort half are chats, and some want logprobs."""
     rng = random.Random(seed)
-    return [_request(rng, number, rng.randint(*tokens)) for number in range(count)]
+    return [_request(rng, number, rng.randint(*tokens), stream) for number in range(count)]
 
 
-def _request(rng: random.Random, number: int, max_tokens: int) -> Request:
+def _request(rng: random.Random, number: int, max_tokens: int, stream: bool) -> Request:
     text = " ".join(
         rng.choice(QUESTIONS).format(rng.choice(SUBJECTS)) for _ in range(rng.randint(1, 12))
     )
     body: dict[str, Any] = {
         "model": "demo",
-        "stream": True,
-        "stream_options": {"include_usage": True},
+        "stream": stream,
+        **({"stream_options": {"include_usage": True}} if stream else {}),
         "max_tokens": max_tokens,
         "ignore_eos": True,
         **({"temperature": 0} if number % 2 else {"seed": number, "temperature": 1, "top_p": 0.95}),

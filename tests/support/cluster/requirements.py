@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
-TOOLS = ("ip", "unshare", "nsenter", "setpriv", "redis-server", "haproxy", "nginx")
+TOOLS = ("ip", "unshare", "nsenter", "setpriv", "pkill", "redis-server", "haproxy", "nginx")
 
 
 def what_is_missing() -> str | None:

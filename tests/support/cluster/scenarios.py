@@ -1,159 +1,58 @@
-"""What may happen to a cluster while streams run on it."""
+"""What clients live through: who they are, and what happens meanwhile."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tests.support.cluster import losses, partitions, updates
 from tests.support.cluster.cluster import Cluster
-from tests.support.cluster.host import Host
-from tests.support.cluster.load import Load
-from tests.support.cluster.status import wait_until
+from tests.support.cluster.events import NUM_STREAMS, Event
+from tests.support.cluster.requests import Clients, requests
 
-NUM_STREAMS = 200
-NUM_ENGINES = 3
-LEAST_MET = NUM_STREAMS // NUM_ENGINES - 10
-"""Streams on an engine when it is lost; some clients may be between two of theirs."""
+CROWD = Clients(requests(NUM_STREAMS))
+FEW = {count: Clients(requests(count, tokens=(1000, 1400))) for count in (3, 6, 17)}
+NOT_STREAMED = Clients(requests(12, tokens=(1000, 1400), stream=False))
 
 
 @dataclass(frozen=True)
-class Event:
-    happen: Callable[[Load], float]
-    """Returns when, by ``time.monotonic``."""
-    is_over: Callable[[], bool]
-    """Whether the cluster is as it was."""
+class Scenario:
+    event: Callable[[Cluster], Event]
+    clients: Clients = CROWD
+    behind_each_balancer: bool = False
+    """Those that the balancer has no part in need one run."""
 
 
-def engine_host_killed(cluster: Cluster) -> Event:
-    """Its power fails, and comes back when the gateways have noticed."""
-
-    def happen(load: Load) -> float:
-        host = _busiest(cluster)
-        moment = time.monotonic()
-        host.kill()
-        wait_until(lambda: cluster.is_serving(NUM_ENGINES - 1), "the engine is known to be gone")
-        cluster.hosts.start(host)
-        return moment
-
-    return Event(happen, lambda: cluster.is_serving(NUM_ENGINES))
+def _engines_killed(count: int, *, apart_s: float, clients: int) -> Mapping[str, Scenario]:
+    name = f"{count} engines killed, {apart_s:g} s apart, {clients} clients"
+    return {name: Scenario(losses.engines_killed(count, apart_s=apart_s), FEW[clients])}
 
 
-def engine_host_cut_off(cluster: Cluster) -> Event:
-    """It goes on, but nobody hears of it, until the cluster has given it up."""
-
-    def happen(load: Load) -> float:
-        host = _busiest(cluster)
-        moment = time.monotonic()
-        host.cut()
-        wait_until(lambda: cluster.is_serving(NUM_ENGINES - 1), "the engine is known to be gone")
-        host.heal()
-        return moment
-
-    return Event(happen, lambda: cluster.is_serving(NUM_ENGINES))
-
-
-def rolling_update(cluster: Cluster) -> Event:
-    """Of all engines and gateways."""
-    old = set(cluster.targets)
-
-    def happen(load: Load) -> float:
-        moment = time.monotonic()
-        cluster.deploy()
-        return moment
-
-    def is_over() -> bool:
-        return cluster.is_serving(NUM_ENGINES) and not old.intersection(cluster.targets)
-
-    return Event(happen, is_over)
-
-
-def model_changed(cluster: Cluster) -> Event:
-    """Under the same name; from the one to the other, or back."""
-    other = cluster.folder / "changed-model"
-    if not other.exists():
-        program = [sys.executable, "-m", "tests.support.cluster.changed_model", str(other)]
-        subprocess.run(program, check=True)
-    cluster.model = str(other) if cluster.model == "demo" else "demo"
-    return rolling_update(cluster)
-
-
-def head_restarted(cluster: Cluster) -> Event:
-    """It is back only when every client has begun another stream without it."""
-    head = cluster.hosts.head
-    old = set(cluster.targets)
-
-    def happen(load: Load) -> float:
-        _wait_until_nothing_is_asked_for(cluster)
-        moment = time.monotonic()
-        head.kill()
-        wait_until(lambda: load.all_began_again_after(moment), "requests are served without it")
-        cluster.hosts.start(head)
-        return moment
-
-    def is_over() -> bool:
-        return cluster.can_be_deployed_to() and old == set(cluster.targets)
-
-    return Event(happen, is_over)
-
-
-def store_restarted(cluster: Cluster) -> Event:
-    """The head does not go on without what it has to remember, and everybody else does."""
-    hosts = cluster.hosts
-    old = set(cluster.targets)
-    ends = hosts.head.num_ends("pomona-ray")
-
-    def happen(load: Load) -> float:
-        _wait_until_nothing_is_asked_for(cluster)
-        moment = time.monotonic()
-        hosts.store.kill()
-        wait_until(lambda: hosts.head.num_ends("pomona-ray") > ends, "the head ends")
-        hosts.start(hosts.store)
-        return moment
-
-    def is_over() -> bool:
-        return cluster.can_be_deployed_to() and old == set(cluster.targets)
-
-    return Event(happen, is_over)
-
-
-def host_joins_and_leaves(cluster: Cluster) -> Event:
-    """One that the cluster has not known: its engine gets streams, and they outlive it."""
-    host = cluster.hosts.spare
-
-    def happen(load: Load) -> float:
-        cluster.hosts.start(host)
-        wait_until(lambda: cluster.requests_on(host.address) > 0, "the new engine has streams")
-        moment = time.monotonic()
-        host.kill()
-        return moment
-
-    return Event(happen, lambda: cluster.is_serving(NUM_ENGINES))
-
-
-SCENARIOS: Mapping[str, Callable[[Cluster], Event]] = {
-    "an engine's host killed": engine_host_killed,
-    "an engine's host cut off": engine_host_cut_off,
-    "the head killed, and back": head_restarted,
-    "the store killed, and back": store_restarted,
-    "rolling update": rolling_update,
-    "another model": model_changed,
-    "a host joins, and is killed": host_joins_and_leaves,
+SCENARIOS: Mapping[str, Scenario] = {
+    "an engine's host killed": Scenario(losses.engine_host_killed, behind_each_balancer=True),
+    "two engines' hosts killed": Scenario(losses.two_engine_hosts_killed),
+    **_engines_killed(2, apart_s=0.1, clients=3),
+    **_engines_killed(2, apart_s=1, clients=17),
+    **_engines_killed(2, apart_s=5, clients=6),
+    **_engines_killed(3, apart_s=0.1, clients=17),
+    **_engines_killed(3, apart_s=1, clients=6),
+    **_engines_killed(3, apart_s=5, clients=3),
+    "two engines killed, 3 s apart, answers not streamed": Scenario(
+        losses.engines_killed(2, apart_s=3), NOT_STREAMED
+    ),
+    "an engine's host cut off": Scenario(partitions.engine_host_cut_off, behind_each_balancer=True),
+    "all engines' hosts cut off for 20 s": Scenario(partitions.engines_cut_off(20)),
+    "a gateway's host cut off from the head for 25 s": Scenario(
+        partitions.gateway_cut_off_from_head(25)
+    ),
+    "the head cut off for 12 s": Scenario(partitions.head_cut_off(12)),
+    "the head cut off for 20 s": Scenario(partitions.head_cut_off(20)),
+    "the head cut off for 5 min": Scenario(partitions.head_cut_off(300), FEW[17]),
+    "the head killed, and back": Scenario(losses.head_restarted, behind_each_balancer=True),
+    "the store killed, and back": Scenario(losses.store_restarted, behind_each_balancer=True),
+    "rolling update": Scenario(updates.rolling_update, behind_each_balancer=True),
+    "another model": Scenario(updates.model_changed, behind_each_balancer=True),
+    "a host joins, and is killed": Scenario(
+        losses.host_joins_and_leaves, behind_each_balancer=True
+    ),
 }
-
-
-def _wait_until_nothing_is_asked_for(cluster: Cluster) -> None:
-    """A replica that a lost head has asked a host for would get its place, and nobody would use
-    it: Ray's hosts do not forget such requests. The runbook says how to free it."""
-    wait_until(lambda: cluster.engines_have_settled(NUM_ENGINES), "Serve has all its engines")
-
-
-def _busiest(cluster: Cluster) -> Host:
-    """The engine's host with the most streams."""
-    streams = {host: cluster.requests_on(host.address) for host in cluster.hosts.workers}
-    host = max(streams, key=lambda one: streams[one])
-    if streams[host] < LEAST_MET:
-        raise RuntimeError(f"{host.name} has {streams[host]} streams; its loss would prove little")
-    return host

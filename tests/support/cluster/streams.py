@@ -1,4 +1,4 @@
-"""Streams as a client sees them: what they say, when, and how they end."""
+"""Answers as a client sees them: what they say, when, and how they end."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class Stream:
 
     @property
     def is_running(self) -> bool:
-        return bool(self.token_times) and not self.done and self.failure is None
+        has_begun = bool(self.token_times) or not self.request.body["stream"]
+        return has_begun and not self.done and self.failure is None
 
     def begins_after(self, moment: float) -> bool:
         return bool(self.token_times) and self.sent_at > moment
@@ -80,6 +81,13 @@ class Stream:
         for choice in event["choices"]:
             self._take_choice(choice)
 
+    def take_whole(self, answer: dict[str, Any]) -> None:
+        """The response to a request that asked for no stream."""
+        self.usage = answer["usage"]
+        for choice in answer["choices"]:
+            self._take_choice({"delta": choice.get("message", {}), **choice})
+        self.done = True
+
     def _take_choice(self, choice: dict[str, Any]) -> None:
         if text := choice.get("text") or choice.get("delta", {}).get("content"):
             self.text.append(text)
@@ -97,6 +105,9 @@ async def run_stream(session: aiohttp.ClientSession, url: str, stream: Stream) -
         async with session.post(url + stream.request.path, json=stream.request.body) as response:
             if response.status != 200:
                 stream.failure = f"{response.status}: {(await response.text()).strip()}"
+                return
+            if not stream.request.body["stream"]:
+                stream.take_whole(await response.json())
                 return
             async for line in response.content:
                 stream.take(line.decode().rstrip("\r\n"))
