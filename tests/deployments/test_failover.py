@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from deployments.fleet.directory import Replica
+from deployments.fleet.directory import Replica, ReplicaDirectory
 from tests.support.deployments.failover_cases import Cut, Seen, ask, places
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import (
@@ -73,6 +74,22 @@ async def pair(
     ):
         one, two = replica_at(url, name="a"), replica_at(other_url, name="b")
         yield Pair(running, cut, other, one, two, backends)
+
+
+async def looks_again(directory: ReplicaDirectory) -> None:
+    """Until the gateway has looked for a replica, and found none that it goes on at."""
+    serving, num_looks = directory.serving, 0
+
+    def counted(model: str) -> tuple[Replica, ...]:
+        nonlocal num_looks
+        num_looks += 1
+        return serving(model)
+
+    with patch.object(directory, "serving", counted):
+        async with asyncio.timeout(10):
+            # A later look says that nothing came of the first.
+            while num_looks < 3:
+                await asyncio.sleep(0.001)
 
 
 BODIES = {
@@ -280,7 +297,7 @@ async def test_a_stream_waits_for_a_replica_to_come() -> None:
         while replicas.cut.after_bytes is not None:
             await asyncio.sleep(0.001)
         replicas.running.directory.replace([])
-        await asyncio.sleep(0.05)
+        await looks_again(replicas.running.directory)
         assert not asking.done()
         replicas.running.directory.replace([replicas.second])
         assert await asking == undisturbed
@@ -324,7 +341,7 @@ async def test_a_stream_waits_for_a_replica_of_its_own_revision() -> None:
         replicas.running.directory.replace([new])
         # A new request goes there; the one that began elsewhere does not.
         await ask(replicas.running.client, BODIES["one token"])
-        await asyncio.sleep(0.05)
+        await looks_again(replicas.running.directory)
         assert (asking.done(), replicas.other.num_requests) == (False, 1)
         replicas.running.directory.replace([new, replace(replicas.second, replica_id="same")])
         assert await asking == undisturbed

@@ -69,6 +69,12 @@ class Gateway:
         return StreamingResponse(parts())
 
 
+async def _stops_accepting(gateway: Gateway) -> None:
+    servers = gateway.port._server._server.servers
+    while any(server.is_serving() for server in servers):
+        await asyncio.sleep(0)
+
+
 async def _answer(client: socket.socket) -> str:
     reader, writer = await asyncio.open_connection(sock=client.dup())
     return await _answer_on(reader, writer)
@@ -124,7 +130,7 @@ async def test_no_connection_that_a_client_has_is_lost_with_a_gateway(port: int)
         # Without giving the old one the time to accept it before it stops.
         with socket.create_connection(("127.0.0.1", port)) as waiting:
             waiting.setblocking(False)
-            await asyncio.sleep(0.3)
+            await _stops_accepting(old)
             second = await client.get("/")
             answers = [await _answer(waiting), await _answer_on(*silent)]
         await closing

@@ -14,13 +14,25 @@ from deployments.http.server import HttpServer
 APP = Starlette(routes=[Route("/", lambda request: PlainTextResponse(request.client.host))])
 
 
-async def test_a_port_that_its_last_owner_lets_go_of_late() -> None:
+async def test_a_port_that_its_last_owner_lets_go_of_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = asyncio.Event()
+    bind = HttpServer._bind
+
+    def observed(server: HttpServer) -> socket.socket:
+        try:
+            return bind(server)
+        except OSError:
+            refused.set()
+            raise
+
+    monkeypatch.setattr(HttpServer, "_bind", observed)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         server = HttpServer(APP, host="127.0.0.1", port=port)
         starting = asyncio.create_task(server.start(patience_s=30))
-        await asyncio.sleep(0.05)
-        assert not starting.done()
+        await refused.wait()
     url = await starting
     try:
         async with httpx.AsyncClient() as client:
