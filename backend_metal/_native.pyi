@@ -149,9 +149,6 @@ def paged_attention(
 def reshape_and_cache(
     k: mx.array, v: mx.array, k_cache: mx.array, v_cache: mx.array, slot_mapping: mx.array
 ) -> tuple[mx.array, mx.array]: ...
-def copy_blocks(cache: mx.array, sources: mx.array, destinations: mx.array) -> mx.array:
-    """Block ``destinations[i]`` gets what ``sources[i]`` held before; lazy and in place."""
-
 def zeros(shape: Sequence[int], dtype: mx.Dtype) -> mx.array:
     """Allocated and zeroed at once, in main memory, on huge pages where the system has them."""
 

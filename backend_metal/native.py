@@ -49,7 +49,6 @@ if metal is not None:
     metal.set_shader_folder(str(Path(__file__).parent / "shaders"))
 
 check_cache_strides = _native.check_cache_strides
-copy_blocks = _native.copy_blocks
 instruction_set = _native.instruction_set
 num_threads = _native.num_threads
 paged_attention = _native.paged_attention

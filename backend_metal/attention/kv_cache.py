@@ -128,24 +128,6 @@ class KVCachePool:
         )
         return out.astype(q.dtype)
 
-    def copy_blocks(self, sources: Sequence[int], destinations: Sequence[int]) -> None:
-        """Copy whole blocks, between steps: ``destinations[i]`` gets what ``sources[i]`` held."""
-        if len(sources) != len(destinations):
-            raise ValueError(
-                f"destinations must be as many as sources ({len(sources)}), not {len(destinations)}"
-            )
-        for name, blocks in (("sources", sources), ("destinations", destinations)):
-            if any(not 0 <= block < self.num_blocks for block in blocks):
-                raise ValueError(
-                    f"{name} must be blocks between 0 and {self.num_blocks - 1}, not {list(blocks)}"
-                )
-        if not sources:
-            return
-        read, write = (mx.array(list(blocks), mx.int32) for blocks in (sources, destinations))
-        copy = self._path.copy_blocks
-        self._keys = [copy(cache, read, write) for cache in self._keys]
-        self._values = [copy(cache, read, write) for cache in self._values]
-
     def evaluation_roots(self) -> list[mx.array]:
         """What to evaluate with a step's results so that no graph outlives it; not to be kept."""
         return [*self._keys, *self._values]

@@ -1,4 +1,4 @@
-"""Who runs the attention operators: each path's kernels, and how it makes and copies caches."""
+"""Who runs the attention operators: each path's kernels, and how it makes caches."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ class AttentionPath:
     scatter_paged_attention: Callable[..., tuple[mx.array, mx.array, mx.array]]
     paged_attention: Callable[..., mx.array]
     reshape_and_cache: Callable[..., tuple[mx.array, mx.array]]
-    copy_blocks: Callable[[mx.array, mx.array, mx.array], mx.array]
-    """``(cache, sources, destinations) -> cache``; both int32 ``[num_copies]``."""
     zeros: Callable[[tuple[int, ...], mx.Dtype], mx.array]
     """A cache in the memory that suits the path."""
     any_head_dim: bool = False
@@ -33,21 +31,11 @@ class AttentionPath:
         return f"the {self.name} path has {missing_kernels(lacking[0])}" if lacking else None
 
 
-def _copy_evaluated(cache: mx.array, sources: mx.array, destinations: mx.array) -> mx.array:
-    # Evaluated apart from the write: a reader in the same graph makes MLX copy the whole cache.
-    copied = cache[sources]
-    mx.eval(copied)
-    cache[destinations] = copied
-    mx.eval(cache)
-    return cache
-
-
 CPU = AttentionPath(
     "cpu",
     native.scatter_paged_attention,
     native.paged_attention,
     native.reshape_and_cache,
-    native.copy_blocks,
     native.zeros,
 )
 """The kernels of ``csrc/cpu``."""
@@ -57,7 +45,6 @@ REFERENCE = AttentionPath(
     reference.scatter_paged_attention,
     reference.paged_attention,
     reference.reshape_and_cache,
-    _copy_evaluated,
     mx.zeros,
     any_head_dim=True,
 )
@@ -69,7 +56,6 @@ METAL = (
         native.metal.scatter_paged_attention,
         native.metal.paged_attention,
         native.metal.reshape_and_cache,
-        native.metal.copy_blocks,
         mx.zeros,
     )
     if native.metal is not None

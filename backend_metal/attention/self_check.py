@@ -1,7 +1,7 @@
 """Holds an attention path to ``reference.py`` on this machine, before it may serve anybody.
 
 A short life of one KV cache, as the engine would run it: first tokens, decode within one split and
-over several, prefill, a mixed step that reads a shared prefix, copied blocks. Shapes, dtype and
+over several, prefill, a mixed step that reads a shared prefix. Shapes, dtype and
 options are the model's, so the kernels are those that it will run; windows and softcaps are cut to
 a size that a small context can feel.
 """
@@ -79,7 +79,6 @@ class _LayerCheck:
     def run(self) -> None:
         for step in STEPS:
             self._check_step(step)
-        self._check_copies()
 
     def _check_step(self, step: _Step) -> None:
         window = self._layer.window
@@ -94,16 +93,6 @@ class _LayerCheck:
         expected, *self._expected_caches = run(REFERENCE, self._expected_caches)
         self._compare_out(step, out, expected)
         self._compare_caches(step.name)
-
-    def _check_copies(self) -> None:
-        copies = self._inputs.block_copies()
-
-        def run(path: AttentionPath, caches: list[mx.array]) -> list[mx.array]:
-            return [path.copy_blocks(cache, *copies) for cache in caches]
-
-        self._caches = self._evaluated("block copy", lambda: run(self._path, self._caches))
-        self._expected_caches = run(REFERENCE, self._expected_caches)
-        self._compare_caches("block copy")
 
     def _evaluated(self, step: str, run: Callable[[], T]) -> T:
         try:

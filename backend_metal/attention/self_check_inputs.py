@@ -99,13 +99,6 @@ class CheckInputs:
             "cu_seqlens_q": _ints(ends),
         }
 
-    def block_copies(self) -> tuple[mx.array, mx.array]:
-        """Sources and destinations of which some are both, so that no order of copying one after
-        another gives what copying at once does."""
-        long, short = self._sequences["long"].table, self._sequences["short"].table
-        sources = (long[0], long[1], long[3], long[2])
-        return _ints(sources), _ints((long[1], short[0], short[1], long[3]))
-
     def array(self, values: Floats) -> mx.array:
         return mx.array(values).astype(self._dtype)
 

@@ -17,11 +17,6 @@
 #define POMONA_BUFFER_OUT 11
 #define POMONA_BUFFER_PARTIALS 12 // if HAS_PARTIALS
 
-// stage_blocks, place_blocks.
-#define POMONA_BUFFER_CACHE 1
-#define POMONA_BUFFER_BLOCKS 2
-#define POMONA_BUFFER_STAGED 3
-
 // pack.
 #define POMONA_BUFFER_FROM 1
 #define POMONA_BUFFER_TO 2

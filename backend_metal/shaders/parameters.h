@@ -54,13 +54,6 @@ struct ScatterParameters {
   int head_dim_v;
 };
 
-struct CopyBlocksParameters {
-  CacheStrides cache;
-  int64_t blocks_stride;
-  int num_heads;
-  int head_dim;
-};
-
 // [tokens, heads, dim] of any strides, to be packed.
 struct PackParameters {
   int64_t strides[3];

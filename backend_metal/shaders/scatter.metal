@@ -1,6 +1,6 @@
-// Copies of rows: this step's keys and values to their slots, whole blocks to others, and rows of
-// any strides to where the other kernels can read them. Elements are copied as bits, so kernels are
-// instantiated for ushort and uint, not for every dtype.
+// Copies of rows: this step's keys and values to their slots, and rows of any strides to where the
+// other kernels can read them. Elements are copied as bits, so kernels are instantiated for ushort
+// and uint, not for every dtype.
 #include <metal_stdlib>
 
 #include "bindings.h"
@@ -84,54 +84,6 @@ template <typename T>
       p.v.head,
       p.num_kv_heads,
       p.head_dim_v,
-      thread_index,
-      group_size.x);
-}
-
-// Copies the source blocks to `staged`, [copies, slots, heads, dim]. Grid: (copies, slots, 1).
-template <typename T>
-[[kernel]] void stage_blocks(
-    constant pomona::CopyBlocksParameters& p [[buffer(POMONA_BUFFER_PARAMETERS)]],
-    const device T* cache [[buffer(POMONA_BUFFER_CACHE)]],
-    const device int* blocks [[buffer(POMONA_BUFFER_BLOCKS)]],
-    device T* staged [[buffer(POMONA_BUFFER_STAGED)]],
-    uint3 group_position [[threadgroup_position_in_grid]],
-    uint3 group_size [[threads_per_threadgroup]],
-    uint thread_index [[thread_index_in_threadgroup]]) {
-  using namespace pomona;
-  int64_t block = blocks[group_position.x * p.blocks_stride];
-  int64_t row = int64_t(group_position.x) * block_size + group_position.y;
-  copy_heads(
-      staged + row * p.num_heads * p.head_dim,
-      p.head_dim,
-      cache + block * p.cache.block + group_position.y * p.cache.slot,
-      p.cache.head,
-      p.num_heads,
-      p.head_dim,
-      thread_index,
-      group_size.x);
-}
-
-// Copies `staged` to the destination blocks. Grid: (copies, slots, 1).
-template <typename T>
-[[kernel]] void place_blocks(
-    constant pomona::CopyBlocksParameters& p [[buffer(POMONA_BUFFER_PARAMETERS)]],
-    device T* cache [[buffer(POMONA_BUFFER_CACHE)]],
-    const device int* blocks [[buffer(POMONA_BUFFER_BLOCKS)]],
-    const device T* staged [[buffer(POMONA_BUFFER_STAGED)]],
-    uint3 group_position [[threadgroup_position_in_grid]],
-    uint3 group_size [[threads_per_threadgroup]],
-    uint thread_index [[thread_index_in_threadgroup]]) {
-  using namespace pomona;
-  int64_t block = blocks[group_position.x * p.blocks_stride];
-  int64_t row = int64_t(group_position.x) * block_size + group_position.y;
-  copy_heads(
-      cache + block * p.cache.block + group_position.y * p.cache.slot,
-      p.cache.head,
-      staged + row * p.num_heads * p.head_dim,
-      p.head_dim,
-      p.num_heads,
-      p.head_dim,
       thread_index,
       group_size.x);
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -99,30 +98,6 @@ def test_steps_never_copy_the_cache(path: AttentionPath) -> None:
     assert mx.get_active_memory() - active < 4096
 
 
-@PATHS
-def test_copied_blocks_hold_what_their_sources_held(path: AttentionPath) -> None:
-    pool, other = make_pool(path=path), make_pool(path=path)
-    run(pool, step([1, 2], 0, 12), seed=5)
-    run(other, step([0, 3], 0, 12), seed=5)
-    # Copies that feed each other see the blocks as they were before.
-    pool.copy_blocks([1, 2, 1], [0, 3, 2])
-    expected = run(other, step([0, 3], 12, 13), seed=9)
-    for out, want in zip(run(pool, step([0, 3], 12, 13), seed=9), expected, strict=True):
-        np.testing.assert_array_equal(out, want)
-    pool.copy_blocks([], [])
-
-
-@PATHS
-def test_copying_blocks_copies_no_cache(path: AttentionPath) -> None:
-    pool = make_pool(num_blocks=1024, path=path)
-    gc.collect()
-    active = mx.get_active_memory()
-    mx.reset_peak_memory()
-    pool.copy_blocks([1, 2], [3, 4])
-    mx.eval(pool.evaluation_roots())
-    assert mx.get_peak_memory() - active < pool.nbytes // 20
-
-
 def test_reset_forgets_also_a_graph_that_cannot_run() -> None:
     pool = make_pool()
     fresh = run(make_pool(), step([0], 0, 3), seed=1)
@@ -138,15 +113,6 @@ def test_the_result_keeps_the_queries_dtype() -> None:
     assert attend(pool, 0, step([1], 0, 2), seed=1).dtype == mx.float32
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda pool: pool.copy_blocks([0], [1, 2]), "destinations must be as many as sources"),
-        (lambda pool: pool.copy_blocks([4], [1]), "sources must be blocks between 0 and 3"),
-        (lambda pool: pool.copy_blocks([0], [-1]), "destinations must be blocks between 0 and 3"),
-        (lambda pool: make_pool(num_blocks=0), "num_blocks must be at least 1"),
-    ],
-)
-def test_bad_arguments_are_refused(call: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        call(make_pool())
+def test_a_pool_without_blocks_is_refused() -> None:
+    with pytest.raises(ValueError, match="num_blocks must be at least 1"):
+        make_pool(num_blocks=0)

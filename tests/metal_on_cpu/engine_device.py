@@ -25,7 +25,6 @@ def path() -> AttentionPath:
         operators.scatter_paged_attention,
         operators.paged_attention,
         operators.reshape_and_cache,
-        operators.copy_blocks,
         native.zeros,
     )
 

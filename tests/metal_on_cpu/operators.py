@@ -83,7 +83,6 @@ OPERATORS = {
     "ScatterPagedAttention": "scatter_paged_attention",
     "PagedAttention": "paged_attention",
     "ReshapeAndCache": "reshape_and_cache",
-    "CopyBlocks": "copy_blocks",
 }
 
 _last: list[OperatorLaunch] = []
@@ -171,13 +170,6 @@ def reshape_and_cache(
     return tuple(_run("reshape_and_cache", arguments, {}))
 
 
-def copy_blocks(cache: Array, sources: Array, destinations: Array) -> Array:
-    """``cache``, with block ``destinations[i]`` holding what ``sources[i]`` held."""
-    arguments = {"cache": cache, "sources": sources, "destinations": destinations}
-    (copied,) = _run("copy_blocks", arguments, {})
-    return copied
-
-
 def _run(name: str, arguments: dict[str, Array | None], options: dict[str, Any]) -> list[Array]:
     given = {key: array for key, array in arguments.items() if array is not None}
     with exact_allocations():
@@ -195,11 +187,8 @@ def _evaluated(
     module.end_encoding()
     # Those of calls that failed among them.
     module.take_launches()
-    if name == "copy_blocks":
-        result = module.copy_blocks(**arguments)
-    else:
-        # The public operator, which checks its arguments.
-        result = getattr(attention, name)(**arguments, **options, path=path())
+    # The public operator, which checks its arguments.
+    result = getattr(attention, name)(**arguments, **options, path=path())
     outputs = [result] if isinstance(result, mx.array) else list(result)
     mx.eval(outputs)
     (launch,) = take_launches()

@@ -1,4 +1,4 @@
-"""The decode kernel, its reduction, scatter and block copies: what each of them promises.
+"""The decode kernel, its reduction and scatter: what each of them promises.
 
 Steps of sequences with one query token, through the shipped dispatch code.
 """
@@ -211,28 +211,6 @@ def test_blocks_further_apart_than_an_int_counts() -> None:
     written = operators.reshape_and_cache(*rows, far[:, :8, :1], far[:, 8:16, 5:6], slots)
     changed = dict(zip(("k_cache", "v_cache"), written, strict=True))
     np.testing.assert_array_equal(attend(case, **changed), attend(case))
-    copied = operators.copy_blocks(written[0], *(mx.array([block], mx.int32) for block in (1, 0)))
-    np.testing.assert_array_equal(as_numpy(copied[0]), as_numpy(copied[1]))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("head_dim", [64, 80])
-def test_copied_blocks(dtype: mx.Dtype, head_dim: int) -> None:
-    rng = np.random.default_rng(0)
-    blocks = mx.array(rng.standard_normal((9, 8, 3, head_dim))).astype(dtype)
-    # A chain, a swap and a fan: every source is read before any destination is written.
-    sources, destinations = [0, 1, 2, 5, 6, 0], [1, 2, 3, 6, 5, 8]
-    expected = as_numpy(blocks)
-    expected[destinations] = expected[sources]
-    pairs = (mx.array(ids, dtype=mx.int32) for ids in (sources, destinations))
-    np.testing.assert_array_equal(as_numpy(operators.copy_blocks(blocks, *pairs)), expected)
-    assert kernels() == ["stage_blocks", "place_blocks"]
-
-
-def test_no_blocks_to_copy() -> None:
-    blocks = mx.ones((2, 8, 1, 64))
-    none = mx.zeros((0,), mx.int32)
-    np.testing.assert_array_equal(as_numpy(operators.copy_blocks(blocks, none, none)), 1)
 
 
 def test_threadgroup_memory_and_grid_are_the_plans() -> None:

@@ -41,12 +41,6 @@ def test_attention_kernels(head_dims: tuple[int, int], pool: Executor) -> None:
 def test_copying_kernels(dtype: type, bits: str) -> None:
     rng = np.random.default_rng(1)
     cache = rng.standard_normal((6, 8, 2, 64)).astype(dtype)
-    sources, destinations = np.array([4, 0, 1], np.int32), np.array([0, 1, 5], np.int32)
-    expected = cache.copy()
-    expected[destinations] = cache[sources]
-    np.testing.assert_array_equal(operators.copy_blocks(cache, sources, destinations), expected)
-    kernels = set(operators.last_launch().kernels)
-
     # Keys whose last dimension is strided are packed first.
     tokens = mx.array(rng.standard_normal((64, 2, 3)).astype(dtype)).transpose(2, 1, 0)
     slots = mx.array([11, -1, 47], mx.int32)
@@ -56,7 +50,4 @@ def test_copying_kernels(dtype: type, bits: str) -> None:
     expected = cache.reshape(48, 2, 64).copy()
     expected[[11, 47]] = np.array(tokens)[[0, 2]]
     np.testing.assert_array_equal(np.array(written).reshape(48, 2, 64), expected)
-    kernels.update(operators.last_launch().kernels)
-    assert kernels == {
-        f"{name}_{bits}" for name in ("stage_blocks", "place_blocks", "pack", "scatter")
-    }
+    assert set(operators.last_launch().kernels) == {f"pack_{bits}", f"scatter_{bits}"}

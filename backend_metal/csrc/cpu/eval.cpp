@@ -174,24 +174,4 @@ void ScatterPagedAttention::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   });
 }
 
-void CopyBlocks::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  auto& encoder = mx::cpu::get_command_encoder(stream());
-  const auto& shape = inputs[0].shape();
-  outputs[0].copy_shared_buffer(inputs[0]);
-  encoder.dispatch([cache = cache_of("cache", inputs[0]),
-                    itemsize = inputs[0].itemsize(),
-                    num_blocks = shape[0],
-                    block_size = shape[1],
-                    num_heads = shape[2],
-                    head_dim = shape[3],
-                    count = inputs[1].shape(0),
-                    sources = ints_of(inputs[1], encoder),
-                    destinations = ints_of(inputs[2], encoder)]() {
-    cpu::check_blocks("sources", sources, count, num_blocks);
-    cpu::check_blocks("destinations", destinations, count, num_blocks);
-    cpu::copy_blocks(
-        cache, itemsize, block_size, num_heads, head_dim, sources, destinations, count);
-  });
-}
-
 } // namespace pomona

@@ -55,14 +55,6 @@ void check_slots(const int32_t* slot_mapping, int num_tokens, int64_t num_slots)
   check_below("slot_mapping", slots, num_slots);
 }
 
-void check_blocks(const char* name, const int32_t* blocks, int count, int num_blocks) {
-  Range range;
-  for (int i = 0; i < count; i++) {
-    range.add(blocks[i]);
-  }
-  check_below(name, range, num_blocks);
-}
-
 void check_sequences(const AttentionArguments& a, int num_tokens, int num_blocks) {
   check_bounds(a.cu_seqlens_q, a.num_seqs, num_tokens);
   Range lengths;
@@ -80,7 +72,11 @@ void check_sequences(const AttentionArguments& a, int num_tokens, int num_blocks
     if (!keys.empty()) {
       int first = keys.first / a.block_size, last = (keys.last - 1) / a.block_size;
       const int32_t* table = a.block_tables + int64_t(seq) * a.max_blocks_per_seq;
-      check_blocks("block_tables", table + first, last - first + 1, num_blocks);
+      Range blocks;
+      for (int i = first; i <= last; i++) {
+        blocks.add(table[i]);
+      }
+      check_below("block_tables", blocks, num_blocks);
     }
   }
 }

@@ -8,6 +8,5 @@ namespace pomona::cpu {
 // All raise std::invalid_argument naming the array.
 void check_slots(const int32_t* slot_mapping, int num_tokens, int64_t num_slots);
 void check_sequences(const AttentionArguments& arguments, int num_tokens, int num_blocks);
-void check_blocks(const char* name, const int32_t* blocks, int count, int num_blocks);
 
 } // namespace pomona::cpu

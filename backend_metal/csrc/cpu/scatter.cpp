@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <vector>
 
 namespace pomona::cpu {
 
@@ -71,32 +70,6 @@ void scatter(const ScatterArguments& a, ThreadPool& pool) {
   pool.parallel_for(num_tasks, [&](int i, int) {
     store_tokens(i * kTokensPerTask, std::min((i + 1) * kTokensPerTask, a.num_tokens));
   });
-}
-
-void copy_blocks(
-    const Cache& cache,
-    int64_t itemsize,
-    int block_size,
-    int num_heads,
-    int head_dim,
-    const int32_t* sources,
-    const int32_t* destinations,
-    int num_copies) {
-  int64_t token_bytes = num_heads * head_dim * itemsize;
-  std::vector<char> held(num_copies * block_size * token_bytes);
-  auto slot_at = [&](int64_t block, int slot) {
-    return at(cache.data, block * cache.block_stride + slot * cache.slot_stride, itemsize);
-  };
-  for (int i = 0; i < num_copies * block_size; i++) {
-    const char* from = slot_at(sources[i / block_size], i % block_size);
-    char* to = held.data() + i * token_bytes;
-    copy_heads(to, head_dim, from, cache.head_stride, num_heads, head_dim, itemsize);
-  }
-  for (int i = 0; i < num_copies * block_size; i++) {
-    char* to = slot_at(destinations[i / block_size], i % block_size);
-    const char* from = held.data() + i * token_bytes;
-    copy_heads(to, cache.head_stride, from, head_dim, num_heads, head_dim, itemsize);
-  }
 }
 
 } // namespace pomona::cpu

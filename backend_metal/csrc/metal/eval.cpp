@@ -18,8 +18,6 @@ using Arrays = std::vector<mx::array>;
 using metal::NewTokens;
 using metal::Packing;
 
-constexpr int kCopyThreads = 256;
-
 void check_caches(const mx::array& k_cache, const mx::array& v_cache) {
   check_cache_strides("k_cache", k_cache);
   check_cache_strides("v_cache", v_cache);
@@ -37,36 +35,6 @@ struct Encoding {
     return packing.rows(in, device, encoder);
   }
 };
-
-// All of the blocks that `blocks` names, to or from `staged`.
-void copy_blocks(
-    Encoding& metal,
-    const char* function,
-    mx::array& cache,
-    const mx::array& blocks,
-    mx::array& staged,
-    bool reads_cache) {
-  CopyBlocksParameters p{
-      metal::cache_strides(cache), blocks.strides(0), cache.shape(2), cache.shape(3)};
-  metal::Options options;
-  options.block_size = cache.shape(1);
-  options.aligned =
-      metal::is_aligned(cache) && cache.shape(3) * cache.itemsize() % 16 == 0;
-  metal::Kernel kernel{"scatter.metal", function, {metal::metal_bits(cache.dtype())}};
-  auto& encoder = metal.encoder;
-  encoder.set_compute_pipeline_state(metal::pipeline(metal.device, kernel, options));
-  encoder.set_bytes(p, POMONA_BUFFER_PARAMETERS);
-  encoder.set_input_array(blocks, POMONA_BUFFER_BLOCKS);
-  if (reads_cache) {
-    encoder.set_input_array(cache, POMONA_BUFFER_CACHE);
-    encoder.set_output_array(staged, POMONA_BUFFER_STAGED);
-  } else {
-    encoder.set_input_array(staged, POMONA_BUFFER_STAGED);
-    encoder.set_output_array(cache, POMONA_BUFFER_CACHE);
-  }
-  encoder.dispatch_threadgroups(
-      MTL::Size(blocks.shape(0), cache.shape(1), 1), MTL::Size(kCopyThreads, 1, 1));
-}
 
 } // namespace
 
@@ -137,21 +105,6 @@ void ScatterPagedAttention::eval_gpu(const Arrays& inputs, Arrays& outputs) {
        inputs.size() > 9 ? &inputs[9] : nullptr,
        outputs[0],
        outputs[4]});
-}
-
-// Outputs: cache, staged blocks. Every source is read before any destination is written.
-void CopyBlocks::eval_gpu(const Arrays& inputs, Arrays& outputs) {
-  check_cache_strides("cache", inputs[0]);
-  auto& cache = outputs[0];
-  cache.copy_shared_buffer(inputs[0]);
-  int64_t block_elements = int64_t(cache.shape(1)) * cache.shape(2) * cache.shape(3);
-  metal::allocate(outputs[1], inputs[1].shape(0) * block_elements);
-  if (inputs[1].shape(0) == 0) {
-    return;
-  }
-  Encoding metal(stream());
-  copy_blocks(metal, "stage_blocks", cache, inputs[1], outputs[1], true);
-  copy_blocks(metal, "place_blocks", cache, inputs[2], outputs[1], false);
 }
 
 } // namespace pomona

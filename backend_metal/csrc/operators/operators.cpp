@@ -94,16 +94,4 @@ std::vector<mx::array> scatter_paged_attention(
       q.dtype());
 }
 
-mx::array copy_blocks(
-    const mx::array& cache,
-    const mx::array& sources,
-    const mx::array& destinations,
-    mx::Stream stream) {
-  return make_outputs(
-      std::make_shared<CopyBlocks>(stream),
-      {cache, sources, destinations},
-      {cache.dtype()},
-      cache.dtype())[0];
-}
-
 } // namespace pomona

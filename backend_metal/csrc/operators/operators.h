@@ -43,12 +43,6 @@ std::vector<mx::array> scatter_paged_attention(
     const std::optional<mx::array>& sinks,
     mx::Stream stream);
 
-mx::array copy_blocks(
-    const mx::array& cache,
-    const mx::array& sources,
-    const mx::array& destinations,
-    mx::Stream stream);
-
 // Raises std::invalid_argument unless the last stride is 1. An array without memory yet passes, and
 // is checked again when it is evaluated.
 void check_cache_strides(const std::string& name, const mx::array& cache);

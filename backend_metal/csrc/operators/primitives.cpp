@@ -84,12 +84,4 @@ bool ScatterPagedAttention::is_equivalent(const mx::Primitive& other) const {
   return options_ == static_cast<const ScatterPagedAttention&>(other).options_;
 }
 
-std::vector<mx::Shape> CopyBlocks::output_shapes(const std::vector<mx::array>& inputs) {
-  return with_workspaces({inputs[0].shape()}, kScatterWorkspaces, stream());
-}
-
-bool CopyBlocks::is_equivalent(const mx::Primitive&) const {
-  return true;
-}
-
 } // namespace pomona

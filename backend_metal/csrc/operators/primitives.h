@@ -24,7 +24,7 @@ bool is_metal(mx::Stream stream);
 // Where it is, arrays of no elements follow the operator's own outputs: memory for kernels to work
 // in, which gets its size when the primitive is evaluated. As an output, MLX keeps it until the GPU
 // is done with it.
-constexpr int kScatterWorkspaces = 1; // of the caches' dtype: packed rows, or staged blocks
+constexpr int kScatterWorkspaces = 1; // of the caches' dtype: packed rows
 constexpr int kAttentionWorkspaces = 2; // another, of float32: partial states
 
 // What all of them refuse: transformations, and devices that have no kernels here.
@@ -96,20 +96,6 @@ class ScatterPagedAttention : public CachePrimitive {
 
  private:
   AttentionOptions options_;
-};
-
-// Inputs: cache, sources, destinations. Output: cache.
-class CopyBlocks : public CachePrimitive {
- public:
-  using CachePrimitive::CachePrimitive;
-
-  void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
-#ifdef POMONA_METAL_DEVICE
-  void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
-#endif
-  std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
-  bool is_equivalent(const mx::Primitive& other) const override;
-  DEFINE_NAME(CopyBlocks)
 };
 
 } // namespace pomona

@@ -116,14 +116,6 @@ void bind_operators(nb::module_& m, mx::Device device) {
       "window"_a = nb::none(),
       "softcap"_a = nb::none(),
       "sinks"_a = nb::none());
-  m.def(
-      "copy_blocks",
-      [device](const mx::array& cache, const mx::array& sources, const mx::array& destinations) {
-        return copy_blocks(cache, sources, destinations, mx::default_stream(device));
-      },
-      "cache"_a,
-      "sources"_a,
-      "destinations"_a);
 }
 
 } // namespace pomona

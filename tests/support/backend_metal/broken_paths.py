@@ -79,16 +79,6 @@ def reads_before_it_writes(**arguments: Any) -> Results:
     return out, *REFERENCE.reshape_and_cache(*(arguments[name] for name in names))
 
 
-def copies_one_by_one(cache: mx.array, sources: mx.array, destinations: mx.array) -> mx.array:
-    for source, destination in zip(sources, destinations, strict=True):
-        cache = native.copy_blocks(cache, source[None], destination[None])
-    return cache
-
-
-def cannot_copy(cache: mx.array, sources: mx.array, destinations: mx.array) -> mx.array:
-    raise RuntimeError("no such kernel")
-
-
 BROKEN = {
     "all of it slightly wrong": scaled_where(lambda given: True),
     "wrong over several splits": scaled_where(several_splits),
@@ -113,9 +103,6 @@ BROKEN = {
     ),
     "writes a neighbour's slot as well": wrong(writes_a_neighbour),
     "reads before it writes": wrong(reads_before_it_writes),
-    "copies no block": replace(CPU, name="metal", copy_blocks=lambda cache, *blocks: cache),
-    "copies one block after another": replace(CPU, name="metal", copy_blocks=copies_one_by_one),
-    "cannot copy blocks": replace(CPU, name="metal", copy_blocks=cannot_copy),
 }
 """Whatever the model."""
 

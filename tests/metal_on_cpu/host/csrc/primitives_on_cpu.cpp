@@ -18,8 +18,4 @@ void ScatterPagedAttention::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   metal_on_cpu::evaluate(*this, inputs, outputs);
 }
 
-void CopyBlocks::eval_cpu(const Arrays& inputs, Arrays& outputs) {
-  metal_on_cpu::evaluate(*this, inputs, outputs);
-}
-
 } // namespace pomona
