@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from backend_metal.attention.operators import scatter_paged_attention
+from backend_metal.attention.checks import check_attention, check_scatter
+from backend_metal.attention.operators import count_launch
 from backend_metal.attention.paths import AttentionPath, resolve_path
 
 
@@ -60,7 +61,7 @@ class KVCachePool:
 
     def __init__(
         self,
-        specs: Sequence[LayerCacheSpec],
+        layers: Sequence[LayerAttention],
         num_blocks: int,
         block_size: int,
         dtype: mx.Dtype,
@@ -70,18 +71,21 @@ class KVCachePool:
         """Allocates ``num_blocks * bytes_per_block(specs, block_size, dtype)`` bytes, zeroed.
 
         ``path``: who attends, by name or itself; by default that of MLX's default device, or the
-        reference where that has no kernels for some layer.
+        reference where that has no kernels for some layer. Raises ``ValueError`` for what the
+        operators refuse; steps are not checked again.
         """
         if num_blocks < 1:
             raise ValueError(f"num_blocks must be at least 1, not {num_blocks}")
-        self.specs = tuple(specs)
+        self.specs = tuple(layer.cache for layer in layers)
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.dtype = dtype
-        self._path = resolve_path(path, [spec.head_dims for spec in specs])
+        self._path = resolve_path(path, [spec.head_dims for spec in self.specs])
         self._keys: list[mx.array] = []
         self._values: list[mx.array] = []
         self.reset()
+        for number, layer in enumerate(layers):
+            self._check(layer, self._keys[number], self._values[number])
 
     @staticmethod
     def bytes_per_block(specs: Sequence[LayerCacheSpec], block_size: int, dtype: mx.Dtype) -> int:
@@ -108,9 +112,11 @@ class KVCachePool:
     ) -> mx.array:
         """Store this step's ``k``, ``v`` and attend: ``[num_tokens, num_q_heads, head_dim_v]``.
 
-        ``q``, ``k`` and ``v`` are cast to the pool's dtype, the result back to ``q``'s.
+        ``q``, ``k`` and ``v`` are cast to the pool's dtype, the result back to ``q``'s. Their heads
+        and the options are those of the layer.
         """
-        out, self._keys[layer], self._values[layer] = scatter_paged_attention(
+        count_launch(self._path)
+        out, self._keys[layer], self._values[layer] = self._path.scatter_paged_attention(
             q.astype(self.dtype),
             k.astype(self.dtype),
             v.astype(self.dtype),
@@ -124,7 +130,6 @@ class KVCachePool:
             window=window,
             softcap=softcap,
             sinks=sinks,
-            path=self._path,
         )
         return out.astype(q.dtype)
 
@@ -139,6 +144,25 @@ class KVCachePool:
         self._keys = [self._empty(spec.num_kv_heads, spec.head_dim) for spec in self.specs]
         self._values = [self._empty(spec.num_kv_heads, spec.head_dim_v) for spec in self.specs]
         mx.eval(self.evaluation_roots())
+
+    def _check(self, layer: LayerAttention, keys: mx.array, values: mx.array) -> None:
+        """Hold the layer's shapes and options to the operators' rules, by a step of one token."""
+        spec = layer.cache
+        q = mx.zeros((1, layer.num_q_heads, spec.head_dim), self.dtype)
+        k = mx.zeros((1, spec.num_kv_heads, spec.head_dim), self.dtype)
+        v = mx.zeros((1, spec.num_kv_heads, spec.head_dim_v), self.dtype)
+        ints = [mx.zeros(shape, mx.int32) for shape in ((1,), (1, 1), (1,), (2,))]
+        check_scatter(k, v, keys, values, ints[0])
+        check_attention(
+            q,
+            keys,
+            values,
+            *ints[1:],
+            scale=layer.scale,
+            window=layer.window,
+            softcap=layer.softcap,
+            sinks=mx.zeros(layer.num_q_heads) if layer.has_sinks else None,
+        )
 
     def _empty(self, num_heads: int, head_dim: int) -> mx.array:
         return self._path.zeros((self.num_blocks, self.block_size, num_heads, head_dim), self.dtype)

@@ -155,6 +155,11 @@ def default_path() -> str:
     return path_on(mx.default_device()).name
 
 
+def count_launch(path: AttentionPath) -> None:
+    with _launches_lock:
+        _launches[path.name] += 1
+
+
 def attention_launches() -> dict[str, int]:
     """Operator calls since the process started, by path."""
     with _launches_lock:
@@ -165,6 +170,5 @@ def _operators(
     path: AttentionPath | str | None, k_cache: mx.array, v_cache: mx.array
 ) -> AttentionPath:
     resolved = resolve_path(path, [(k_cache.shape[3], v_cache.shape[3])])
-    with _launches_lock:
-        _launches[resolved.name] += 1
+    count_launch(resolved)
     return resolved

@@ -107,7 +107,7 @@ def _allocate(
         most_useful=config.max_num_seqs * -(-max_model_len // config.block_size),
         wanted=config.num_kv_blocks,
     )
-    pool = KVCachePool(specs, num_blocks, config.block_size, dtype, path=path)
+    pool = KVCachePool(loaded.model.layers, num_blocks, config.block_size, dtype, path=path)
     logger.info(
         "KV cache: %d blocks of %d tokens, %.2f GiB; context %d tokens",
         num_blocks,

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
-from backend_metal.attention.kv_cache import AttentionMetadata, KVCachePool, LayerCacheSpec
+from backend_metal.attention import kv_cache, operators
+from backend_metal.attention.kv_cache import (
+    AttentionMetadata,
+    KVCachePool,
+    LayerAttention,
+    LayerCacheSpec,
+)
 from backend_metal.attention.operators import AttentionPath
 from tests.support.backend_metal.packed_step import Chunk, metadata_of
 
 SPECS = (LayerCacheSpec(2, 64, 64), LayerCacheSpec(1, 128, 64))
+LAYERS = tuple(LayerAttention(spec, 2 * spec.num_kv_heads, spec.head_dim**-0.5) for spec in SPECS)
 BLOCK_SIZE = 8
 
 
@@ -22,7 +31,7 @@ PATHS = pytest.mark.parametrize("path", ["cpu", "reference"])
 def make_pool(
     num_blocks: int = 4, dtype: mx.Dtype = mx.float32, path: AttentionPath | None = None
 ) -> KVCachePool:
-    return KVCachePool(SPECS, num_blocks, BLOCK_SIZE, dtype, path=path)
+    return KVCachePool(LAYERS, num_blocks, BLOCK_SIZE, dtype, path=path)
 
 
 def step(table: list[int], start: int, end: int) -> AttentionMetadata:
@@ -116,3 +125,36 @@ def test_the_result_keeps_the_queries_dtype() -> None:
 def test_a_pool_without_blocks_is_refused() -> None:
     with pytest.raises(ValueError, match="num_blocks must be at least 1"):
         make_pool(num_blocks=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_q_heads": 3}, "q must have a multiple of k_cache's 2 heads, not 3"),
+        ({"scale": float("nan")}, "scale must be finite, not nan"),
+        ({"window": 0}, "window must be at least 1, not 0"),
+        ({"softcap": -1.0}, "softcap must be finite and more than 0"),
+    ],
+)
+def test_a_layer_that_the_operators_would_refuse_is_refused_at_once(
+    change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        KVCachePool([LAYERS[1], replace(LAYERS[0], **change)], 4, BLOCK_SIZE, mx.float32)
+
+
+def test_a_block_size_without_kernels_is_refused() -> None:
+    with pytest.raises(ValueError, match="k_cache must have a block size in"):
+        KVCachePool(LAYERS, 4, 5, mx.float32)
+
+
+def test_steps_are_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = make_pool()
+    checks = []
+    for name in ("check_scatter", "check_attention"):
+        for module in (kv_cache, operators):
+            monkeypatch.setattr(module, name, lambda *args, name=name, **kw: checks.append(name))
+    launches = operators.attention_launches()["cpu"]
+    run(pool, step([1], 0, 3), seed=1)
+    assert operators.attention_launches()["cpu"] == launches + len(SPECS)
+    assert not checks

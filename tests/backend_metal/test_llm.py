@@ -97,7 +97,7 @@ def test_one_sampling_params_or_one_for_each_prompt(llm: LLM) -> None:
 
 
 def test_a_refused_prompt_leaves_nothing_running(llm: LLM) -> None:
-    with pytest.raises(InvalidRequestError, match="the prompt has 9000 tokens"):
+    with pytest.raises(InvalidRequestError, match="9000 in the messages"):
         llm.generate(["fine", "x" * 9000], sampled(), show_progress=False)
     llm.engine.check_integrity()
     assert not llm.engine.has_work

@@ -43,7 +43,7 @@ def load_cpu(directory: Path, **options: Any) -> LoadedModel:
 
 def logits_of(loaded: LoadedModel) -> np.ndarray:
     model = loaded.model
-    pool = KVCachePool(model.cache_specs, num_blocks=4, block_size=8, dtype=model.dtype)
+    pool = KVCachePool(model.layers, num_blocks=4, block_size=8, dtype=model.dtype)
     return forward(model, pool, [Chunk(TOKENS, TABLE, 0, 20)])[0]
 
 

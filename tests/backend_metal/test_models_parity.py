@@ -50,7 +50,7 @@ def test_mixed_batches_match_the_dense_model(family: str) -> None:
         dense_logits(network, sequences[2], [21]),
     ]
     model = PagedModel(network, config)
-    pool = KVCachePool(model.cache_specs, num_blocks=14, block_size=8, dtype=model.dtype)
+    pool = KVCachePool(model.layers, num_blocks=14, block_size=8, dtype=model.dtype)
     order = np.random.default_rng(7).permutation(14).astype(np.int32)
     tables = [order[:6], order[6:11], order[11:]]
 
@@ -89,7 +89,7 @@ def test_gemma2_keeps_its_window_on_even_layers() -> None:
     expected = np.array(gemma2_with_window(network, tokens, [tiny_models.WINDOW, None]))
     unbounded = np.array(network(mx.array(tokens[None]))[0])
     model = PagedModel(network, config)
-    pool = KVCachePool(model.cache_specs, num_blocks=8, block_size=8, dtype=model.dtype)
+    pool = KVCachePool(model.layers, num_blocks=8, block_size=8, dtype=model.dtype)
     table = np.array([3, 6, 1, 0, 7, 2, 5, 4], np.int32)
     actual = [
         forward(model, pool, [Chunk(tokens, table, start, end)])[0]
@@ -114,7 +114,7 @@ def test_fragmented_shared_tables_stay_on_the_dense_logits(family: str) -> None:
     sequences = [np.concatenate([prompt, tokens_of(200, seed)]) for seed in (2, 3)]
     expected = [dense_logits(network, tokens, [len(tokens)]) for tokens in sequences]
     model = PagedModel(network, config)
-    pool = KVCachePool(model.cache_specs, num_blocks=64, block_size=8, dtype=model.dtype)
+    pool = KVCachePool(model.layers, num_blocks=64, block_size=8, dtype=model.dtype)
     order = np.random.default_rng(5).permutation(64).astype(np.int32)
     shared, own = order[:4], order[4:60].reshape(2, -1)
     tables = [np.concatenate([shared, own[i]]) for i in range(2)]
@@ -141,7 +141,7 @@ def test_a_wrong_block_table_shows() -> None:
     tokens = tokens_of(33, 0)
     expected = dense_logits(network, tokens, [33])
     model = PagedModel(network, config)
-    pool = KVCachePool(model.cache_specs, num_blocks=8, block_size=8, dtype=model.dtype)
+    pool = KVCachePool(model.layers, num_blocks=8, block_size=8, dtype=model.dtype)
     table = np.arange(5, dtype=np.int32)
     forward(model, pool, [Chunk(tokens, table, 0, 32)])
     wrong = table[[1, 0, 2, 3, 4]]

@@ -34,7 +34,7 @@ TABLE = np.array([2, 0, 3], np.int32)
 
 def paged(family: str) -> tuple[PagedModel, KVCachePool]:
     model = PagedModel(*tiny_models.build(family))
-    return model, KVCachePool(model.cache_specs, num_blocks=4, block_size=8, dtype=model.dtype)
+    return model, KVCachePool(model.layers, num_blocks=4, block_size=8, dtype=model.dtype)
 
 
 def in_thread(make: Callable[[], Any]) -> Any:
@@ -115,7 +115,7 @@ def test_one_attention_launch_a_layer() -> None:
 
 def test_a_step_copies_no_cache() -> None:
     model = PagedModel(*tiny_models.build("gpt_oss"))
-    pool = KVCachePool(model.cache_specs, num_blocks=4096, block_size=8, dtype=model.dtype)
+    pool = KVCachePool(model.layers, num_blocks=4096, block_size=8, dtype=model.dtype)
     forward(model, pool, [Chunk(TOKENS, TABLE, 0, 8)])
     gc.collect()
     active = mx.get_active_memory()

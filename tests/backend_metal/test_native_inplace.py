@@ -118,7 +118,7 @@ def test_steps_may_be_in_flight_together(evaluate: Callable[..., None]) -> None:
 def test_a_model_step_is_one_graph() -> None:
     """Every layer's operator is still to be evaluated when the forward returns."""
     paged = PagedModel(*tiny_models.build("qwen3"))
-    pool = KVCachePool(paged.cache_specs, 8, 8, mx.float32)
+    pool = KVCachePool(paged.layers, 8, 8, mx.float32)
     tokens = np.arange(20, dtype=np.int32)
     chunks = [Chunk(tokens, np.array([3, 1, 2], np.int32), 0, 20)]
     logits = lazy_forward(paged, pool, chunks)

@@ -138,7 +138,7 @@ def test_a_step_is_one_lazy_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_forward_launches_nothing() -> None:
     model, config = tiny_models.build("llama")
     paged = PagedModel(model, config)
-    pool = KVCachePool(paged.cache_specs, num_blocks=8, block_size=8, dtype=mx.float32, path=path())
+    pool = KVCachePool(paged.layers, num_blocks=8, block_size=8, dtype=mx.float32, path=path())
     host.take_launches()
     chunk = Chunk(np.arange(40, dtype=np.int32), np.arange(5), start=0, end=40)
     logits = lazy_forward(paged, pool, [chunk])
