@@ -23,6 +23,7 @@ from deployments.backend import (
     GenerationRequest,
     InvalidRequestError,
     ModelInfo,
+    Prefill,
     QueueFullError,
     StepError,
     UnavailableError,
@@ -37,7 +38,7 @@ class MetalBackend:
     def __init__(self) -> None:
         self._loop: EngineLoop | None = None
         self._engine: Engine | None = None
-        self._streams: dict[str, asyncio.Queue[Delta | BackendError]] = {}
+        self._streams: dict[str, asyncio.Queue[Delta | Prefill | BackendError]] = {}
         self._draining = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -65,10 +66,10 @@ class MetalBackend:
         engine = self._engine
         return ModelInfo(name, engine.max_model_len, engine.attention, engine.revision)
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta]:
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta | Prefill]:
         loop, engine = self._started()
         arrival_time = time.perf_counter()
-        stream: asyncio.Queue[Delta | BackendError] = asyncio.Queue()
+        stream: asyncio.Queue[Delta | Prefill | BackendError] = asyncio.Queue()
         unfinished = request.n
         try:
             self._check_admission(request, loop, engine)
@@ -86,7 +87,8 @@ class MetalBackend:
                 if isinstance(item, BackendError):
                     unfinished = 0
                     raise item
-                unfinished -= item.finish_reason is not None
+                if isinstance(item, Delta):
+                    unfinished -= item.finish_reason is not None
                 yield item
         finally:
             del self._streams[request.request_id]

@@ -18,6 +18,7 @@ from deployments.backend import (
     EngineConfig,
     FinishReason,
     GenerationRequest,
+    Prefill,
     Prompt,
     SamplingParams,
     TokenLogprob,
@@ -111,6 +112,8 @@ class LLM:
                     for output in self.engine.step():
                         if isinstance(output.item, BackendError):
                             raise output.item
+                        if isinstance(output.item, Prefill):
+                            continue
                         completions[int(output.request_id)].extend(output.item)
                         progress.update(output.item.finish_reason is not None)
         finally:

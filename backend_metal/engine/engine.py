@@ -30,6 +30,7 @@ from deployments.backend import (
     EngineConfig,
     GenerationRequest,
     InvalidRequestError,
+    Prefill,
     StepError,
     UnavailableError,
 )
@@ -46,7 +47,7 @@ MAX_CONSECUTIVE_FAILURES = 3
 @dataclass(frozen=True)
 class Output:
     request_id: str
-    item: Delta | BackendError
+    item: Delta | Prefill | BackendError
     """An error ends its request."""
 
 
@@ -113,7 +114,8 @@ class Engine:
         prompt_token_ids: list[int],
         arrival_time: float | None = None,
     ) -> list[Output]:
-        """Queue a request; returns a delta for each sequence that it resumes, maybe all there is.
+        """Queue a request; returns that it was admitted, and a delta for each sequence that it
+        resumes, which may be all there is.
 
         ``arrival_time``, by ``time.perf_counter``, is when its latencies begin; now by default.
         Raises a ``BackendError`` that says why it can't be taken.
@@ -136,7 +138,8 @@ class Engine:
                 request, arrival_time, unfinished, siblings
             )
             self.scheduler.add(first)
-        return [Output(request.request_id, delta) for delta in replayed]
+        items: list[Delta | Prefill] = [Prefill(0, len(prompt_token_ids)), *replayed]
+        return [Output(request.request_id, item) for item in items]
 
     def count_refusal(self, error: BackendError) -> None:
         """A request that was refused before it came here."""
@@ -276,6 +279,11 @@ class Engine:
             self.scheduler.complete(item, draw.token_id if draw else None)
             if draw:
                 yield self._emit(item, draw, now)
+            elif not item.sequence.is_prompt_computed:
+                progress = Prefill(
+                    item.sequence.num_computed_tokens, item.sequence.num_prompt_tokens
+                )
+                yield Output(item.sequence.request_id, progress)
 
     def _emit(self, item: ScheduledSequence, draw: TokenDraw, now: float) -> Output:
         sequence = item.sequence

@@ -8,7 +8,7 @@ backend needs nothing from Ray, Starlette or Prometheus, and serving needs nothi
 from __future__ import annotations
 
 from deployments.backend.config import EngineConfig
-from deployments.backend.delta import Delta, FinishReason, TokenLogprob
+from deployments.backend.delta import Delta, FinishReason, Prefill, TokenLogprob
 from deployments.backend.errors import (
     BackendError,
     ContextLengthError,
@@ -45,6 +45,7 @@ __all__ = [
     "Histogram",
     "InvalidRequestError",
     "ModelInfo",
+    "Prefill",
     "Prompt",
     "QueueFullError",
     "ResumeError",

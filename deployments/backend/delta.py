@@ -1,4 +1,5 @@
-"""What a backend answers: ``Delta``, one for each step that adds to a sequence."""
+"""What a backend answers: ``Prefill`` until there are tokens, and a ``Delta`` for each step that
+adds to a sequence."""
 
 from __future__ import annotations
 
@@ -17,6 +18,14 @@ class TokenLogprob:
     logprob: float
     top: tuple[TokenLogprob, ...] = ()
     """The most likely tokens, best first; their own ``top`` is empty."""
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """How far a prompt has been computed. The first one says that the request was admitted."""
+
+    num_computed_tokens: int
+    num_prompt_tokens: int
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from typing import Protocol
 
 from deployments.backend.config import EngineConfig
-from deployments.backend.delta import Delta
+from deployments.backend.delta import Delta, Prefill
 from deployments.backend.request import GenerationRequest
 from deployments.backend.stats import BackendStats
 
@@ -49,9 +49,11 @@ class Backend(Protocol):
         """Load the model and allocate memory. Raises ``ValueError`` naming the setting at fault."""
         ...
 
-    def generate(self, request: GenerationRequest) -> AsyncIterator[Delta]:
-        """Deltas in order. Closing or cancelling the iterator frees the request's memory within
-        one step. Raises a ``BackendError`` at the first ``anext`` or later."""
+    def generate(self, request: GenerationRequest) -> AsyncIterator[Delta | Prefill]:
+        """A ``Prefill`` as soon as the request is admitted, at most one more for each step that
+        computes a part of its prompt, then deltas in order. Closing or cancelling the iterator
+        frees the request's memory within one step. Raises a ``BackendError`` at the first
+        ``anext`` or later."""
         ...
 
     def stats(self) -> BackendStats: ...

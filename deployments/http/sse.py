@@ -15,6 +15,11 @@ ERROR_START = b'data: {"error":'
 KEEP_ALIVE = b": keep-alive\n\n"
 
 
+def prefill(num_computed_tokens: int, num_prompt_tokens: int) -> bytes:
+    """A keep-alive that says how much of a prompt has been computed."""
+    return b": prefill %d/%d\n\n" % (num_computed_tokens, num_prompt_tokens)
+
+
 def event(json: bytes) -> bytes:
     """``json`` must be on one line, as JSON encoders write it."""
     return b"data: " + json + b"\n\n"

@@ -12,6 +12,7 @@ from deployments.backend import (
     Delta,
     EngineStoppedError,
     GenerationRequest,
+    Prefill,
     ResumeError,
     StepError,
     UnavailableError,
@@ -35,7 +36,12 @@ class Generation:
         self._is_leaving = is_leaving
         self._requests = requests
         self._tasks: list[asyncio.Task[None]] = []
-        self._merged: asyncio.Queue[ChoiceDelta | asyncio.Task[None]] = asyncio.Queue()
+        self._merged: asyncio.Queue[ChoiceDelta | asyncio.Task[None] | None] = asyncio.Queue()
+        """None: some prompt got further."""
+        self._admitted: set[int] = set()
+        """First choices of the prompts that the backend has let in."""
+        self._prefills: dict[int, Prefill] = {}
+        """By first choice; of those that have no token yet."""
         self._num_running = len(requests)
 
     async def __aenter__(self) -> Self:
@@ -62,9 +68,25 @@ class Generation:
         """Every sequence has ended and ``next`` has returned all there was."""
         return self._num_running == 0 and self._merged.empty()
 
+    @property
+    def is_admitted(self) -> bool:
+        """Whether the backend has let all prompts in."""
+        return len(self._admitted) == len(self._requests)
+
+    @property
+    def prefill(self) -> Prefill | None:
+        """Of all prompts without a token together; None: there are none that are known of."""
+        if not self._prefills:
+            return None
+        prefills = self._prefills.values()
+        return Prefill(
+            sum(one.num_computed_tokens for one in prefills),
+            sum(one.num_prompt_tokens for one in prefills),
+        )
+
     async def next(self, wait_s: float | None = None) -> list[ChoiceDelta]:
-        """All deltas that are there, waiting up to ``wait_s`` for the first. Empty: there is none
-        yet, and the backend is well. Raises what the backend raised for any of the prompts."""
+        """All deltas that are there, waiting up to ``wait_s`` for anything to happen. Empty: there
+        is none yet, and the backend is well. Raises what it raised for any of the prompts."""
         try:
             async with asyncio.timeout(wait_s):
                 item = await self._merged.get()
@@ -79,7 +101,7 @@ class Generation:
                     # Not by this object, which has no reader left by then.
                     raise StepError("The engine cancelled the request.")
                 item.result()
-            else:
+            elif item is not None:
                 batch.append(item)
             if self._merged.empty():
                 return batch
@@ -103,6 +125,12 @@ class Generation:
         taken_in = False
         try:
             async for delta in deltas:
+                self._admitted.add(first_choice)
+                if isinstance(delta, Prefill):
+                    self._prefills[first_choice] = delta
+                    self._merged.put_nowait(None)
+                    continue
+                self._prefills.pop(first_choice, None)
                 taken_in = True
                 if delta.finish_reason == "abort":
                     # A cut answer must not look like a whole one.

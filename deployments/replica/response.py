@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 from starlette.types import Receive, Scope, Send
 
-from deployments.backend import Backend, BackendError, Delta
+from deployments.backend import Backend, BackendError, Delta, Prefill
 from deployments.http import sse
 from deployments.http.disconnect import run_until_disconnect
 from deployments.http.errors import internal_error
@@ -135,9 +135,11 @@ class GenerationResponse:
         yield self._renderer.whole([choices[index] for index in sorted(choices)], self._usage)
 
     async def _events(self, generation: Generation) -> AsyncGenerator[bytes, None]:
-        """What to send, with a keep-alive whenever there was nothing for an interval."""
+        """What to send: nothing, once the backend has let the request in; then events, with a
+        keep-alive whenever there was nothing for an interval."""
         now = asyncio.get_running_loop().time
         deadline = now() + self._keep_alive_interval_s
+        has_begun = False
         while not generation.finished:
             events = b""
             for index, delta in await generation.next(deadline - now()):
@@ -148,8 +150,13 @@ class GenerationResponse:
                     events += self._renderer.chunks(index, delta)
                     self._checkpoints.add(index, delta)
             if events or now() >= deadline:
-                yield self._checked(events or sse.KEEP_ALIVE)
+                yield self._checked(events or _keep_alive(generation.prefill))
                 deadline = now() + self._keep_alive_interval_s
+            elif generation.is_admitted and not has_begun:
+                yield b""
+            else:
+                continue
+            has_begun = True
         usage = self._renderer.usage_chunk(self._usage) if self._request.include_usage else b""
         # In one piece, so that a stream can't break in between.
         yield self._checked(usage + sse.DONE)
@@ -161,6 +168,12 @@ class GenerationResponse:
 
     def _checked(self, events: bytes) -> bytes:
         return events + self._checkpoints.take() if self._answer.for_gateway else events
+
+
+def _keep_alive(prefill: Prefill | None) -> bytes:
+    if prefill is None:
+        return sse.KEEP_ALIVE
+    return sse.prefill(prefill.num_computed_tokens, prefill.num_prompt_tokens)
 
 
 def _part(body: bytes, *, last: bool = False) -> dict[str, object]:

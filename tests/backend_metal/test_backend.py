@@ -24,6 +24,7 @@ from deployments.backend import (
     EngineStoppedError,
     GenerationRequest,
     InvalidRequestError,
+    Prefill,
     QueueFullError,
     SamplingParams,
     StepError,
@@ -73,11 +74,13 @@ def test_what_can_be_told_without_loading(
 
 
 async def collect(backend: MetalBackend, request: GenerationRequest) -> list[Delta]:
-    return [delta async for delta in backend.generate(request)]
+    admitted, *items = [item async for item in backend.generate(request)]
+    assert isinstance(admitted, Prefill)
+    return [item for item in items if isinstance(item, Delta)]
 
 
-def tokens(deltas: list[Delta]) -> list[int]:
-    return [token for delta in deltas for token in delta.token_ids]
+def tokens(items: list[Delta | Prefill]) -> list[int]:
+    return [token for item in items if isinstance(item, Delta) for token in item.token_ids]
 
 
 async def until_idle(backend: MetalBackend) -> None:
@@ -105,7 +108,8 @@ async def test_chat_prompts_go_through_the_template(backend: MetalBackend) -> No
 
 async def test_closing_the_iterator_frees_the_blocks(backend: MetalBackend) -> None:
     iterator = backend.generate(GenerationRequest("a", "hello", ENDLESS, n=2))
-    assert await anext(iterator)
+    assert isinstance(await anext(iterator), Prefill)
+    assert isinstance(await anext(iterator), Delta)
     assert backend.stats().kv_cache_blocks_free < 256
     await iterator.aclose()
     await until_idle(backend)

@@ -12,6 +12,7 @@ from backend_metal.engine.text.output import SequenceOutput
 from deployments.backend import (
     Delta,
     InvalidRequestError,
+    Prefill,
     QueueFullError,
     SamplingParams,
     StepError,
@@ -196,7 +197,8 @@ def test_a_bounded_slowdown_holds_requests_back_and_changes_no_token(
         most_running, items = 0, {}
         while engine.has_work:
             for output in engine.step():
-                items.setdefault(output.request_id, []).append(output.item)
+                if isinstance(output.item, Delta):
+                    items.setdefault(output.request_id, []).append(output.item)
             most_running = max(most_running, engine.stats().requests_running)
         for number in range(16):
             prompt = [wave, number, *PROMPT]
@@ -342,3 +344,15 @@ def test_salts_keep_tenants_apart(tokenizer: Any) -> None:
         engine.add_request(made, prompt)
         (item,) = run(engine)[str(index)]
         assert item.num_cached_tokens == (16 if index == 2 else 0)
+
+
+def test_progress_of_a_prompt_is_told_for_each_step_that_computes_a_part_of_it(
+    tokenizer: Any,
+) -> None:
+    engine, _ = make_engine(tokenizer, max_num_seqs=4, max_num_batched_tokens=8)
+    told = engine.add_request(*request("a", list(range(20)), max_tokens=2))
+    while engine.has_work:
+        told += engine.step()
+    progress = [output.item for output in told if isinstance(output.item, Prefill)]
+    assert progress == [Prefill(0, 20), Prefill(8, 20), Prefill(16, 20)]
+    assert [type(output.item) for output in told[3:]] == [Delta, Delta]

@@ -15,6 +15,7 @@ from backend_metal.engine.engine import Engine
 from deployments.backend import (
     Delta,
     GenerationRequest,
+    Prefill,
     QueueFullError,
     ResumeError,
     SamplingParams,
@@ -40,7 +41,8 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
 
 
 def answers(engine: Engine, request: GenerationRequest, prompt: list[int] = PROMPT) -> Answers:
-    items = [output.item for output in engine.add_request(request, prompt)]
+    admitted, *items = [output.item for output in engine.add_request(request, prompt)]
+    assert admitted == Prefill(0, len(prompt))
     items += run(engine).get(request.request_id, [])
     by_sequence: Answers = {index: [] for index in range(request.n)}
     for item in items:

@@ -170,7 +170,7 @@ async def test_usage_tells_what_the_replica_that_began_had_cached() -> None:
         await replicas.ask(body)
         undisturbed = await replicas.ask(body)
         assert undisturbed.others[0]["prompt_tokens_details"] == {"cached_tokens": 16}
-        first, *_, last, _ = replicas.cut.writes
+        _, first, *_, last, _ = replicas.cut.writes
         size = sum(map(len, replicas.cut.writes))
         for place in (len(first), size // 2, size - len(last)):
             assert await replicas.ask(body, after_bytes=place) == undisturbed

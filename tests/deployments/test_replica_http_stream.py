@@ -143,7 +143,7 @@ async def test_prompts_run_side_by_side() -> None:
 
 
 async def test_comments_keep_a_silent_stream_alive_before_and_after_the_first_token() -> None:
-    for position in (0, 1):
+    for position, comment in ((0, ": prefill 0/2"), (1, ": keep-alive")):
         app, backend = await build(keep_alive_interval_s=0.01)
         backend.hold(after_tokens=position)
         async with client_of(app) as client:
@@ -153,7 +153,7 @@ async def test_comments_keep_a_silent_stream_alive_before_and_after_the_first_to
                 assert response.status_code == 200
                 async for line in response.aiter_lines():
                     lines.append(line)
-                    if lines.count(": keep-alive") == 3:
+                    if lines.count(comment) == 3:
                         backend.release()
         texts = [
             event["choices"][0]["text"]
@@ -161,8 +161,41 @@ async def test_comments_keep_a_silent_stream_alive_before_and_after_the_first_to
             if isinstance(event, dict)
         ]
         assert texts == ["one", " two"]
-        assert lines[:2] == ([": keep-alive", ""] if position == 0 else [lines[0], ""])
+        assert lines[:2] == ([comment, ""] if position == 0 else [lines[0], ""])
         assert "data: [DONE]" in lines
+
+
+async def test_the_head_goes_out_once_the_engine_has_let_the_request_in() -> None:
+    app, backend = await build()
+    backend.hold()
+    async with client_of(app) as client:
+        # There is neither a token nor, for a minute, a keep-alive.
+        for body in (completion("one two", stream=True), completion(["a b", "c d"], stream=True)):
+            async with client.stream("POST", COMPLETIONS, json=body) as response:
+                assert response.status_code == 200
+
+
+async def test_the_head_waits_until_all_prompts_are_in() -> None:
+    app, backend = await build(max_num_seqs=1, max_queued_requests=0)
+    backend.hold()
+    async with client_of(app) as client:
+        body = completion(["a b", "c d"], stream=True)
+        assert (await client.post(COMPLETIONS, json=body)).status_code == 429
+        await backend.live.reaches(0)
+
+
+async def test_a_keep_alive_tells_how_far_a_long_prompt_is() -> None:
+    app, backend = await build(keep_alive_interval_s=0.01, options={"prefill_chunk": 2})
+    backend.hold()
+    lines: list[str] = []
+    async with client_of(app) as client:
+        body = completion(["a b c d e", "f g h"], stream=True)
+        async with client.stream("POST", COMPLETIONS, json=body) as response:
+            async for line in response.aiter_lines():
+                lines.append(line)
+                if line == ": prefill 6/8":
+                    backend.release()
+    assert "data: [DONE]" in lines
 
 
 async def test_a_gateway_hears_of_tokens_before_an_answer_that_is_not_streamed() -> None:
@@ -241,7 +274,7 @@ async def test_an_engine_that_hangs_is_not_kept_alive(
         response = await client.post(CHAT, json=chat("one two", **fields))
     told = events_of(response.text)
     assert told[-1]["error"]["code"] == "engine_stopped"
-    assert ": keep-alive" not in told
-    # Before anything was sent there is still a status to say it with.
-    assert response.status_code == (200 if fields and position else 503)
+    assert not any(one.startswith(": ") for one in told if isinstance(one, str))
+    # Before the request was let in there is still a status to say it with.
+    assert response.status_code == (200 if fields else 503)
     assert backend.live.value == 0

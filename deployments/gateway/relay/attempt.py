@@ -82,7 +82,7 @@ class Attempts:
     in_time: asyncio.Timeout
     """Ends the request at its deadline."""
     on_stream: Callable[[], None]
-    """Hears that a replica has the request and streams its answer."""
+    """Hears that a replica streams its answer, or the rest of it."""
     on_first_content: Callable[[float], None]
     """Gets the seconds from sending the request to the replica until that was read from it."""
     sent_at: float = 0.0
@@ -139,7 +139,6 @@ class Attempts:
         if head.status in (200, 429):
             on_alive()
         if head.status == 200 and response.header(CHECKPOINTS_HEADER) is not None:
-            self.on_stream()
             await self._forward_events(head, response, on_progress)
             return
         body = await self.whole.read(response)
@@ -158,10 +157,15 @@ class Attempts:
     ) -> None:
         client, reader = self.client, self.reader
         reader.restart()
+        await client.begin(head)
+        has_begun = False
         while chunk := await response.readany():
             received_at = time.perf_counter()
             if not (events := reader.feed(chunk)):
                 continue
+            if not has_begun:
+                has_begun = True
+                self.on_stream()
             on_progress(reader.num_logged)
             waiting = not client.has_content
             await client.events(head, events)

@@ -66,9 +66,16 @@ class ClientResponse:
         """What the whole answer came to, whatever it began with."""
         return self.error_status or self.status
 
+    async def begin(self, head: Head) -> None:
+        """Pass on the head of a stream, unless an earlier replica's went out."""
+        if self.status == 0:
+            message: dict[str, Any] = {"type": "http.response.start", "status": head.status}
+            await self._send(message | {"headers": list(head.headers)})
+            self.status = head.status
+
     async def events(self, head: Head, events: bytes, *, error_status: int = 500) -> None:
         """Pass on whole events of a stream; ``error_status``: of the error among them, if any."""
-        await self._start(head)
+        await self.begin(head)
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
         if self.has_content or _more_than_comments(events):
             self.has_content = True
@@ -82,7 +89,7 @@ class ClientResponse:
 
     async def end(self, head: Head, rest: bytes) -> None:
         """Pass on the end of a stream."""
-        await self._start(head)
+        await self.begin(head)
         await self._send({"type": "http.response.body", "body": rest, "more_body": False})
         self.is_complete = True
 
@@ -103,12 +110,6 @@ class ClientResponse:
         headers = {"content-type": "application/json", **error.headers}
         encoded = ((name.lower().encode(), value.encode()) for name, value in headers.items())
         await self.whole(Head(error.status, tuple(encoded)), error.json())
-
-    async def _start(self, head: Head) -> None:
-        if self.status == 0:
-            message: dict[str, Any] = {"type": "http.response.start", "status": head.status}
-            await self._send(message | {"headers": list(head.headers)})
-            self.status = head.status
 
 
 def _more_than_comments(events: bytes) -> bool:

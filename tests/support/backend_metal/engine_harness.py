@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 
 from backend_metal.engine.engine import Engine
 from backend_metal.engine.schedule.block_pool import BlockPool
-from deployments.backend import Delta, EngineConfig, GenerationRequest, SamplingParams
+from deployments.backend import Delta, EngineConfig, GenerationRequest, Prefill, SamplingParams
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.stub_runner import StubRunner
 
@@ -56,7 +56,8 @@ def run(engine: Engine) -> dict[str, list[Delta | Exception]]:
     items: dict[str, list[Delta | Exception]] = {}
     while engine.has_work:
         for output in engine.step():
-            items.setdefault(output.request_id, []).append(output.item)
+            if not isinstance(output.item, Prefill):
+                items.setdefault(output.request_id, []).append(output.item)
         engine.check_integrity()
     return items
 

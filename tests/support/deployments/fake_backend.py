@@ -31,6 +31,7 @@ from deployments.backend import (
     Histogram,
     InvalidRequestError,
     ModelInfo,
+    Prefill,
     Prompt,
     QueueFullError,
     ResumeError,
@@ -56,6 +57,8 @@ class FakeOptions(BaseModel):
     can_resume: bool = True
     """Whether ``GenerationRequest.resume`` is known here, or ignored."""
     revision: str = ""
+    prefill_chunk: int | None = None
+    """Prompt tokens that are computed at a time; None: all."""
 
 
 class Level:
@@ -143,12 +146,13 @@ class FakeBackend:
         self._hold_at = None
         self._gate.set()
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta | Prefill, None]:
         self.requests.append(request)
         self.live.add(1)
         arrived = time.monotonic()
         try:
             words = self._admit(request)
+            yield Prefill(0, len(words))
             await self._wait_for_a_slot()
             self._times["queue"].add(time.monotonic() - arrived)
             blocks = -(-len(words) // self._config.block_size)
@@ -158,6 +162,8 @@ class FakeBackend:
                 self._counters["prompt"] += len(words)
                 self._counters["hit"] += cached
                 finish_reason: str = "stop"
+                for computed in self._chunks(len(words)):
+                    yield Prefill(computed, len(words))
                 async for delta in self._continue(request, words, cached, arrived):
                     finish_reason = delta.finish_reason or finish_reason
                     yield delta
@@ -196,6 +202,10 @@ class FakeBackend:
             await self._slots.acquire()
         finally:
             self._num_waiting -= 1
+
+    def _chunks(self, num_tokens: int) -> range:
+        size = self._options.prefill_chunk or num_tokens
+        return range(size, num_tokens, size)
 
     def _cached_prefix(self, salt: str, words: list[str]) -> int:
         size = self._config.block_size
