@@ -1,1 +1,1 @@
-"""Who there is: the replicas and the gateways that run now, as Serve tells every gateway."""
+"""Membership: the replicas and the gateways that run now, as Serve tells every gateway."""

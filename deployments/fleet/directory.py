@@ -1,4 +1,4 @@
-"""Which replicas there are, as the gateway knows it without asking anybody."""
+"""The directory of replicas: each gateway has the whole list, and asks nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which gateways there are, as each of them knows it without asking anybody."""
+"""The list of gateways: each of them has all of it, and asks nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Prometheus should scrape, as its `http_sd` wants it told."""
+"""Service discovery for Prometheus, in the form of its `http_sd`."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from deployments.gateway.access.authentication import AdmissionMiddleware
+from deployments.gateway.access.authentication import AuthenticationMiddleware
 from deployments.gateway.access.cross_origin import cross_origin
 from deployments.gateway.access.limits_middleware import LimitsMiddleware
 from deployments.gateway.generation import generation_routes
@@ -35,7 +35,7 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
             Middleware(WholeRequestMiddleware, max_body_bytes=parts.settings.max_body_bytes),
             *cross_origin(parts.settings.allowed_origins),
             Middleware(
-                AdmissionMiddleware,
+                AuthenticationMiddleware,
                 keys=parts.keys,
                 allowed_origins=parts.settings.allowed_origins,
                 on_refused=count,

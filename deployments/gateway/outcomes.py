@@ -1,4 +1,4 @@
-"""What each generation request came to as its client saw it, once, however many replicas tried."""
+"""Outcomes: what a generation request came to for its client, counted once whoever tried it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway's own port for clients: how it is taken from a predecessor and left to a successor."""
+"""A gateway's own port for clients, taken from a predecessor and left to a successor."""
 
 from __future__ import annotations
 

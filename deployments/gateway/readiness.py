@@ -1,4 +1,4 @@
-"""Whether any replica answers, without a wait for those that don't."""
+"""Readiness: whether any replica answers, without a wait for those that don't."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as uvicorn speaks it, with bounds on what a client can make a connection hold."""
+"""uvicorn's HTTP/1.1 protocol, with bounds on what a client can make a connection hold."""
 
 from __future__ import annotations
 

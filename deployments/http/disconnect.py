@@ -1,4 +1,4 @@
-"""Work that ends when the client goes away."""
+"""Cancellation: work that ends when its client disconnects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers wait until their request has arrived, even where they do not depend on its body.
+"""Draining requests: an answer waits until its request has arrived, even if it needs no body.
 
 A proxy that has its answer while a client is still sending may close that client's connection, who
 then sees a reset instead of the answer. HAProxy 2.6 does.

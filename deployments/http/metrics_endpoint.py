@@ -1,4 +1,4 @@
-"""Metrics over HTTP, in the format that the scraper prefers."""
+"""The metrics endpoint, in the format that the scraper prefers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which gateway of a host takes clients at a port, and how it hands them to the next one.
+"""Handing a listening socket from one gateway of a host to the next.
 
 A gateway that is to leave gives its successor the very socket that it listens with: no connection
 is refused, and none that waits to be accepted is lost with the one who would have accepted it. Two

@@ -1,4 +1,4 @@
-"""Where this package's log lines go inside Serve's actors, and what they say of a request."""
+"""Logging inside Serve's actors: where lines go, and what they say of a request."""
 
 from __future__ import annotations
 

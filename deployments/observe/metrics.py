@@ -1,4 +1,4 @@
-"""Prometheus's view of an engine and of a gateway: every `pomona_` name, with its labels.
+"""Prometheus metrics of engines and gateways: every `pomona_` name, with its labels.
 
 An engine counts for itself (``BackendStats``) and is read at scrape time; a gateway counts what
 only it sees. Both use the same names and are told apart by the label ``stage``.

@@ -1,4 +1,4 @@
-"""How many replicas there are to be: one on every host that may have one, or fewer for little load.
+"""Autoscaling: one replica on every host that may have one, or fewer for little load.
 
 Serve's controller asks ``HostPolicy`` ten times a second. Serve's own figures of load are no help,
 as gateways relay past Serve: engines report theirs (``engine_load``).

@@ -1,4 +1,4 @@
-"""Full garbage collections that stop no stream."""
+"""Garbage collection: full collections spare what starting left, and stop no stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ingress deployment, one on each host: Serve's side of ``gateway_http``."""
+"""The ingress deployment, one on each host: Serve's side of ``gateway/``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of an application's settings each deployment is bound: no more than it needs, no secret.
+"""Settings as each deployment is bound them: no more than it needs, no secret.
 
 What is bound is pickled into the cluster's store, and what differs there is replaced.
 """

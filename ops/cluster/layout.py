@@ -15,8 +15,8 @@ from ops.cluster.credentials import (
     STORE_SERVER,
     STORE_SERVER_KEY,
 )
-from ops.cluster.environment import environment_file
 from ops.cluster.files import PRIVATE, PROGRAM, GeneratedFile
+from ops.cluster.host_environment import environment_file
 from ops.cluster.host_list import Host, HostList, runs_ray
 from ops.cluster.installer import root_scripts
 from ops.cluster.scripts import (

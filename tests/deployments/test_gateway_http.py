@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from deployments.backend import AttentionStatus
 from deployments.gateway.access.api_keys import KeyRing
-from deployments.gateway.access.authentication import AdmissionMiddleware
+from deployments.gateway.access.authentication import AuthenticationMiddleware
 from deployments.http.errors import ApiError
 from deployments.protocol import parse_request, parsing
 from tests.support.deployments.answers import closed_port, error_of
@@ -324,7 +324,7 @@ async def test_without_keys_only_this_machine_is_served(
             for name, value in {"Host": "localhost", **headers}.items()
         ],
     }
-    guarded = AdmissionMiddleware(app, keys=KeyRing([]), on_refused=refused.append)
+    guarded = AuthenticationMiddleware(app, keys=KeyRing([]), on_refused=refused.append)
     await guarded(scope, receive, send)
     assert reached == ([path] if admitted else [])
     if not admitted:

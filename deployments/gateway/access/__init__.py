@@ -1,1 +1,1 @@
-"""Who may send requests, and how many: API keys, the file they are in, rate limits."""
+"""Access control: who may send requests, and how many; API keys, their file, rate limits."""

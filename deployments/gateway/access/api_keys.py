@@ -1,4 +1,4 @@
-"""Who may ask: API keys, and the rule that holds when none is configured.
+"""API keys, and the rule that holds when none is configured.
 
 Only digests of keys are kept once they have been read, so that nothing that is logged, pickled or
 shown can give a key away.

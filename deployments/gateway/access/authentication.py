@@ -1,4 +1,4 @@
-"""Who is let in: by API key, or, while no key is configured, from this machine alone.
+"""Authentication: by API key, or, while no key is configured, from this machine alone.
 
 The scope of a request that a key let in has that key, for limits and logs.
 """
@@ -22,7 +22,7 @@ FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip")
 OPEN_PATHS = frozenset({"/health", "/ready", "/metrics", "/targets"})
 
 
-class AdmissionMiddleware:
+class AuthenticationMiddleware:
     """With keys, all but a few paths need one of them; without, every path needs a client on
     loopback that calls this machine by a name of loopback.
     """

@@ -1,4 +1,4 @@
-"""Pages from other origins, to which a browser gives answers only if the server says so (CORS)."""
+"""CORS: pages from other origins, to which a browser gives answers only if the server allows it."""
 
 from __future__ import annotations
 

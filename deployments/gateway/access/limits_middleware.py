@@ -1,4 +1,4 @@
-"""Where limits meet HTTP: a generation request has a lease for as long as its response lasts."""
+"""Rate-limit middleware: a generation request has a lease for as long as its response lasts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMITED_PATHS = frozenset({CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH})
 class LimitsMiddleware:
     """Refuses what a key's limits don't allow, and tells OpenAI's ``x-ratelimit-*`` of the rest.
 
-    Belongs below ``AdmissionMiddleware``, which finds the key.
+    Belongs below ``AuthenticationMiddleware``, which finds the key.
     """
 
     def __init__(

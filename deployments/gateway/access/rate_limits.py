@@ -1,4 +1,4 @@
-"""How much one holder of API keys may use of one gateway: requests, tokens, and both at a time.
+"""Rate limits of an API key at one gateway: requests, tokens, and how many requests at a time.
 
 A gateway counts for itself. With ``share`` each of ``n`` gateways gets an ``n``-th of the limits,
 so that together they enforce the whole behind a load balancer that spreads requests evenly. Of

@@ -1,4 +1,4 @@
-"""API keys that follow their file: every gateway reads the one on its own host.
+"""Reloading API keys when their file changes: every gateway reads the one on its own host.
 
 Whoever distributes the file (a shared folder, rsync, configuration management) so changes keys
 and limits on every host, without a redeployment. On a host that has no such file the keys hold

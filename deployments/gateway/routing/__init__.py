@@ -1,4 +1,4 @@
-"""Which replica a request goes to: decided in the gateway, alone, without asking anybody.
+"""Routing, which replica a request goes to: decided in the gateway, alone, without asking anybody.
 
 ``affinity.py`` names the beginnings of a request's prompt, ``prefix_affinity.py`` prefers the
 replica that has the longest of them cached for as long as its load is within a bound.

@@ -1,4 +1,4 @@
-"""Names for the beginnings of a prompt, by which requests that share one are recognised.
+"""Prefix hashes of a prompt, by which requests that share its beginning are recognised.
 
 A prompt is hashed as text or token ids, as it came: tokenising it here would cost more than the
 decision is worth. The hash is fast, not cryptographic: at worst a collision costs a cache miss.

@@ -1,4 +1,4 @@
-"""How fast each replica is, from the streams that passed through this gateway.
+"""Capacity estimates: how fast each replica is, from the streams that passed through this gateway.
 
 What a replica delivers says as much about what it was asked for as about what it can do. So each
 stream is judged by its own speed and by how many shared the replica with it: where n sequences run

@@ -1,4 +1,4 @@
-"""Which replicas are worth a connection: a circuit breaker for each (Nygard, *Release It!*, 2007).
+"""Circuit breakers, one a replica (Nygard, *Release It!*, 2007).
 
 Closed: requests go through. After some failures without an answer in between it is open, and none
 do. After its rest it is half-open: one request may probe, and its fate closes the breaker or opens

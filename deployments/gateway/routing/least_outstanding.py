@@ -1,4 +1,4 @@
-"""The least loaded replica, whatever it has cached: what affinity is compared with."""
+"""Least-outstanding-tokens routing: the least loaded replica, whatever it has cached."""
 
 from __future__ import annotations
 

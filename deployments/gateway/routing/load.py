@@ -1,4 +1,4 @@
-"""How much this gateway has given each replica to do."""
+"""Load: the tokens that this gateway has given each replica to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that share a prefix meet the replica that has it cached, within a bound on its load.
+"""Prefix-affinity routing: the replica that has a prefix cached, within a bound on its load.
 
 The bound is that of Mirrokni, Thorup and Zadimoghaddam, "Consistent hashing with bounded loads"
 (2018): no replica is chosen that already has more than ``load_bound`` times its fair share of

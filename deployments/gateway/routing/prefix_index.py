@@ -1,4 +1,4 @@
-"""Who was sent which beginning of a prompt, and so has probably cached it."""
+"""The prefix index: which replica was sent a prefix, and so has probably cached it."""
 
 from __future__ import annotations
 

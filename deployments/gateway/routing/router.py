@@ -1,4 +1,4 @@
-"""What a router is asked and told."""
+"""The ``Router`` protocol: what a router is asked and told."""
 
 from __future__ import annotations
 
