@@ -20,6 +20,7 @@ from huggingface_hub.errors import (
 from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS, load_config
 
 from backend_metal.models.families import family_of
+from backend_metal.models.progress import DownloadProgress
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,14 @@ def _download(model: str, revision: str | None, patterns: list[str]) -> Path:
     wanted = f"{model!r} at {revision!r}" if revision else repr(model)
     logger.info("looking for %s in the Hugging Face cache and hub", wanted)
     try:
-        return Path(snapshot_download(model, revision=revision, allow_patterns=patterns))
+        return Path(
+            snapshot_download(
+                model,
+                revision=revision,
+                allow_patterns=patterns,
+                tqdm_class=DownloadProgress,
+            )
+        )
     except HFValidationError as error:
         raise ValueError(f"model {model!r} is neither a directory nor a hub id: {error}") from error
     except GatedRepoError as error:

@@ -10,7 +10,8 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
-from tqdm import tqdm
+
+from backend_metal.models.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -120,9 +121,7 @@ def _dense_nbytes(layer: nn.Module, dtype: mx.Dtype | None) -> int:
 
 def _evaluate(model: nn.Module, total_bytes: int) -> None:
     """One module at a time, so that what is cast or dequantized frees its source soon."""
-    progress = tqdm(
-        total=total_bytes, unit="B", unit_scale=True, desc="loading weights", disable=None
-    )
+    progress = Progress(total=total_bytes, unit="B", unit_scale=True, desc="loading weights")
     with progress:
         for module in model.modules():
             # Private arrays, such as rotary frequencies, are no parameters; they too must be

@@ -20,6 +20,7 @@ from deployments.observe.logs import join_serve_log
 from deployments.observe.metrics import EngineMetrics, Identity
 from deployments.observe.tracing import build_tracer
 from deployments.replica.app import build_replica_app
+from deployments.replica.load_summary import log_load
 from deployments.serve.autoscaling import LOAD, engine_load
 from deployments.serve.garbage_collection import spare_what_is_there
 from deployments.serve.shipped_settings import EngineReplicaSettings
@@ -86,6 +87,7 @@ class EngineReplica:
             secret=secret,
             revision=model.revision,
         )
+        self._load_log = asyncio.create_task(log_load(self._backend.stats))
         self._is_serving = True
         spare_what_is_there()
         logger.info("The engine for %s answers gateways at %s", model.name, self._replica.url)
@@ -106,6 +108,7 @@ class EngineReplica:
         replica that did not start has nothing to end."""
         if not self._is_serving:
             return
+        self._load_log.cancel()
         await drain(self._backend, self._app.state, self._drain_timeout_s)
         await self._backend.stop()
         await asyncio.to_thread(self._host.stop)
