@@ -6,9 +6,15 @@ import sys
 
 from deployments.environment import variables
 
+LONGEST_TMPDIR = 36
+"""In characters: below it Ray has sockets, whose paths may have 107 in all."""
+
 
 def run() -> int:
-    for name, value in variables(platform.system()).items():
+    wanted = variables(platform.system())
+    if len(os.environ.get("TMPDIR", "")) > LONGEST_TMPDIR:
+        wanted |= {"RAY_TMPDIR": "/tmp"}
+    for name, value in wanted.items():
         # What the user has set wins.
         os.environ.setdefault(name, value)
     # It imports Ray, which reads its environment just then.

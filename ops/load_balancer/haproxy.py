@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from deployments.http.errors import ApiError
 from ops.load_balancer import answers
-from ops.load_balancer.plan import Plan
+from ops.load_balancer.plan import Plan, PlanError
 from ops.load_balancer.template import fill
 
 TEMPLATE = "haproxy.cfg.template"
 WINDOW_S = 10
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+
+LONGEST_DIRECTORY = 74
+"""In characters: macOS has 103 for a Unix socket's path, and HAProxy binds a temporary name."""
 
 OWN_ERRORS = (
     answers.BAD_REQUEST,
@@ -22,7 +25,12 @@ OWN_ERRORS = (
 
 
 def haproxy(plan: Plan) -> str:
-    """The text of ``haproxy.cfg``."""
+    """The text of ``haproxy.cfg``. Raises ``PlanError``."""
+    if len(str(plan.directory)) > LONGEST_DIRECTORY:
+        raise PlanError(
+            f"directory must have at most {LONGEST_DIRECTORY} characters, since the path of "
+            f"HAProxy's admin socket is limited, not {str(plan.directory)!r}"
+        )
     limits = plan.limits
     return fill(
         TEMPLATE,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,13 @@ import pytest
 import yaml
 
 from tests.support.ops.host_lists import API_KEY, EXAMPLE, HUB_TOKEN, REPOSITORY
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A short one, wherever temporary files go: HAProxy's admin socket is in it."""
+    with tempfile.TemporaryDirectory(prefix="pomona-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

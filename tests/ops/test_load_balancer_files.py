@@ -14,7 +14,7 @@ import pytest
 from deployments.settings import GatewaySettings
 from ops.load_balancer.__main__ import main
 from ops.load_balancer.examples import examples
-from ops.load_balancer.haproxy import haproxy
+from ops.load_balancer.haproxy import LONGEST_DIRECTORY, haproxy
 from ops.load_balancer.nginx import nginx
 from ops.load_balancer.plan import ClientLimits, Plan, PlanError
 from tests.support.ops.balancer_harness import (
@@ -158,3 +158,13 @@ def test_the_command_says_what_is_wrong(
     with pytest.raises(SystemExit):
         main(["haproxy", *arguments])
     assert named in capsys.readouterr().err
+
+
+@needs("haproxy")
+async def test_the_longest_directory_is_one_that_haproxy_can_use(tmp_path: Path) -> None:
+    directory = tmp_path / ("a" * (LONGEST_DIRECTORY - len(str(tmp_path)) - 1))
+    directory.mkdir()
+    async with gateways(1) as [one], balancing("haproxy", plan_in(directory, [one])) as balancer:
+        assert (await balancer.client.get("/v1/models")).status_code == 200
+    with pytest.raises(PlanError, match="directory must have at most"):
+        haproxy(plan_in(directory / "b", [one]))
