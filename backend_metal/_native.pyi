@@ -8,7 +8,6 @@ import mlx.core as mx
 MLX_VERSION: str
 NANOBIND_ABI_TAG: str
 KEYS_PER_SPLIT: int
-KEY_TILE: int
 TILED_GROUP: int
 MAX_TILE_ROWS: int
 
@@ -17,7 +16,7 @@ metal: ModuleType
 """The four operators on Metal, and ``set_shader_folder``; only in builds for macOS."""
 
 class Task:
-    """One thread's part of a launch; ``csrc/launch_plan.h`` says what the numbers are."""
+    """One thread's part of a launch; ``csrc/cpu/launch_plan.h`` says what the numbers are."""
 
     kernel: str
     seq: int
@@ -41,12 +40,6 @@ class Merge:
     partial: int
 
 class LaunchPlan:
-    path: str
-    tile_rows: int
-    key_tile: int
-    keys_per_split: int
-    max_splits: int
-    threadgroup_memory_bytes: int
     num_partials: int
     tasks: list[Task]
     merges: list[Merge]
@@ -61,7 +54,7 @@ def plan_launch(
     head_dim_v: int,
     window: int | None = None,
     num_threads: int,
-    threadgroup_memory_bytes: int,
+    cache_bytes: int,
 ) -> LaunchPlan: ...
 
 class GpuGrid:
@@ -72,7 +65,7 @@ class GpuGrid:
     threadgroup_memory_bytes: int
 
 class DecodePlan:
-    """``csrc/gpu_launch_plan.h`` says what the numbers are."""
+    """``csrc/gpu/launch_plan.h`` says what the numbers are."""
 
     row_tiles: int
     passes: int

@@ -38,7 +38,7 @@ def plan(
         head_dim_v=head_dims[1],
         window=window,
         num_threads=num_threads,
-        threadgroup_memory_bytes=memory,
+        cache_bytes=memory,
     )
 
 
@@ -95,12 +95,15 @@ def test_every_row_folds_every_split_once(
     assert costs == sorted(costs, reverse=True)
 
 
-def test_paths() -> None:
-    assert plan([(1, 30), (1, 2)]).path == "decode"
-    assert plan([(5, 30), (9, 0)]).path == "prefill"
-    assert plan([(1, 30), (9, 0)]).path == "mixed"
+def test_kernels() -> None:
+    def kernels(spans: list[tuple[int, int]], heads: tuple[int, int] = (8, 2)) -> set[str]:
+        return {task.kernel for task in plan(spans, heads=heads).tasks}
+
+    assert kernels([(1, 30), (1, 2)]) == {"decode"}
+    assert kernels([(5, 30), (9, 0)]) == {"prefill"}
+    assert kernels([(1, 30), (9, 0)]) == {"decode", "prefill"}
     # One token of many heads is a matrix.
-    assert plan([(1, 30)], heads=(1, 16)).path == "prefill"
+    assert kernels([(1, 30)], heads=(1, 16)) == {"prefill"}
 
 
 def test_one_long_sequence_is_shared_by_all_threads() -> None:
@@ -109,7 +112,8 @@ def test_one_long_sequence_is_shared_by_all_threads() -> None:
             made = plan([(1, 32767)], heads=(1, group), num_threads=num_threads)
             assert len(made.tasks) >= num_threads
             assert max(task.cost for task in made.tasks) <= 2 * made.tasks[-1].cost
-    assert made.max_splits == 32768 // _native.KEYS_PER_SPLIT
+            splits = sum(task.num_splits for task in made.tasks)
+            assert splits == 32768 // _native.KEYS_PER_SPLIT
 
 
 def test_a_thread_alone_keeps_no_partial_state() -> None:
@@ -127,12 +131,11 @@ def test_tiles_fit_the_memory_that_there_is() -> None:
     rows = []
     for memory in (64, 256, 512, 4096):
         made = plan([(300, 0)], heads=(1, 1), head_dims=(576, 512), memory=memory * 1024)
-        smallest = made.tile_rows == _native.TILED_GROUP
-        assert smallest or made.threadgroup_memory_bytes <= memory * 1024
         assert sum(task.num_rows for task in made.tasks) == 300
-        rows.append(made.tile_rows)
-    assert rows == sorted(rows)
-    assert rows[0] < rows[-1] == _native.MAX_TILE_ROWS
+        rows.append(max(task.num_rows for task in made.tasks))
+    # Of a row: a query, two outputs, 64 scores; besides, 64 keys and values.
+    assert 4 * (rows[2] * (576 + 2 * 512 + 64) + 64 * (576 + 512)) <= 512 * 1024
+    assert rows == [_native.TILED_GROUP, _native.TILED_GROUP, 32, _native.MAX_TILE_ROWS]
 
 
 @pytest.fixture(name="threads")

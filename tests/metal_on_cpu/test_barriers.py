@@ -15,6 +15,7 @@ MUTANTS = list(folder_without_a_barrier(SHADERS))
 # Steps that meet each barrier: wide heads share scores and outputs between simdgroups.
 STEPS = ["decode", "decode, many heads", "decode, wide", "prefill", "prefill, wide"]
 OTHER_STEPS = ["decode, splits", "prefill, splits", "skipped slots", "unaligned"]
+WIDEST_STEPS = ["decode, widest", "prefill, widest"]
 
 
 def races(folder: Path, steps: list[str]) -> list[Race]:
@@ -26,7 +27,9 @@ def steps_of(mutant: Mutant) -> list[str]:
 
 
 @pytest.mark.ladder
-@pytest.mark.parametrize("steps", [STEPS, OTHER_STEPS], ids=["few splits", "others"])
+@pytest.mark.parametrize(
+    "steps", [STEPS, OTHER_STEPS, WIDEST_STEPS], ids=["few splits", "others", "widest"]
+)
 def test_the_kernels_have_no_race(steps: list[str]) -> None:
     assert races(SHADERS, steps) == []
 

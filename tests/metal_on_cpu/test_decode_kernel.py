@@ -24,6 +24,7 @@ SOME_SIZES = [
     (mx.float32, (96, 96), 9),
     (mx.bfloat16, (256, 256), 12),
     (mx.float16, (576, 512), 16),
+    (mx.float32, (512, 512), 12),
     (mx.float32, (112, 192), 5),
 ]
 SPLIT = 128  # keys, on the stand-in's device for two K/V heads

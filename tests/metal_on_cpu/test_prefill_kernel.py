@@ -34,6 +34,7 @@ SOME_SIZES = [
     (mx.float32, (192, 192)),
     (mx.float16, (256, 256)),
     (mx.float32, (576, 512)),
+    (mx.float16, (512, 512)),
     (mx.bfloat16, (192, 128)),
     (mx.float16, (64, 256)),
 ]

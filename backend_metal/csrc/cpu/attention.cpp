@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cpu/kernels/table.h"
+#include "cpu/launch_plan.h"
 
 namespace pomona::cpu {
 
@@ -50,15 +51,11 @@ KeyRange keys_of(const AttentionArguments& a, const Task& task) {
 
 } // namespace
 
-DeviceLimits device_limits(int num_threads) {
-  return {num_threads, kTileBytes};
-}
-
 void attend(AttentionArguments a, ThreadPool& pool) {
   const KernelTable& kernels = *current_kernels();
   AttentionShape shape{a.num_q_heads, a.num_kv_heads, a.head_dim, a.head_dim_v, a.window};
-  LaunchPlan plan = plan_launch(
-      device_limits(pool.num_threads()), shape, a.seq_lens, a.cu_seqlens_q, a.num_seqs);
+  CpuLimits limits{pool.num_threads(), kTileBytes};
+  LaunchPlan plan = plan_launch(limits, shape, a.seq_lens, a.cu_seqlens_q, a.num_seqs);
   std::unique_ptr<float[]> partials;
   if (plan.num_partials) {
     partials.reset(new float[plan.num_partials * (a.head_dim_v + 2)]);

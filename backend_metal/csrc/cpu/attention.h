@@ -3,7 +3,6 @@
 
 #include "cpu/arguments.h"
 #include "cpu/thread_pool.h"
-#include "cpu/launch_plan.h"
 
 namespace pomona::cpu {
 
@@ -14,7 +13,5 @@ void attend(AttentionArguments arguments, ThreadPool& pool);
 const char* instruction_set();
 // Raises std::invalid_argument when this machine cannot run it.
 void set_instruction_set(const char* name);
-
-DeviceLimits device_limits(int num_threads);
 
 } // namespace pomona::cpu

@@ -127,12 +127,19 @@ void cut(const Tile& tile, int pieces, LaunchPlan& plan) {
   }
 }
 
-Path path_of(const std::vector<Tile>& tiles) {
-  auto is_decode = [](const Tile& tile) { return tile.kernel == Kernel::decode; };
-  if (std::all_of(tiles.begin(), tiles.end(), is_decode)) {
-    return Path::decode;
+// The working set: queries, two accumulators, scores, one tile of K and V.
+int64_t tile_bytes(const AttentionShape& shape, int rows) {
+  int64_t row = shape.head_dim + 2 * shape.head_dim_v + kKeyTile;
+  int64_t key = shape.head_dim + shape.head_dim_v;
+  return sizeof(float) * (rows * row + kKeyTile * key);
+}
+
+int tile_rows(const CpuLimits& limits, const AttentionShape& shape) {
+  int rows = kMaxTileRows;
+  while (rows > kTiledGroup && tile_bytes(shape, rows) > limits.cache_bytes) {
+    rows /= 2;
   }
-  return std::any_of(tiles.begin(), tiles.end(), is_decode) ? Path::mixed : Path::prefill;
+  return rows;
 }
 
 } // namespace
@@ -144,37 +151,17 @@ KeyRange visible_keys(int seq_len, int q_len, int first_query, int last_query, i
   return {std::min(first, last), last};
 }
 
-int64_t tile_bytes(const AttentionShape& shape, int rows) {
-  int64_t row = shape.head_dim + 2 * shape.head_dim_v + kKeyTile;
-  int64_t key = shape.head_dim + shape.head_dim_v;
-  return sizeof(float) * (rows * row + kKeyTile * key);
-}
-
-int tile_rows(const DeviceLimits& limits, const AttentionShape& shape) {
-  int rows = kMaxTileRows;
-  while (rows > kTiledGroup && tile_bytes(shape, rows) > limits.threadgroup_memory_bytes) {
-    rows /= 2;
-  }
-  return rows;
-}
-
 LaunchPlan plan_launch(
-    const DeviceLimits& limits,
+    const CpuLimits& limits,
     const AttentionShape& shape,
     const int* seq_lens,
     const int* cu_seqlens_q,
     int num_seqs) {
   LaunchPlan plan{};
-  plan.tile_rows = tile_rows(limits, shape);
-  plan.key_tile = kKeyTile;
-  plan.keys_per_split = kKeysPerSplit;
-  plan.threadgroup_memory_bytes = tile_bytes(shape, plan.tile_rows);
-  auto tiles = make_tiles(shape, plan.tile_rows, seq_lens, cu_seqlens_q, num_seqs);
-  plan.path = path_of(tiles);
+  auto tiles = make_tiles(shape, tile_rows(limits, shape), seq_lens, cu_seqlens_q, num_seqs);
   int64_t total = 0;
   for (const auto& tile : tiles) {
     total += tile.cost;
-    plan.max_splits = std::max(plan.max_splits, tile.num_splits);
   }
   int64_t most_tasks = limits.num_threads > 1 ? int64_t(limits.num_threads) * kTasksPerThread : 1;
   int64_t task_cost = std::max(kMinTaskCost, total / most_tasks);

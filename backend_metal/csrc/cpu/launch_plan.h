@@ -9,23 +9,19 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "attention_shape.h"
 
 namespace pomona {
 
-struct DeviceLimits {
-  int num_threads; // that run at once: cores of a CPU, threadgroups of a GPU
-  int64_t threadgroup_memory_bytes; // fast memory of one: half a core's L2, threadgroup memory
+struct CpuLimits {
+  int num_threads; // that run at once
+  int64_t cache_bytes; // of one thread: what a tile's working set should fit
 };
 
 // One token of few heads is a stream of dot products, bound by memory; many rows are matrices.
 enum class Kernel { decode, prefill };
-
-// Which kinds of sequence a launch holds.
-enum class Path { decode, prefill, mixed };
 
 struct Task {
   Kernel kernel;
@@ -48,12 +44,6 @@ struct Merge {
 };
 
 struct LaunchPlan {
-  Path path;
-  int tile_rows;
-  int key_tile;
-  int keys_per_split;
-  int max_splits;
-  int64_t threadgroup_memory_bytes;
   int64_t num_partials;
   std::vector<Task> tasks; // longest first
   std::vector<Merge> merges;
@@ -69,13 +59,9 @@ struct KeyRange {
 };
 KeyRange visible_keys(int seq_len, int q_len, int first_query, int last_query, int window);
 
-// Rows of a tile whose working set fits: queries, two accumulators, scores, one tile of K and V.
-int tile_rows(const DeviceLimits& limits, const AttentionShape& shape);
-int64_t tile_bytes(const AttentionShape& shape, int rows);
-
 // `seq_lens` has `num_seqs` entries, `cu_seqlens_q` one more.
 LaunchPlan plan_launch(
-    const DeviceLimits& limits,
+    const CpuLimits& limits,
     const AttentionShape& shape,
     const int* seq_lens,
     const int* cu_seqlens_q,

@@ -1,5 +1,5 @@
 // Builds graph nodes. Shapes, dtypes and options have been checked in Python, with one set of texts
-// for every path (attention_checks.py); strides, which Python cannot see, are checked here.
+// for every path (attention/checks.py); strides, which Python cannot see, are checked here.
 #pragma once
 
 #include <optional>

@@ -8,8 +8,8 @@
 #include <tuple>
 
 #include "constants.h"
-#include "gpu/launch_plan.h"
 #include "cpu/launch_plan.h"
+#include "gpu/launch_plan.h"
 #include "splits.h"
 
 namespace nb = nanobind;
@@ -21,7 +21,6 @@ namespace {
 
 void bind_cpu_plan(nb::module_& m) {
   m.attr("KEYS_PER_SPLIT") = kKeysPerSplit;
-  m.attr("KEY_TILE") = kKeyTile;
   m.attr("TILED_GROUP") = kTiledGroup;
   m.attr("MAX_TILE_ROWS") = kMaxTileRows;
   nb::class_<Task>(m, "Task")
@@ -47,16 +46,6 @@ void bind_cpu_plan(nb::module_& m) {
       .def_ro("num_splits", &Merge::num_splits)
       .def_ro("partial", &Merge::partial);
   nb::class_<LaunchPlan>(m, "LaunchPlan")
-      .def_prop_ro(
-          "path",
-          [](const LaunchPlan& p) {
-            return p.path == Path::decode ? "decode" : p.path == Path::mixed ? "mixed" : "prefill";
-          })
-      .def_ro("tile_rows", &LaunchPlan::tile_rows)
-      .def_ro("key_tile", &LaunchPlan::key_tile)
-      .def_ro("keys_per_split", &LaunchPlan::keys_per_split)
-      .def_ro("max_splits", &LaunchPlan::max_splits)
-      .def_ro("threadgroup_memory_bytes", &LaunchPlan::threadgroup_memory_bytes)
       .def_ro("num_partials", &LaunchPlan::num_partials)
       .def_ro("tasks", &LaunchPlan::tasks)
       .def_ro("merges", &LaunchPlan::merges);
@@ -70,10 +59,10 @@ void bind_cpu_plan(nb::module_& m) {
          int head_dim_v,
          std::optional<int> window,
          int num_threads,
-         int64_t threadgroup_memory_bytes) {
+         int64_t cache_bytes) {
         AttentionShape shape{num_q_heads, num_kv_heads, head_dim, head_dim_v, window.value_or(0)};
         return plan_launch(
-            {num_threads, threadgroup_memory_bytes},
+            {num_threads, cache_bytes},
             shape,
             seq_lens.data(),
             cu_seqlens_q.data(),
@@ -88,7 +77,7 @@ void bind_cpu_plan(nb::module_& m) {
       "head_dim_v"_a,
       "window"_a = nb::none(),
       "num_threads"_a,
-      "threadgroup_memory_bytes"_a);
+      "cache_bytes"_a);
 }
 
 void bind_gpu_plan(nb::module_& m) {
