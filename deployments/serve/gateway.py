@@ -35,6 +35,7 @@ from deployments.observe.host.collector import HostCollector, host_sources
 from deployments.observe.logs import join_serve_log
 from deployments.observe.metrics import GatewayMetrics
 from deployments.observe.tracing import build_tracer
+from deployments.serve.disk import check_disk
 from deployments.serve.garbage_collection import spare_what_is_there
 from deployments.serve.shipped_settings import GatewayReplicaSettings
 
@@ -57,6 +58,7 @@ class Gateway:
     ) -> None:
         self._is_serving = False
         join_serve_log("deployments")
+        check_disk()
         context = serve.get_replica_context()
         self._settings = settings.gateway
         self._routing = settings.routing

@@ -22,6 +22,7 @@ from deployments.observe.tracing import build_tracer
 from deployments.replica.app import build_replica_app
 from deployments.replica.load_summary import log_load
 from deployments.serve.autoscaling import LOAD, engine_load
+from deployments.serve.disk import check_disk
 from deployments.serve.garbage_collection import spare_what_is_there
 from deployments.serve.shipped_settings import EngineReplicaSettings
 
@@ -47,6 +48,7 @@ class EngineReplica:
         # Importing a backend can take seconds, in which the actor must still answer Serve.
         self._backend = await asyncio.to_thread(create_backend, settings.engine.backend)
         join_serve_log("deployments", type(self._backend).__module__.partition(".")[0])
+        check_disk()
         model = await self._backend.start(settings.engine)
         node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         replica_id = serve.get_replica_context().replica_id.unique_id
