@@ -21,6 +21,7 @@ PATH_PATTERN = r"^/[A-Za-z0-9._/-]+$"
 Folder = Annotated[str, Field(pattern=PATH_PATTERN)]
 Port = Annotated[int, Field(ge=1024, le=65535)]
 Address = Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+:[0-9]{1,5}$")]
+Url = Annotated[str, Field(pattern=r"^https?://[A-Za-z0-9.:/\[\]-]+$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
@@ -47,6 +48,15 @@ class Host(BaseModel):
         return name
 
 
+class Heartbeat(BaseModel):
+    """Which host sends requests made to be watched, and where clients are told to send theirs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str
+    urls: tuple[Url, ...] = Field(min_length=1)
+
+
 class HostList(BaseModel):
     """A cluster."""
 
@@ -65,7 +75,9 @@ class HostList(BaseModel):
     client_port: Port = 10001
     metrics_port: Port = 8090
     store_port: Port = 6379
+    heartbeat_port: Port = 8407
     balancers: tuple[Address, ...] = ()
+    heartbeat: Heartbeat | None = None
     keep_logs_days: int = Field(14, ge=1)
     environment: dict[Variable, str] = {}
 
@@ -80,6 +92,8 @@ class HostList(BaseModel):
             raise ValueError("hosts: at least one host needs the role engine")
         for field in ("name", "address"):
             _refuse_twice(f"hosts: {field}", [str(getattr(host, field)) for host in self.hosts])
+        if self.heartbeat and self.heartbeat.host not in {host.name for host in self.hosts}:
+            raise ValueError(f"heartbeat: there is no host {self.heartbeat.host}")
         ports = [name for name, field in type(self).model_fields.items() if name.endswith("_port")]
         _refuse_twice(", ".join(ports), [str(getattr(self, name)) for name in ports])
         return self
@@ -94,6 +108,9 @@ class HostList(BaseModel):
     @property
     def store(self) -> Host | None:
         return next(iter(self.with_role("store")), None)
+
+    def has_heartbeat(self, host: Host) -> bool:
+        return self.heartbeat is not None and self.heartbeat.host == host.name
 
     @property
     def gateways(self) -> tuple[Host, ...]:

@@ -16,6 +16,12 @@ from ops.cluster.credentials import (
     STORE_SERVER_KEY,
 )
 from ops.cluster.files import PRIVATE, PROGRAM, GeneratedFile
+from ops.cluster.heartbeat import (
+    KEY_FILE,
+    heartbeat_key,
+    heartbeat_script,
+    with_heartbeat_key,
+)
 from ops.cluster.host_environment import environment_file
 from ops.cluster.host_list import Host, HostList, runs_ray
 from ops.cluster.installer import root_scripts
@@ -51,9 +57,11 @@ def folder_of(host: Host, cluster: Cluster) -> dict[str, GeneratedFile]:
         files |= _ray_files(host, cluster)
     if host == cluster.hosts.head:
         files |= _head_files(cluster)
+    if cluster.hosts.has_heartbeat(host):
+        files |= _heartbeat_files(host, cluster)
     keys = cluster.hosts.api_keys
     if keys and cluster.api_keys and host in (cluster.hosts.head, *cluster.hosts.gateways):
-        files[keys_name(keys)] = GeneratedFile(cluster.api_keys, PRIVATE)
+        files[keys_name(keys)] = GeneratedFile(_keys(keys, cluster.api_keys, cluster), PRIVATE)
     return files
 
 
@@ -62,9 +70,27 @@ def keys_name(path: Path) -> str:
     return f"api_keys{path.suffix}"
 
 
+def _keys(path: Path, text: str, cluster: Cluster) -> str:
+    if cluster.hosts.heartbeat is None:
+        return text
+    return with_heartbeat_key(path, text, heartbeat_key(cluster.credentials[AUTH_TOKEN]))
+
+
+def _heartbeat_files(host: Host, cluster: Cluster) -> dict[str, GeneratedFile]:
+    heartbeat, has_key = cluster.hosts.heartbeat, cluster.api_keys is not None
+    assert heartbeat is not None
+    models = cluster.config.models
+    script = heartbeat_script(host, cluster.hosts, heartbeat, models, has_key=has_key)
+    files = {"pomona-heartbeat": GeneratedFile(script, PROGRAM)}
+    if has_key:
+        key = heartbeat_key(cluster.credentials[AUTH_TOKEN])
+        files[KEY_FILE] = GeneratedFile(key, PRIVATE)
+    return files
+
+
 def _service_files(host: Host, cluster: Cluster) -> Iterator[tuple[str, GeneratedFile]]:
     drain_timeout_s = cluster.config.drain_timeout_s(host in cluster.hosts.gateways)
-    of_host = services(host, drain_timeout_s)
+    of_host = services(host, cluster.hosts, drain_timeout_s)
     units = launchd if host.system == "macos" else systemd
     for service in of_host:
         yield units.unit_name(service), GeneratedFile(units.unit(service, cluster.hosts))

@@ -33,6 +33,15 @@ class ServeConfig:
         return math.ceil(longest)
 
     @property
+    def models(self) -> list[str]:
+        """As clients call them."""
+        engines = (one.engine for one in self.settings if one.gateway.engines is None)
+        names = (
+            one.served_model_name or one.model.rstrip("/").rsplit("/", 1)[-1] for one in engines
+        )
+        return sorted(set(names))
+
+    @property
     def api_keys_files(self) -> set[Path]:
         """Where gateways look for keys."""
         files = (one.gateway.api_keys_file for one in self.settings)

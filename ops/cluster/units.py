@@ -29,13 +29,15 @@ class Service:
     stop_status: int = 0
 
 
-def services(host: Host, drain_timeout_s: int) -> tuple[Service, ...]:
+def services(host: Host, hosts: HostList, drain_timeout_s: int) -> tuple[Service, ...]:
     found = []
     if "store" in host.roles:
         found.append(Service("store", "Pomona: the store of Ray's head", STOP_MARGIN_S))
     if runs_ray(host):
         stop = drain_timeout_s + STOP_MARGIN_S
         found.append(Service("ray", f"Pomona: {', '.join(host.roles)}", stop, stop_status=1))
+    if hosts.has_heartbeat(host):
+        found.append(Service("heartbeat", "Pomona: requests made to be watched", STOP_MARGIN_S))
     return tuple(found)
 
 

@@ -30,7 +30,7 @@ def prometheus_files(hosts: HostList, config: ServeConfig) -> dict[str, Generate
         "prometheus.yml": HEADER + _yaml(_prometheus(gateway_addresses(hosts, config))),
         "hosts.json": _json(_hosts(hosts)),
         "balancers.json": _json([{"targets": [address]} for address in hosts.balancers]),
-        "heartbeats.json": _json([]),
+        "heartbeats.json": _json(_heartbeats(hosts)),
         "cluster.rules.yml": HEADER + _yaml(_wanted_rules(hosts, config.settings)),
     }
     for path in (SHIPPED / "rules").glob("*.yml"):
@@ -69,6 +69,14 @@ def _hosts(hosts: HostList) -> list[dict[str, Any]]:
         }
         for host in hosts.hosts
         if runs_ray(host)
+    ]
+
+
+def _heartbeats(hosts: HostList) -> list[dict[str, Any]]:
+    return [
+        {"targets": [f"{host.address}:{hosts.heartbeat_port}"], "labels": {"host": host.name}}
+        for host in hosts.hosts
+        if hosts.has_heartbeat(host)
     ]
 
 

@@ -19,7 +19,7 @@ from tests.support.ops.host_lists import (
     generated,
 )
 
-SECRET_FILES = {"auth_token", "environment", *STORE_FILES, "api_keys.yaml"}
+SECRET_FILES = {"auth_token", "environment", *STORE_FILES, "api_keys.yaml", "heartbeat_key"}
 
 
 def test_the_shipped_example_is_valid(tmp_path: Path) -> None:
@@ -45,11 +45,13 @@ def test_each_role_brings_its_files(content: dict[str, Any], tmp_path: Path) -> 
     assert names["studio-1"] == everywhere | mac
     assert names["head"] == everywhere | mac | client | deployed
     assert names["edge-1"] == everywhere | edge | store | server
-    assert names["edge-2"] == everywhere | edge
+    heartbeat = {"pomona-heartbeat", "pomona-heartbeat.service", "heartbeat_key"}
+    assert names["edge-2"] == everywhere | edge | heartbeat
 
 
 def test_without_the_role_every_host_is_a_gateway(content: dict[str, Any], tmp_path: Path) -> None:
     content["hosts"] = [host for host in content["hosts"] if "gateway" not in host["roles"]]
+    content["heartbeat"]["host"] = "head"
     out = generated(content, tmp_path)
     assert (out / "studio-1" / "api_keys.yaml").exists()
     assert not (out / "head" / "store-client.key").exists()

@@ -12,8 +12,9 @@ place() { # source, target, mode, owner
     if ! cmp -s "$1" "$2"; then
         case $1 in
         cluster.yaml) echo "To deploy the new $1: sudo -H -u $user $services/pomona-deploy" ;;
-        api_keys* | pomona | pomona-clean | pomona-deploy | pomona-start | pomona-stop) ;;
+        api_keys* | heartbeat_key | pomona | pomona-clean | pomona-deploy | pomona-start | pomona-stop) ;;
         *clean*) : >"$services/restart-clean" ;;
+        *heartbeat*) : >"$services/restart-heartbeat" ;;
         *) for name in $names; do : >"$services/restart-$name"; done ;;
         esac
     fi
@@ -38,19 +39,20 @@ for file in *; do
         ;;
     api_keys*) place "$file" "$home/.pomona/$file" 600 "$user" ;;
     pomona*) place "$file" "$services/$file" 755 root ;;
-    environment | auth_token | *.key) place "$file" "$services/$file" 600 "$user" ;;
+    environment | auth_token | heartbeat_key | *.key) place "$file" "$services/$file" 600 "$user" ;;
     *) place "$file" "$services/$file" 644 root ;;
     esac
 done
 
 # What it had for a role that it no longer has.
-for name in ray store; do
+for name in ray store heartbeat; do
     case " $names " in *" $name "*) continue ;; esac
     [ -e "$units/$(unit "$name")" ] || continue
     end "$name"
     rm "$units/$(unit "$name")"
 done
-for path in "$services"/pomona* "$services"/store-* "$services/redis.conf" "$services/cluster.yaml"; do
+for path in "$services"/pomona* "$services"/store-* "$services/redis.conf" "$services/cluster.yaml" \
+    "$services/heartbeat_key"; do
     [ -e "$(basename "$path")" ] || rm -f "$path"
 done
 read_units
