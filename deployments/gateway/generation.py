@@ -92,6 +92,7 @@ async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
         prompt_tokens=min(parsed.prompt_size_estimate(), work.tokens),
         tenant=tenant,
         priority=key.priority if key else 0,
+        begins_anew=not parsed.stream and parsed.num_logprobs is not None,
     )
 
 
@@ -223,6 +224,5 @@ class _RelayResponse(Response):
 def _first_content(
     outgoing: Outgoing, metrics: GatewayMetrics, arrived: float, replica_s: float
 ) -> None:
-    if outgoing.stream:
-        elapsed = time.perf_counter() - arrived
-        metrics.first_content(outgoing.work.model, elapsed, overhead_s=elapsed - replica_s)
+    elapsed = time.perf_counter() - arrived
+    metrics.first_content(outgoing.work.model, elapsed, overhead_s=elapsed - replica_s)

@@ -22,7 +22,7 @@ class Answer:
     request: ChatCompletionRequest | CompletionRequest
     envelope: Envelope
     for_gateway: bool
-    """Whether checkpoints and beats are understood."""
+    """Whether checkpoints are understood."""
     progress: Progress = field(default_factory=Progress)
 
     def continued(self, requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
@@ -50,8 +50,8 @@ class Answer:
         headers = {"Content-Type": "application/json"}
         if self.request.stream:
             headers = {"Content-Type": sse.CONTENT_TYPE, **sse.HEADERS}
-            if self.for_gateway:
-                headers[CHECKPOINTS_HEADER] = "1"
+        if self.for_gateway:
+            headers[CHECKPOINTS_HEADER] = "1"
         return {
             "type": "http.response.start",
             "status": 200,
@@ -64,7 +64,8 @@ class Answer:
     def failure(self, error: Exception) -> bytes:
         """The end of a response that has begun as a success and can't go on."""
         told = api_error_from(error) if isinstance(error, BackendError) else internal_error()
-        return sse.error_event(told) if self.request.stream else told.json()
+        is_events = self.request.stream or self.for_gateway
+        return sse.error_event(told) if is_events else told.json()
 
 
 def _salt(tenant: str, cache_salt: str) -> str:

@@ -22,7 +22,6 @@ from deployments.replica.asked import Answer
 from deployments.replica.fold import Choice, Usage
 from deployments.replica.generation import Generation
 from deployments.replica.render import renderer_for
-from deployments.wire.beats import beat
 from deployments.wire.checkpoint import CheckpointWriter
 
 logger = logging.getLogger(__name__)
@@ -56,6 +55,8 @@ class GenerationResponse:
         self._checkpoints = CheckpointWriter(request.n, answer.progress)
         self._first_token_s = 0.0
         self._is_sent = False
+        self._has_failed = False
+        """After its response had begun as a success."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         parts = self._events if self._request.stream else self._body
@@ -65,7 +66,8 @@ class GenerationResponse:
                 completed = await run_until_disconnect(
                     receive, self._send(send, parts), is_sent=lambda: self._is_sent
                 )
-                outcome = "finished" if completed else "client gone"
+                if not self._has_failed:
+                    outcome = "finished" if completed else "client gone"
             except BackendError:
                 # The engine has counted it.
                 raise
@@ -108,6 +110,7 @@ class GenerationResponse:
                     await send(_part(body))
                 await self._end(send, b"")
             except BackendError as error:
+                self._has_failed = True
                 await self._end(send, self._answer.failure(error))
             except Exception as error:
                 await self._end(send, self._answer.failure(error))
@@ -118,21 +121,22 @@ class GenerationResponse:
         self._is_sent = True
 
     async def _body(self, generation: Generation) -> AsyncGenerator[bytes, None]:
-        """A gateway hears a beat whenever an interval has passed; anybody else just the answer."""
+        """A gateway hears of tokens as they come, and gets the answer as an event."""
         choices: dict[int, Choice] = {}
         now = asyncio.get_running_loop().time
         deadline = now() + self._keep_alive_interval_s
-        num_told = 0
         while not generation.finished:
-            for index, delta in await generation.next(deadline - now()):
+            deltas = await generation.next(deadline - now())
+            for index, delta in deltas:
                 self._count(index, delta)
                 choices.setdefault(index, Choice()).add(delta)
-            if now() >= deadline:
+                if not delta.replayed:
+                    self._checkpoints.add(index, delta)
+            if self._answer.for_gateway and (deltas or now() >= deadline):
+                yield self._checked(sse.KEEP_ALIVE)
                 deadline = now() + self._keep_alive_interval_s
-                if self._answer.for_gateway:
-                    yield beat(self._usage.completion_tokens - num_told)
-                    num_told = self._usage.completion_tokens
-        yield self._renderer.whole([choices[index] for index in sorted(choices)], self._usage)
+        whole = self._renderer.whole([choices[index] for index in sorted(choices)], self._usage)
+        yield self._checked(sse.event(whole)) if self._answer.for_gateway else whole
 
     async def _events(self, generation: Generation) -> AsyncGenerator[bytes, None]:
         """What to send: nothing, once the backend has let the request in; then events, with a

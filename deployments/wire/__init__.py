@@ -1,3 +1,3 @@
 """What gateways and replicas say to each other beside the public API: what a gateway adds to a
-request (``envelope.py``) and what a replica adds to its answer (``checkpoint.py``, ``beats.py``).
+request (``envelope.py``) and what a replica adds to its answer (``checkpoint.py``).
 """

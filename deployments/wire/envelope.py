@@ -18,7 +18,8 @@ from deployments.http.errors import ApiError
 
 ENVELOPE_HEADER = "X-Pomona-Envelope"
 CHECKPOINTS_HEADER = "X-Pomona-Checkpoints"
-"""On a stream's response: its events are followed by checkpoints."""
+"""On the response of whoever was sent an envelope: it is a stream of events, and checkpoints follow
+them. An answer that the client wants whole is the only event that is no comment."""
 
 
 @dataclass(frozen=True)

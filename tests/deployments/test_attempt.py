@@ -39,7 +39,7 @@ def half_open(replica: Replica) -> CircuitBreakers:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_beat_of_a_long_answer_ends_the_probe(stream: bool) -> None:
+async def test_the_head_of_a_long_answer_ends_the_probe(stream: bool) -> None:
     backend = FakeBackend()
     async with fake_replica(backend) as one:
         breakers = half_open(one)

@@ -12,6 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from deployments.fleet.directory import Replica, ReplicaDirectory
+from deployments.http.sse import KEEP_ALIVE
 from tests.support.deployments.failover_cases import Cut, Seen, ask, places
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import (
@@ -158,8 +159,8 @@ async def test_a_connection_lost_anywhere_changes_nothing(body: dict[str, Any]) 
         for place in sorted({*places(writes)}):
             replicas.other.num_requests = 0
             assert await replicas.ask(body, after_bytes=place) == undisturbed, place
-            # A stream that is only not closed is whole.
-            whole = body.get("stream") and place == sum(map(len, writes))
+            # An answer that is only not closed is whole.
+            whole = place == sum(map(len, writes))
             assert replicas.other.num_requests == (not whole)
         assert all(backend.live.value == 0 for backend in replicas.backends)
 
@@ -274,6 +275,47 @@ async def test_who_falls_alone_twice_is_refused() -> None:
         assert sum(len(backend.requests) for backend in replicas.backends) == 5
 
 
+@pytest.mark.parametrize("name", ["not streamed", "completion, not streamed", "no logprobs"])
+async def test_an_answer_that_is_not_streamed_survives_two_losses(name: str) -> None:
+    words = " ".join(f"w{number}" for number in range(40))
+    logprobs = BODIES[name].get("logprobs") if name in BODIES else None
+    body = chat(words, n=2, logprobs=logprobs)
+    if name.startswith("completion"):
+        body = completion(words, logprobs=logprobs)
+    async with pair({"prefix_caching": False}, {"prefix_caching": False}) as replicas:
+        undisturbed = await replicas.ask(body)
+        (usage,) = undisturbed.others
+        assert usage["completion_tokens"] == 40 * body.get("n", 1)
+        replicas.other.after_bytes = 100
+        place = sum(map(len, replicas.cut.writes)) // 2
+        assert await replicas.ask(body, after_bytes=place) == undisturbed
+        assert (replicas.cut.num_requests, replicas.other.num_requests) == (3, 1)
+        last = replicas.backends[0].requests[-1]
+        assert any(last.resume) == (logprobs is None)
+
+
+async def test_an_answer_that_is_not_streamed_waits_for_a_replica_to_come() -> None:
+    body = chat(" ".join(f"w{number}" for number in range(40)))
+    async with pair({"prefix_caching": False}, {"prefix_caching": False}) as replicas:
+        undisturbed = await replicas.ask(body)
+        replicas.running.directory.replace([replace(replicas.first, replica_id="alone")])
+        replicas.cut.after_bytes = sum(map(len, replicas.cut.writes)) // 2
+        asking = asyncio.create_task(ask(replicas.running.client, body))
+        while replicas.cut.after_bytes is not None:
+            await asyncio.sleep(0.001)
+        replicas.running.directory.replace([])
+        replicas.running.directory.replace([replicas.second])
+        assert await asking == undisturbed
+        assert any(replicas.backends[1].requests[0].resume)
+
+
+async def test_an_answer_that_is_not_streamed_begins_anew_where_it_can_not_go_on() -> None:
+    async with pair(second={"options": {"can_resume": False}}) as replicas:
+        undisturbed = await replicas.ask(completion(WORDS))
+        place = sum(map(len, replicas.cut.writes)) // 2
+        assert await replicas.ask(completion(WORDS), after_bytes=place) == undisturbed
+
+
 async def test_a_long_stream_may_lose_more_than_two_replicas() -> None:
     words = " ".join(f"w{number}" for number in range(120))
     body = chat(words, **STREAM)
@@ -373,7 +415,7 @@ async def test_a_silent_answer_is_kept_alive_and_still_has_its_status(
         asking = asyncio.create_task(
             replicas.running.client.post("/v1/chat/completions", json=chat(words))
         )
-        while b" " not in replicas.cut.writes:
+        while not any(KEEP_ALIVE in write for write in replicas.cut.writes):
             await asyncio.sleep(0.001)
         replicas.backends[0].release()
         response = await asking

@@ -16,6 +16,7 @@ from deployments.gateway.access.api_keys import ApiKey, KeyRing
 from deployments.gateway.access.rate_limits import RateLimiter, RateLimits
 from deployments.gateway.access.watched_keys import KeySource, WatchedKeys
 from deployments.gateway.routing import LeastOutstandingTokens
+from deployments.http.sse import KEEP_ALIVE
 from tests.support.clock import Clock
 from tests.support.deployments.answers import error_of
 from tests.support.deployments.fake_backend import FakeBackend
@@ -257,9 +258,10 @@ async def test_a_long_stream_costs_what_there_is_of_it_while_it_lasts() -> None:
 
 async def test_an_answer_that_fails_costs_what_there_was_of_it() -> None:
     error = b'{"error":{"message":"m","type":"server_error","param":null,"code":null}}'
-    headers = [(b"content-type", b"application/json")]
-    for chunks, used in (([b" ", error], 0), ([b" \n\n", b" \n", error], 7 + 3)):
-        replica = ScriptedReplica(headers=headers, chunks=chunks)
+    event = b"data: " + error + b"\n\n"
+    tokens = [KEEP_ALIVE + b":~0=0/7 0:1,2\n\n", KEEP_ALIVE + b":~0:3\n\n"]
+    for chunks, used in (([KEEP_ALIVE + b":~\n\n", event], 0), ([*tokens, event], 7 + 3)):
+        replica = ScriptedReplica(chunks=chunks)
         async with limited_to(scripted(replica), RateLimits(tokens_per_minute=1000)) as running:
             failed = await ask(running, max_tokens=100)
             assert (failed.status_code, failed.json()["error"]["message"]) == (500, "m")

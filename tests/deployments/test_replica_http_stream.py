@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from deployments.http.sse import KEEP_ALIVE
+from deployments.wire.checkpoint import CheckpointReader
 from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
 from tests.support.deployments.replica_server import (
     MODEL,
@@ -202,18 +204,19 @@ async def test_a_gateway_hears_of_tokens_before_an_answer_that_is_not_streamed()
     app, backend = await build(keep_alive_interval_s=0.01)
     backend.hold(after_tokens=2)
     headers = {ENVELOPE_HEADER: Envelope.seal().header()}
-    text = ""
+    reader, events = CheckpointReader(), b""
     async with client_of(app) as client:
         asked = completion(["a b c", "d e f"])
         async with client.stream("POST", COMPLETIONS, json=asked, headers=headers) as response:
-            async for chunk in response.aiter_text():
-                text += chunk
-                if text.count("\n") == 4:
+            assert response.headers["content-type"] == "application/json"
+            async for chunk in response.aiter_raw():
+                events += reader.feed(chunk)
+                if reader.num_logged == 4:
                     backend.release()
-    beats = text[: text.index("{")]
-    assert set(beats) == {" ", "\n"}
-    assert 4 <= beats.count("\n") <= 6
-    assert json.loads(text)["usage"]["completion_tokens"] == 6
+    *comments, event, _ = events.split(b"\n\n")
+    assert {*comments} == {KEEP_ALIVE.rstrip()}
+    assert json.loads(event.removeprefix(b"data: "))["usage"]["completion_tokens"] == 6
+    assert (reader.num_logged, reader.prompt_tokens) == (6, 6)
 
 
 @pytest.mark.parametrize("body", [chat("boom b c"), completion(["fine and well", "boom b c"])])

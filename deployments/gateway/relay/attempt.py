@@ -28,14 +28,12 @@ from deployments.gateway.relay.failures import (
     cannot_resume,
     failure_of,
 )
-from deployments.gateway.relay.whole_answer import WholeReader
 from deployments.gateway.routing import Work
 from deployments.http import sse
 from deployments.observe.tracing import trace_headers
 from deployments.wire.checkpoint import CheckpointReader
 from deployments.wire.envelope import CHECKPOINTS_HEADER, ENVELOPE_HEADER, Envelope
 
-ERROR_BODY_START = sse.ERROR_START.removeprefix(b"data: ")
 CLOSES_WITHIN_S = 0.1
 """A replica ends its response right behind the last event."""
 
@@ -55,6 +53,8 @@ class Outgoing:
     """Whose cached prefixes it may use."""
     priority: int = 0
     """That of its API key, added to its own."""
+    begins_anew: bool = False
+    """Whether another replica can't go on with its answer: a log has no logprobs."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,6 @@ class Attempts:
     outgoing: Outgoing
     envelope: Envelope
     reader: CheckpointReader
-    whole: WholeReader
     client: ClientResponse
     connections: ReplicaConnections
     limits: Limits
@@ -141,14 +140,11 @@ class Attempts:
         if head.status == 200 and response.header(CHECKPOINTS_HEADER) is not None:
             await self._forward_events(head, response, on_progress)
             return
-        body = await self.whole.read(response)
-        has_begun = head.status == 200 and body.startswith(ERROR_BODY_START)
-        if has_begun:
-            head = belated_head(body)
-        if head.status != 200 and (failure := failure_of(head, body, has_begun=has_begun)):
+        body = await response.read()
+        if head.status != 200 and (failure := failure_of(head, body)):
             raise failure
-        if self.client.has_content:
-            raise CannotResumeError(f"status {head.status} in the middle of a stream")
+        if self.client.has_content or cannot_resume(body):
+            raise CannotResumeError(f"status {head.status} in the middle of an answer")
         on_alive()
         await self.client.whole(head, body)
 
@@ -157,7 +153,8 @@ class Attempts:
     ) -> None:
         client, reader = self.client, self.reader
         reader.restart()
-        await client.begin(head)
+        if self.outgoing.stream:
+            await client.begin(head)
         has_begun = False
         while chunk := await response.readany():
             received_at = time.perf_counter()
@@ -167,6 +164,13 @@ class Attempts:
                 has_begun = True
                 self.on_stream()
             on_progress(reader.num_logged)
+            if not self.outgoing.stream:
+                if body := _body_in(events):
+                    self.in_time.reschedule(None)
+                    await _read_to_end(response)
+                    await client.whole(head, body)
+                    return
+                continue
             waiting = not client.has_content
             await client.events(head, events)
             if waiting and client.has_content:
@@ -179,7 +183,7 @@ class Attempts:
         await self._end_early(head, reader.held)
 
     async def _end_early(self, head: Head, event: bytes) -> None:
-        """The replica ended the stream before it was done: with an error, or in silence."""
+        """The replica ended the answer before it was done: with an error, or in silence."""
         if not (event.startswith(sse.ERROR_START) and event.endswith(sse.EVENT_END)):
             raise ReplicaFailedError("ended the stream before it was done", Outcome.LOST)
         body = event.removeprefix(b"data: ").rstrip()
@@ -188,8 +192,17 @@ class Attempts:
             raise failure
         if cannot_resume(body):
             raise CannotResumeError(body.decode())
+        if not self.outgoing.stream:
+            await self.client.whole(told, body)
+            return
         await self.client.events(head, event, error_status=told.status)
         await self.client.end(head, b"")
+
+
+def _body_in(events: bytes) -> bytes:
+    """The JSON of the only event that is no comment; empty if it has not come."""
+    _, found, body = (sse.EVENT_END + events).partition(sse.EVENT_END + b"data: ")
+    return body.rstrip() if found else b""
 
 
 async def _read_to_end(response: ReplicaResponse) -> None:

@@ -1,8 +1,9 @@
 """One request on its way through the replicas; the client has one answer, whoever is lost.
 
-The gateway fixes what an answer's replicas must agree on (``envelope.py``). A stream that breaks
-is continued by another replica from the tokens behind what the client has seen
-(``checkpoint.py``); an answer that isn't streamed is made again from the start.
+The gateway fixes what an answer's replicas must agree on (``envelope.py``). An answer that breaks
+off is continued by another replica from the tokens behind what the gateway has of it
+(``checkpoint.py``), whether the client has it streamed or whole; one that nobody has seen anything
+of may begin anew, with the same seed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from deployments.gateway.relay.failures import (
 from deployments.gateway.relay.full_replicas import FullReplicas
 from deployments.gateway.relay.quarantine import MOST_ALONE, Quarantine, Suspect
 from deployments.gateway.relay.retries import Backoff, Retries
-from deployments.gateway.relay.whole_answer import WholeReader
 from deployments.gateway.routing import Router, placed
 from deployments.gateway.routing.circuit_breaker import CircuitBreakers
 from deployments.http import sse
@@ -78,7 +78,6 @@ class Relay:
         self._limits = limits
         self._on_first_content = on_first_content
         self._reader = CheckpointReader()
-        self._whole = WholeReader()
         self._retries = Retries(
             max_refusals=limits.max_attempts,
             patience_s=limits.resume_timeout_s,
@@ -97,14 +96,12 @@ class Relay:
     @property
     def prompt_tokens(self) -> int:
         """As replicas have told; 0: not at all."""
-        streams = self._outgoing.stream
-        return self._reader.prompt_tokens if streams else self._whole.prompt_tokens
+        return self._reader.prompt_tokens
 
     @property
     def completion_tokens(self) -> int:
         """That there have been so far, as replicas have told."""
-        streams = self._outgoing.stream
-        return self._reader.num_logged if streams else self._whole.completion_tokens
+        return self._reader.num_logged
 
     async def run(self, client: ClientResponse) -> None:
         """Relay until the client has a whole response, a replica's or an error."""
@@ -133,8 +130,10 @@ class Relay:
                     self._failed(replica, failure)
                 except CannotResumeError as error:
                     logger.warning("%s can't resume: %s", replica.replica_id, error)
-                    await client.fail(stream_broken())
-                    return
+                    if client.has_content:
+                        await client.fail(stream_broken())
+                        return
+                    self._reader.forget()
             if await self._gives_up(client, nobody_left=replica is None):
                 return
             if replica is None:
@@ -149,7 +148,6 @@ class Relay:
             self._outgoing,
             Envelope.seal(tenant=self._outgoing.tenant, priority=self._outgoing.priority),
             self._reader,
-            self._whole,
             client,
             self._connections,
             self._limits,
@@ -164,19 +162,21 @@ class Relay:
             for replica in self._directory.serving(self._outgoing.work.model)
             if replica.replica_id not in self._retries.tried
             and self._breakers.admits(replica)
-            # A stream that goes on was let in before, and needs no place in a queue.
-            and (client.has_content or self._full.has_room(replica))
+            # An answer that goes on was let in before, and needs no place in a queue.
+            and (self._reader.log or self._full.has_room(replica))
             and (not client.has_content or self._began is None or replica.continues(self._began))
         ]
 
     async def _attempt(self, attempts: Attempts, replica: Replica) -> None:
         self.replica_id = replica.replica_id
-        if attempts.client.has_content:
-            self.was_interrupted = True
-        else:
-            if self._began is not None and not replica.continues(self._began):
+        if not attempts.client.has_content:
+            changes = self._began is not None and not replica.continues(self._began)
+            if changes or self._outgoing.begins_anew:
                 self._reader.forget()
             self._began = replica
+        self.was_interrupted = attempts.client.has_content or (
+            not self._outgoing.stream and self._reader.num_logged > 0
+        )
         with (
             self._breakers.request(replica),
             self._full.request(replica),
