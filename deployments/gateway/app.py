@@ -12,9 +12,9 @@ from deployments.gateway.generation import generation_routes
 from deployments.gateway.outcomes import OutcomesMiddleware
 from deployments.gateway.parts import GatewayParts
 from deployments.gateway.read_routes import reading_routes
+from deployments.gateway.refusals_log import RefusalRecorder
 from deployments.http.drain_request import WholeRequestMiddleware
 from deployments.http.error_responses import exception_handlers
-from deployments.http.errors import ApiError
 from deployments.http.request_id import RequestIdMiddleware
 
 __all__ = ["GatewayParts", "build_gateway_app"]
@@ -24,9 +24,7 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
     """Set ``app.state.draining`` to make ``/ready`` say no, so that load balancers send their
     requests elsewhere, while everything else goes on."""
 
-    def count(error: ApiError) -> None:
-        parts.metrics.failed("", error.type)
-
+    refused = RefusalRecorder(parts.metrics).tell
     app = Starlette(
         routes=[*generation_routes(parts), *reading_routes(parts)],
         middleware=[
@@ -38,11 +36,11 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
                 AuthenticationMiddleware,
                 keys=parts.keys,
                 allowed_origins=parts.settings.allowed_origins,
-                on_refused=count,
+                on_refused=refused,
             ),
-            Middleware(LimitsMiddleware, limiter=parts.limiter, on_refused=count),
+            Middleware(LimitsMiddleware, limiter=parts.limiter, on_refused=refused),
         ],
-        exception_handlers=exception_handlers(count),
+        exception_handlers=exception_handlers(refused),
     )
     app.router.redirect_slashes = False
     app.state.draining = False

@@ -8,6 +8,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from deployments.backend import BackendError
 from deployments.http.errors import ApiError, api_error_from, cut, internal_error, unknown_url
@@ -45,12 +46,12 @@ def _routing_error(request: Request, exc: HTTPException) -> ApiError:
     return error
 
 
-def exception_handlers(on_error: Callable[[ApiError], None]) -> dict[Any, Any]:
+def exception_handlers(on_error: Callable[[Scope, ApiError], None]) -> dict[Any, Any]:
     """Starlette's, for an app whose errors ``on_error`` hears of, each once."""
 
     async def answer(request: Request, exc: Exception) -> Response:
         error = told(request, exc)
-        on_error(error)
+        on_error(request.scope, error)
         response = error_response(error)
         # A fault is answered outside of the middlewares, then raised again for the log.
         if request_id := request.scope.get(SCOPE_KEY):

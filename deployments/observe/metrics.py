@@ -36,6 +36,8 @@ ERROR_TYPES = (
 )
 GATEWAY_ERROR_TYPES = (*ERROR_TYPES, "permission_error")
 OUTCOMES = ("success", "client_error", "rate_limited", "server_error", "client_gone")
+UNKNOWN_MODEL = "unknown"
+"""The label of requests that name no model that is served: an empty one would count as absent."""
 PHASES = ("prefill", "decode")
 ATTENTION_PATHS = ("metal", "cuda", "cpu", "reference")
 
@@ -282,9 +284,15 @@ class GatewayMetrics:
         self._e2e = self._histogram(
             "pomona_e2e_request_latency_seconds", "From arrival to the last byte sent."
         )
-        self._add_outcomes("")
+        self._refusals = Counter(
+            "pomona_gateway_refusals",
+            "Requests that the gateway answered with an error, by path and error code.",
+            ["replica", "node", "path", "reason"],
+            registry=self.registry,
+        )
+        self._add_outcomes(UNKNOWN_MODEL)
         for error_type in GATEWAY_ERROR_TYPES:
-            self._failures.labels("", replica, node, error_type)
+            self._failures.labels(UNKNOWN_MODEL, replica, node, error_type)
 
     def _histogram(self, name: str, help_text: str) -> PrometheusHistogram:
         return PrometheusHistogram(
@@ -299,13 +307,19 @@ class GatewayMetrics:
 
     def ended(self, model: str, outcome: str) -> None:
         """``model`` is empty unless it is one that is served."""
+        model = model or UNKNOWN_MODEL
         if model not in self._models:
             self._add_outcomes(model)
         self._requests.labels(model, self._replica, self._node, outcome).inc()
 
     def failed(self, model: str, error_type: str) -> None:
         """``model`` is empty unless it is one that is served: clients choose names freely."""
+        model = model or UNKNOWN_MODEL
         self._failures.labels(model, self._replica, self._node, error_type).inc()
+
+    def refused(self, path: str, reason: str) -> None:
+        """Both are of closed sets: clients choose paths freely."""
+        self._refusals.labels(self._replica, self._node, path, reason).inc()
 
     def resumed(self, model: str, times: int) -> None:
         """Of each request, also of one that was not: a series that begins at 1 has no rate."""

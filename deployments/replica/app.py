@@ -80,7 +80,7 @@ def build_replica_app(
             *reading_routes(backend, model, registry),
         ],
         middleware=[Middleware(RequestIdMiddleware)],
-        exception_handlers=exception_handlers(lambda error: None),
+        exception_handlers=exception_handlers(lambda scope, error: None),
     )
     app.router.redirect_slashes = False
     app.state.draining = False

@@ -65,10 +65,23 @@ HEALTH = Row(
             "Each once, however many engines were asked. `client_error` and `client_gone` are the "
             "client's doing, `rate_limited` is a full fleet or a key's limit, and `server_error`, "
             "also within a stream, is our fault.",
-            (Query(rate(REQUESTS, "outcome", labels='model=~"$model|"'), "{{outcome}}"),),
+            (Query(rate(REQUESTS, "outcome", labels='model=~"$model|unknown"'), "{{outcome}}"),),
             kind="stacked",
             unit="reqps",
-            width=12,
+            width=6,
+        ),
+        Panel(
+            "Refused",
+            "What gateways answered with an error of their own, by path and code.",
+            (
+                Query(
+                    rate("pomona_gateway_refusals_total", "path", "reason", labels=""),
+                    "{{path}} {{reason}}",
+                ),
+            ),
+            kind="stacked",
+            unit="reqps",
+            width=6,
         ),
         Panel(
             "Resumed",

@@ -102,7 +102,7 @@ def app() -> Starlette:
     return Starlette(
         routes=[Route("/crash", crash), Route("/refuse", refuse), Route("/teapot", teapot)],
         middleware=[Middleware(RequestIdMiddleware)],
-        exception_handlers=exception_handlers(lambda error: None),
+        exception_handlers=exception_handlers(lambda scope, error: None),
     )
 
 

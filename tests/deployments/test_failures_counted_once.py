@@ -117,10 +117,10 @@ async def test_a_refusal_after_which_another_replica_answers_is_no_failure_of_th
 async def test_what_no_replica_hears_of_is_the_gateways(monkeypatch: pytest.MonkeyPatch) -> None:
     async with gateway([]) as running:
         assert (await running.client.post(PATH, json=CHAT)).status_code == 503
-        assert failures(running) == {("", "service_unavailable"): 1}
+        assert failures(running) == {("unknown", "service_unavailable"): 1}
         # A probe is answered, not failed.
         assert (await running.client.get("/ready")).status_code == 503
-        assert failures(running) == {("", "service_unavailable"): 1}
+        assert failures(running) == {("unknown", "service_unavailable"): 1}
 
     async def broken(*args: object) -> None:
         raise RuntimeError("a fault of the gateway")
@@ -128,7 +128,7 @@ async def test_what_no_replica_hears_of_is_the_gateways(monkeypatch: pytest.Monk
     monkeypatch.setattr(gateway_generation, "read_body", broken)
     async with gateway([]) as running:
         assert (await running.client.post(PATH, json=CHAT)).status_code == 500
-        assert failures(running) == {("", "server_error"): 1}
+        assert failures(running) == {("unknown", "server_error"): 1}
 
 
 async def test_a_stream_whose_replica_is_lost_is_the_gateways() -> None:

@@ -135,7 +135,7 @@ async def test_bad_requests_stop_at_the_gateway() -> None:
         for request, status, param in BAD_REQUESTS:
             response = await running.client.post(PATH, **request)
             assert (response.status_code, error_of(response)["param"]) == (status, param)
-        assert failures(running) == {("", "invalid_request_error"): len(BAD_REQUESTS)}
+        assert failures(running) == {("unknown", "invalid_request_error"): len(BAD_REQUESTS)}
         assert (await running.client.post(PATH, json={**CHAT, "priority": 0})).status_code == 200
     assert len(backend.requests) == 1
 
@@ -194,7 +194,7 @@ async def test_unknown_urls_and_methods_have_openais_shape() -> None:
         missing = await running.client.get("/v2/models")
         wrong = await running.client.get(PATH)
     assert (missing.status_code, error_of(missing)["code"]) == (404, "unknown_url")
-    assert failures(running) == {("", "invalid_request_error"): 2}
+    assert failures(running) == {("unknown", "invalid_request_error"): 2}
     assert (wrong.status_code, error_of(wrong)["code"]) == (405, "method_not_allowed")
 
 
@@ -231,7 +231,7 @@ async def test_keys_guard_the_api_and_nothing_else() -> None:
             assert response.status_code == status, value
             if status == 401:
                 assert error_of(response)["code"] == "invalid_api_key"
-        assert failures(running) == {("", "invalid_request_error"): 4}
+        assert failures(running) == {("unknown", "invalid_request_error"): 4}
         # Load balancers and Prometheus have no key.
         for path in ("/health", "/ready", "/metrics", "/targets"):
             assert (await running.client.get(path)).status_code == 200
@@ -281,7 +281,7 @@ async def test_without_keys_a_browser_cannot_be_lured_here_under_another_name(
             if status == 403:
                 assert error_of(response)["code"] == "host_not_allowed"
                 assert "gateway.api_keys_file" in error_of(response)["message"]
-                assert failures(running) == {("", "permission_error"): 1}
+                assert failures(running) == {("unknown", "permission_error"): 1}
         key = {"Authorization": "Bearer key", "Host": host}
         async with gateway([one], keys=["key"]) as running:
             assert (await running.client.get("/v1/models", headers=key)).status_code == 200
@@ -324,7 +324,9 @@ async def test_without_keys_only_this_machine_is_served(
             for name, value in {"Host": "localhost", **headers}.items()
         ],
     }
-    guarded = AuthenticationMiddleware(app, keys=KeyRing([]), on_refused=refused.append)
+    guarded = AuthenticationMiddleware(
+        app, keys=KeyRing([]), on_refused=lambda scope, error: refused.append(error)
+    )
     await guarded(scope, receive, send)
     assert reached == ([path] if admitted else [])
     if not admitted:
@@ -342,7 +344,9 @@ async def test_the_gateways_metrics_count_what_it_sees() -> None:
     labels = 'model="demo",node="10.0.0.1",replica="gateway-1",stage="gateway"'
     assert f"pomona_e2e_request_latency_seconds_count{{{labels}}} 2.0" in text
     assert f"pomona_time_to_first_token_seconds_count{{{labels}}} 1.0" in text
-    labels = 'error_type="invalid_request_error",model="",node="10.0.0.1",replica="gateway-1"'
+    labels = (
+        'error_type="invalid_request_error",model="unknown",node="10.0.0.1",replica="gateway-1"'
+    )
     assert f"pomona_request_failure_total{{{labels}}} 3.0" in text
 
 

@@ -85,7 +85,7 @@ async def test_requests_past_the_rate_get_429_and_when_to_come_back() -> None:
         assert third.headers["x-request-id"].startswith("req-")
         assert remaining(third, "requests") == 0
         assert error_of(third)["type"] == "rate_limit_error"
-        assert failures(running) == {("", "rate_limit_error"): 1}
+        assert failures(running) == {("unknown", "rate_limit_error"): 1}
         # Neither other keys nor other routes are concerned.
         free = await ask(running, FREE)
         assert free.status_code == 200

@@ -45,8 +45,8 @@ async def test_answers_mistakes_and_refusals() -> None:
             await running.client.get(path)
         assert await outcomes(running) == {
             ("demo", "success"): 2,
-            ("", "client_error"): 2,
-            ("", "rate_limited"): 1,
+            ("unknown", "client_error"): 2,
+            ("unknown", "rate_limited"): 1,
         }
 
 
@@ -116,7 +116,7 @@ async def test_a_fault_of_the_gateway_is_an_error(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(gateway_generation, "read_body", broken)
     async with gateway([]) as running:
         assert (await running.client.post(PATH, json=CHAT)).status_code == 500
-        assert await outcomes(running) == {("", "server_error"): 1}
+        assert await outcomes(running) == {("unknown", "server_error"): 1}
 
 
 @pytest.mark.parametrize("after_tokens", [0, 2])
@@ -142,7 +142,7 @@ async def test_a_client_that_leaves_before_its_request_is_whole() -> None:
         async with asyncio.timeout(10):
             while not (found := await outcomes(running)):
                 await asyncio.sleep(0)
-    assert found == {("", "client_gone"): 1}
+    assert found == {("unknown", "client_gone"): 1}
 
 
 async def test_a_request_that_the_server_cancels_has_lost_its_client() -> None:

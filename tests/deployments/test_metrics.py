@@ -153,7 +153,7 @@ def test_a_gateway_counts_under_the_same_names_in_its_own_stage() -> None:
     own = {"replica": "g1", "node": "10.0.0.1", "stage": "gateway"}
     assert value(registry, "pomona_time_to_first_token_seconds_count", **own) == 1
     assert value(registry, "pomona_e2e_request_latency_seconds_sum", **own) == 3.0
-    failures = {"model": "", "replica": "g1", "node": "10.0.0.1"}
+    failures = {"model": "unknown", "replica": "g1", "node": "10.0.0.1"}
     name = "pomona_request_failure_total"
     assert value(registry, name, **failures, error_type="permission_error") == 1
     assert value(registry, name, **failures, error_type="server_error") == 0

@@ -61,6 +61,37 @@ def log() -> Iterator[JsonLines]:
     logger.setLevel(level)
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "counted", "param", "reason"),
+    [
+        ("/v1/chat/completions", {"temperature": 7}, None, '"temperature"', "invalid_field"),
+        ("/v1/chat/completions", {"a\nb": 1}, None, '"a\\nb"', "invalid_field"),
+        ("/v1/chat/completions", {"model": "nope"}, None, '"model"', "model_not_found"),
+        ("/v1/nothing%0A", {}, "other", "-", "unknown_url"),
+    ],
+)
+async def test_a_refusal_leaves_one_line_and_one_count(
+    log: JsonLines, path: str, fields: dict[str, Any], counted: str | None, param: str, reason: str
+) -> None:
+    async with fake_replica() as replica, gateway([replica], keys=["secret"]) as running:
+        headers = {"X-Request-Id": "refused", "Authorization": "Bearer secret"}
+        response = await running.client.post(path, json={**CHAT, **fields}, headers=headers)
+        count = running.metrics.registry.get_sample_value(
+            "pomona_gateway_refusals_total",
+            {
+                "replica": "gateway-1",
+                "node": "10.0.0.1",
+                "path": counted or path,
+                "reason": reason,
+            },
+        )
+    [line] = log.of("refused")
+    assert line["message"].startswith(f"refused with status {response.status_code} path=")
+    assert "\n" not in line["message"]
+    assert (line["param"], line["reason"], line["key"]) == (param, reason, "key-0")
+    assert count == 1
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_request_is_found_by_its_id_from_gateway_to_engine(
     log: JsonLines, stream: bool

@@ -32,7 +32,7 @@ class AuthenticationMiddleware:
         app: ASGIApp,
         *,
         keys: Keys,
-        on_refused: Callable[[ApiError], None],
+        on_refused: Callable[[Scope, ApiError], None],
         allowed_origins: Sequence[str] = (),
     ) -> None:
         self.app = app
@@ -42,7 +42,7 @@ class AuthenticationMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (refusal := self._refusal(scope)) is not None:
-            self._on_refused(refusal)
+            self._on_refused(scope, refusal)
             await error_response(refusal)(scope, receive, send)
             return
         await self.app(scope, receive, send)

@@ -25,7 +25,7 @@ class LimitsMiddleware:
     """
 
     def __init__(
-        self, app: ASGIApp, *, limiter: RateLimiter, on_refused: Callable[[ApiError], None]
+        self, app: ASGIApp, *, limiter: RateLimiter, on_refused: Callable[[Scope, ApiError], None]
     ) -> None:
         self.app = app
         self._limiter = limiter
@@ -39,7 +39,7 @@ class LimitsMiddleware:
         try:
             lease = self._limiter.enter(key.name, key.limits)
         except ApiError as refusal:
-            self._on_refused(refusal)
+            self._on_refused(scope, refusal)
             await error_response(refusal)(scope, receive, send)
             return
 

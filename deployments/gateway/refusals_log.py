@@ -1,0 +1,45 @@
+"""Refusals: one log line and one count for each request that the gateway answers with an error."""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.types import Scope
+
+from deployments.gateway.access.api_keys import SCOPE_KEY as API_KEY
+from deployments.gateway.access.api_keys import ApiKey
+from deployments.gateway.openapi import openapi_document
+from deployments.http.errors import ApiError, shown
+from deployments.http.request_id import SCOPE_KEY
+from deployments.http.request_path import route_path
+from deployments.observe.logs import log_request
+from deployments.observe.metrics import GatewayMetrics
+
+logger = logging.getLogger(__name__)
+
+OTHER_PATH = "other"
+
+
+class RefusalRecorder:
+    """Clients choose paths and fields freely: metrics have only those that are known."""
+
+    def __init__(self, metrics: GatewayMetrics) -> None:
+        self._metrics = metrics
+        self._paths = frozenset(openapi_document()["paths"])
+
+    def tell(self, scope: Scope, error: ApiError) -> None:
+        path = route_path(scope)
+        reason = error.code or ("invalid_field" if error.param else error.type)
+        self._metrics.failed("", error.type)
+        self._metrics.refused(path if path in self._paths else OTHER_PATH, reason)
+        key: ApiKey | None = scope.get(API_KEY)
+        log_request(
+            logger,
+            f"refused with status {error.status}",
+            # Quoted, since a line break in either would begin a line of its own.
+            path=shown(path),
+            param=shown(error.param) if error.param else "-",
+            reason=reason,
+            key=key.name if key else "-",
+            request_id=scope.get(SCOPE_KEY, "-"),
+        )
