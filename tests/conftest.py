@@ -8,7 +8,10 @@ import pytest
 
 # Before any test imports mlx-lm, which would leave fewer open files than load balancers need.
 import backend_metal  # noqa: F401
-from tests.support.secret_guard import guarded_logs
+
+pytest.register_assert_rewrite("tests.support")
+
+from tests.support.secret_guard import guarded_logs  # noqa: E402
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

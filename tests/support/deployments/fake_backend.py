@@ -194,7 +194,13 @@ class FakeBackend:
         is_full = self._slots.locked() and self._num_waiting >= self._config.max_queued_requests
         if is_full and not request.was_admitted:
             raise QueueFullError(f"{self._num_waiting} requests are waiting.", retry_after=2)
+        if self._fault_of(words) == "queue_full":
+            raise QueueFullError("The fake queue is full.", retry_after=2)
         return words
+
+    def _fault_of(self, words: list[str]) -> Fault | None:
+        text = " ".join(words)
+        return next((fault for key, fault in self._options.faults.items() if key in text), None)
 
     async def _wait_for_a_slot(self) -> None:
         self._num_waiting += 1
@@ -219,8 +225,7 @@ class FakeBackend:
         self, request: GenerationRequest, words: list[str], cached: int, arrived: float
     ) -> AsyncGenerator[Delta, None]:
         sequences = [_Sequence(request.sampling, words, i) for i in range(request.n)]
-        text = " ".join(words)
-        fault = next((f for key, f in self._options.faults.items() if key in text), None)
+        fault = self._fault_of(words)
         room = self._max_model_len - len(words)
         last = arrived
         if self._options.can_resume:
@@ -402,8 +407,6 @@ def _fail(fault: Fault) -> None:
             raise StepError("The fake step failed.")
         case "unavailable":
             raise UnavailableError("The fake engine went away.")
-        case "queue_full":
-            raise QueueFullError("The fake queue is full.", retry_after=2)
         case "crash":
             raise RuntimeError("secret detail of a fault")
         case "cancel":
