@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 
 from starlette.types import Scope
 
 from deployments.gateway.access.api_keys import SCOPE_KEY as API_KEY
 from deployments.gateway.access.api_keys import ApiKey
 from deployments.gateway.openapi import openapi_document
-from deployments.http.errors import ApiError, shown
+from deployments.http.errors import ApiError, cut
 from deployments.http.request_id import SCOPE_KEY
 from deployments.http.request_path import route_path
 from deployments.observe.logs import log_request
@@ -18,6 +19,10 @@ from deployments.observe.metrics import GatewayMetrics
 logger = logging.getLogger(__name__)
 
 OTHER_PATH = "other"
+# What paths and fields are made of. Whatever else a client has sent in their place, such as a key,
+# is for no log.
+_WORD = re.compile(r"[A-Za-z]{1,24}(?:[_-][A-Za-z]{1,24}){0,2}\d?|\d{1,4}")
+_BETWEEN_WORDS = re.compile(r"[^/.\[\]]+")
 
 
 class RefusalRecorder:
@@ -36,10 +41,14 @@ class RefusalRecorder:
         log_request(
             logger,
             f"refused with status {error.status}",
-            # Quoted, since a line break in either would begin a line of its own.
-            path=shown(path),
-            param=shown(error.param) if error.param else "-",
+            path=words_of(path),
+            param=words_of(error.param) if error.param else "-",
             reason=reason,
             key=key.name if key else "-",
             request_id=scope.get(SCOPE_KEY, "-"),
         )
+
+
+def words_of(name: str) -> str:
+    """A path or the name of a field, with ``*`` for each part that is no word."""
+    return cut(_BETWEEN_WORDS.sub(lambda part: part[0] if _WORD.fullmatch(part[0]) else "*", name))

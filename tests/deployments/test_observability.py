@@ -17,6 +17,7 @@ from ray._common.formatters import JSONFormatter
 from ray.serve._private.logging_utils import ServeComponentFilter, ServeComponentType
 
 from deployments.app import build_app
+from deployments.gateway.refusals_log import words_of
 from deployments.observe.tracing import build_tracer
 from deployments.settings import ObservabilitySettings, SettingsError
 from tests.support.deployments.fake_backend import FakeBackend
@@ -62,11 +63,28 @@ def log() -> Iterator[JsonLines]:
 
 
 @pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("/v1/vector_stores", "/v1/vector_stores"),
+        ("/api/generate", "/api/generate"),
+        ("messages[0].content", "messages[0].content"),
+        ("X-Request-Id", "X-Request-Id"),
+        ("-", "*"),
+        ("/v1/sk-a1b2c3d4", "/v1/*"),
+        ("an-own-key-of-some-length", "*"),
+        ("a\nb", "*"),
+    ],
+)
+def test_what_may_be_a_key_is_not_told(name: str, told: str) -> None:
+    assert words_of(name) == told
+
+
+@pytest.mark.parametrize(
     ("path", "fields", "counted", "param", "reason"),
     [
-        ("/v1/chat/completions", {"temperature": 7}, None, '"temperature"', "invalid_field"),
-        ("/v1/chat/completions", {"a\nb": 1}, None, '"a\\nb"', "invalid_field"),
-        ("/v1/chat/completions", {"model": "nope"}, None, '"model"', "model_not_found"),
+        ("/v1/chat/completions", {"temperature": 7}, None, "temperature", "invalid_field"),
+        ("/v1/chat/completions", {"a\nb": 1}, None, "*", "invalid_field"),
+        ("/v1/chat/completions", {"model": "nope"}, None, "model", "model_not_found"),
         ("/v1/nothing%0A", {}, "other", "-", "unknown_url"),
     ],
 )
