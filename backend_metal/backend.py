@@ -62,9 +62,14 @@ class MetalBackend:
         )
         self._loop.start()
         self._engine = await asyncio.wrap_future(self._loop.started)
-        name = config.served_model_name or config.model.rstrip("/").rsplit("/", 1)[-1]
         engine = self._engine
-        return ModelInfo(name, engine.max_model_len, engine.attention, engine.revision)
+        return ModelInfo(
+            config.name,
+            engine.max_model_len,
+            engine.attention,
+            engine.revision,
+            config.other_names,
+        )
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta | Prefill]:
         loop, engine = self._started()

@@ -28,6 +28,11 @@ class EngineConfig(BaseModel):
     served_model_name: str | None = Field(
         None, min_length=1, description="Name clients use; the last part of `model` by default."
     )
+    aliases: tuple[str, ...] = Field(
+        (),
+        description="Other names that clients may use, besides `model` as it stands here. Lists of "
+        "models, metrics and logs have the one name.",
+    )
     device: Literal["auto", "metal", "cuda", "cpu"] = Field(
         "auto", description="`auto`: Metal on Apple silicon, CUDA where MLX has it, CPU otherwise."
     )
@@ -82,3 +87,15 @@ class EngineConfig(BaseModel):
     options: dict[str, Any] = Field(
         default_factory=dict, description="Options of a third-party backend; `metal` takes none."
     )
+
+    @property
+    def name(self) -> str:
+        """What the model is called."""
+        return self.served_model_name or self.model.rstrip("/").rsplit("/", 1)[-1]
+
+    @property
+    def other_names(self) -> tuple[str, ...]:
+        """What clients may call it, too."""
+        names = dict.fromkeys((self.model, *self.aliases))
+        names.pop(self.name, None)
+        return tuple(names)

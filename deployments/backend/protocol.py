@@ -35,6 +35,8 @@ class ModelInfo:
     revision: str = ""
     """Backends with the same one continue each other's answers: a digest of what determines
     tokens."""
+    other_names: tuple[str, ...] = ()
+    """That requests may have, too."""
 
 
 class Backend(Protocol):

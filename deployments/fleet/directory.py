@@ -26,6 +26,8 @@ class Replica:
     """What that server asks of callers; known to whoever the controller tells."""
     revision: str = ""
     """Of the model: another replica continues an answer only if it has the same."""
+    other_names: tuple[str, ...] = ()
+    """Of the model, in requests."""
 
     def continues(self, other: Replica) -> bool:
         """Whether an answer that ``other`` began can end here with the same tokens. Where a
@@ -81,6 +83,14 @@ class ReplicaDirectory:
             longest = models.get(replica.model, replica.max_model_len)
             models[replica.model] = min(longest, replica.max_model_len)
         return models
+
+    def name_of(self, asked: str) -> str:
+        """The name of the model that a request calls ``asked``; the same, if it is unknown."""
+        if self.serving(asked):
+            return asked
+        gone = (one for _, last in self._gone.values() for one in last)
+        known = (one.model for one in (*self._replicas, *gone) if asked in one.other_names)
+        return next(known, asked)
 
     def serving(self, model: str) -> tuple[Replica, ...]:
         return tuple(replica for replica in self._replicas if replica.model == model)

@@ -78,7 +78,9 @@ async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
         text = body.decode().replace("\n", " ").replace("\r", " ")
         logger.info("request_id=%s body=%s", request.scope[SCOPE_KEY], text)
     serving = _allowed(parsed, parts)
-    outcome_of(request.scope).model = parsed.model
+    if parsed.model != (name := serving[0].model):
+        parsed = parsed.model_copy(update={"model": name})
+    outcome_of(request.scope).model = name
     key: ApiKey | None = request.scope.get(API_KEY)
     tenant = key.tenant if key and parts.settings.isolate_tenants else ""
     work = _work(parsed, request, parts.session_header, tenant, serving)
@@ -107,7 +109,7 @@ def _allowed(
             "or have gateway.allow_priority set.",
             param="priority",
         )
-    if serving := parts.directory.lately_serving(parsed.model):
+    if serving := parts.directory.lately_serving(parts.directory.name_of(parsed.model)):
         return serving
     # While there is no replica at all, nobody knows which models there will be.
     starting = not parts.directory.replicas

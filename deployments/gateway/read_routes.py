@@ -41,7 +41,7 @@ class _Readings:
         return JSONResponse({"object": "list", "data": [_model(*item) for item in models]})
 
     async def model(self, request: Request) -> Response:
-        name = request.path_params["name"]
+        name = self._parts.directory.name_of(request.path_params["name"])
         known = self._parts.directory.models()
         if name not in known:
             raise model_not_found(name)

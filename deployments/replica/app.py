@@ -56,7 +56,7 @@ def build_replica_app(
             raise unauthorized("This replica answers its gateways only.")
         try:
             answer = await _answer(request, max_body_bytes)
-            if answer.request.model != model.name:
+            if answer.request.model not in (model.name, *model.other_names):
                 raise model_not_found(answer.request.model)
         except ApiError as error:
             on_failure(error.type)

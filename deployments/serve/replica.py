@@ -88,6 +88,7 @@ class EngineReplica:
             max_model_len=model.max_model_len,
             secret=secret,
             revision=model.revision,
+            other_names=model.other_names,
         )
         self._load_log = asyncio.create_task(log_load(self._backend.stats))
         self._is_serving = True

@@ -35,11 +35,7 @@ class ServeConfig:
     @property
     def models(self) -> list[str]:
         """As clients call them."""
-        engines = (one.engine for one in self.settings if one.gateway.engines is None)
-        names = (
-            one.served_model_name or one.model.rstrip("/").rsplit("/", 1)[-1] for one in engines
-        )
-        return sorted(set(names))
+        return sorted({one.engine.name for one in self.settings if one.gateway.engines is None})
 
     @property
     def api_keys_files(self) -> set[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from deployments.fleet.directory import REPLACED_WITHIN_S, Replica, ReplicaDirectory
 from tests.support.clock import Clock
@@ -38,3 +39,18 @@ def test_a_model_is_remembered_for_as_long_as_its_replicas_may_come_back() -> No
     assert directory.lately_serving("model") == ()
     directory.replace([REPLICA])
     assert directory.lately_serving("model") == (REPLICA,)
+
+
+def test_a_model_is_known_by_its_other_names() -> None:
+    ours = replace(REPLICA, model="ours", other_names=("hub/ours", "gpt-4o"))
+    directory = ReplicaDirectory([REPLICA, ours])
+    assert directory.name_of("gpt-4o") == directory.name_of("hub/ours") == "ours"
+    assert directory.name_of("ours") == "ours"
+    assert directory.name_of("another") == "another"
+    directory.replace([REPLICA])
+    assert directory.name_of("gpt-4o") == "ours"
+
+
+def test_a_name_is_not_taken_from_the_model_that_has_it() -> None:
+    greedy = replace(REPLICA, model="greedy", other_names=("model",))
+    assert ReplicaDirectory([greedy, REPLICA]).name_of("model") == "model"

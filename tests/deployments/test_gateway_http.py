@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
@@ -41,6 +42,23 @@ async def test_models_are_those_of_the_replicas() -> None:
         missing = await running.client.get("/v1/models/nope")
         assert missing.status_code == 404
         assert error_of(missing)["code"] == "model_not_found"
+
+
+async def test_a_model_answers_to_its_other_names() -> None:
+    config = {"model": "hub/demo", "aliases": ["gpt-4o"]}
+    async with (
+        fake_replica(**config) as replica,
+        gateway([replace(replica, other_names=("hub/demo", "gpt-4o"))]) as running,
+    ):
+        for name in ("demo", "hub/demo", "gpt-4o"):
+            answer = await running.client.post(PATH, json={**CHAT, "model": name})
+            assert answer.json()["model"] == name
+            assert (await running.client.get(f"/v1/models/{name}")).json()["id"] == "demo"
+        refused = await running.client.post(PATH, json={**CHAT, "model": "gpt-4"})
+        assert error_of(refused)["code"] == "model_not_found"
+        listed = (await running.client.get("/v1/models")).json()["data"]
+        assert [one["id"] for one in listed] == ["demo"]
+        assert 'model="gpt-4o"' not in (await running.client.get("/metrics")).text
 
 
 async def test_ready_asks_a_replica_and_health_does_not() -> None:

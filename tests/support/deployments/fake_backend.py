@@ -134,8 +134,13 @@ class FakeBackend:
         self._max_model_len = config.max_model_len or 4096
         self._num_blocks = config.num_kv_blocks or 1024
         self._slots = asyncio.Semaphore(config.max_num_seqs)
-        name = config.served_model_name or config.model.rsplit("/", 1)[-1]
-        return ModelInfo(name, self._max_model_len, self.attention, self._options.revision)
+        return ModelInfo(
+            config.name,
+            self._max_model_len,
+            self.attention,
+            self._options.revision,
+            config.other_names,
+        )
 
     def hold(self, *, after_tokens: int = 0) -> None:
         """From now on every sequence waits at the gate before it says token ``after_tokens``."""
