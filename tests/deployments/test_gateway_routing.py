@@ -7,9 +7,8 @@ import pytest
 from starlette.types import Message
 
 from deployments.fleet.directory import Replica
-from deployments.gateway.relay.client_response import ClientResponse, Head
+from deployments.gateway.relay.client_response import ClientResponse, Head, StreamSpeed
 from deployments.gateway.relay.failures import timed_out
-from deployments.gateway.relay.stream_speed import StreamSpeed
 from deployments.gateway.routing import LeastOutstandingTokens, PrefixAffinity, Work
 from deployments.http.sse import KEEP_ALIVE
 from deployments.settings import RoutingSettings

@@ -46,7 +46,7 @@ class RateLimits:
 NO_LIMITS = RateLimits()
 
 
-class Usage:
+class KeyUsage:
     """What one holder of keys has used lately, and what it uses now."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -95,7 +95,7 @@ class Usage:
 class Lease:
     """One request's part of the usage. ``release`` must follow, however the request ends."""
 
-    def __init__(self, usage: Usage) -> None:
+    def __init__(self, usage: KeyUsage) -> None:
         self._usage = usage
         self._charged = 0.0
         self.meter: Callable[[], int] = lambda: 0
@@ -146,11 +146,11 @@ class RateLimiter:
     ) -> None:
         self._num_gateways = num_gateways
         self._clock = clock
-        self._usages: dict[str, Usage] = {}
+        self._usages: dict[str, KeyUsage] = {}
 
     def enter(self, name: str, limits: RateLimits) -> Lease:
         """Admit a request of ``name``. Raises ``ApiError`` 429."""
-        usage = self._usages.setdefault(name, Usage(self._clock))
+        usage = self._usages.setdefault(name, KeyUsage(self._clock))
         usage.apply(limits, limits.share(self._num_gateways()))
         slots = usage.share.max_concurrent_requests
         if slots is not None and len(usage.running) >= slots:
@@ -164,7 +164,7 @@ class RateLimiter:
         return Lease(usage)
 
 
-def too_many(message: str, wait_s: float, usage: Usage | None = None) -> ApiError:
+def too_many(message: str, wait_s: float, usage: KeyUsage | None = None) -> ApiError:
     """429, with ``Retry-After`` in whole seconds."""
     retry_after = max(1, math.ceil(wait_s))
     return ApiError(

@@ -22,7 +22,7 @@ from deployments.gateway.relay.connections import (
 )
 from deployments.gateway.relay.failures import (
     CannotResumeError,
-    Outcome,
+    FailureKind,
     ReplicaFailedError,
     belated_head,
     cannot_resume,
@@ -98,17 +98,17 @@ class Attempts:
         ``ReplicaFailedError``, or ``CannotResumeError``."""
         self.sent_at = time.perf_counter()
         # Before its first byte, a silent replica may not even have the request.
-        if_silent = Outcome.SICK
+        if_silent = FailureKind.SICK
         try:
             async with self._post(replica) as response:
-                if_silent = Outcome.LOST
+                if_silent = FailureKind.LOST
                 await self._forward(response, on_alive, on_progress)
         except TimeoutError as error:
             raise ReplicaFailedError(f"no answer in time: {error}", if_silent) from error
         except UnreachableError as error:
-            raise ReplicaFailedError(f"unreachable: {error}", Outcome.SICK) from error
+            raise ReplicaFailedError(f"unreachable: {error}", FailureKind.SICK) from error
         except ConnectionLostError as error:
-            raise ReplicaFailedError(str(error), Outcome.LOST) from error
+            raise ReplicaFailedError(str(error), FailureKind.LOST) from error
 
     def _post(self, replica: Replica) -> AbstractAsyncContextManager[ReplicaResponse]:
         log = bytes(self.reader.log)
@@ -185,7 +185,7 @@ class Attempts:
     async def _end_early(self, head: Head, event: bytes) -> None:
         """The replica ended the answer before it was done: with an error, or in silence."""
         if not (event.startswith(sse.ERROR_START) and event.endswith(sse.EVENT_END)):
-            raise ReplicaFailedError("ended the stream before it was done", Outcome.LOST)
+            raise ReplicaFailedError("ended the stream before it was done", FailureKind.LOST)
         body = event.removeprefix(b"data: ").rstrip()
         told = belated_head(body)
         if failure := failure_of(told, body, has_begun=True):

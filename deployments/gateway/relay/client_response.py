@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.types import Send
 
 from deployments.gateway.relay.connection import ReplicaResponse
-from deployments.gateway.relay.stream_speed import StreamSpeed
 from deployments.http import sse
 from deployments.http.errors import ApiError
 from deployments.wire.envelope import CHECKPOINTS_HEADER
@@ -36,6 +37,30 @@ class Head:
             dropped = dropped | {name.strip() for name in named.lower().split(b",")}
         kept = tuple(item for item in response.headers if item[0] not in dropped)
         return cls(response.status, kept)
+
+
+class StreamSpeed:
+    """Counts the events of one response; an engine sends about one for each token."""
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
+        self._first_at = 0.0
+        self._latest_at = 0.0
+        self.num_events = 0
+        """Those after the first that came."""
+
+    @property
+    def seconds(self) -> float:
+        """From the first event to the latest."""
+        return self._latest_at - self._first_at
+
+    def count(self, events: bytes) -> None:
+        """Whole events that go out now."""
+        self._latest_at = self._now()
+        if self._first_at:
+            self.num_events += events.count(sse.EVENT_END)
+        else:
+            self._first_at = self._latest_at
 
 
 class ClientResponse:

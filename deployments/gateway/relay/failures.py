@@ -9,9 +9,10 @@ from deployments.gateway.relay.client_response import Head
 from deployments.http.errors import UNAVAILABLE_RETRY_AFTER_S, ApiError, shown
 
 Refusal = tuple[Head, bytes]
+"""What a replica answered that has no room, or none for a while."""
 
 
-class Outcome(Enum):
+class FailureKind(Enum):
     """What an attempt that gave the client no answer says about its replica."""
 
     FULL = "full"
@@ -25,19 +26,19 @@ class Outcome(Enum):
 
     @property
     def is_sick(self) -> bool:
-        return self in (Outcome.SICK, Outcome.LOST)
+        return self in (FailureKind.SICK, FailureKind.LOST)
 
     @property
     def is_loss(self) -> bool:
-        return self in (Outcome.LOST, Outcome.STEP_FAILED)
+        return self in (FailureKind.LOST, FailureKind.STEP_FAILED)
 
 
 class ReplicaFailedError(Exception):
     """A replica gave no answer of its own, or a refusal; another one may do better."""
 
-    def __init__(self, reason: str, outcome: Outcome, refusal: Refusal | None = None) -> None:
+    def __init__(self, reason: str, kind: FailureKind, refusal: Refusal | None = None) -> None:
         super().__init__(reason)
-        self.outcome = outcome
+        self.kind = kind
         self.refusal = refusal
         """What the client is told if nobody does better."""
 
@@ -47,18 +48,18 @@ class CannotResumeError(Exception):
 
 
 # By code, with the status of one that comes before the response has begun.
-_OUTCOMES = {
-    "queue_full": (429, Outcome.FULL),
-    "unavailable": (503, Outcome.SICK),
-    "engine_stopped": (503, Outcome.LOST),
-    "step_failed": (500, Outcome.STEP_FAILED),
+_KINDS = {
+    "queue_full": (429, FailureKind.FULL),
+    "unavailable": (503, FailureKind.SICK),
+    "engine_stopped": (503, FailureKind.LOST),
+    "step_failed": (500, FailureKind.STEP_FAILED),
 }
 # Of answers with other codes, or none.
-_OUTCOMES_BY_STATUS = {
-    401: Outcome.SICK,
-    403: Outcome.SICK,
-    429: Outcome.FULL,
-    503: Outcome.SICK,
+_KINDS_BY_STATUS = {
+    401: FailureKind.SICK,
+    403: FailureKind.SICK,
+    429: FailureKind.FULL,
+    503: FailureKind.SICK,
 }
 _STATUS_OF_TYPE = {
     "invalid_request_error": 400,
@@ -71,20 +72,20 @@ def failure_of(head: Head, body: bytes, *, has_begun: bool = False) -> ReplicaFa
     """Why another replica should be asked, if this answer, which is no success, is a reason. Once
     the response ``has_begun``, only the error's code may tell."""
     code = str(_error(body).get("code"))
-    by_status = None if has_begun else _OUTCOMES_BY_STATUS.get(head.status)
-    _, outcome = _OUTCOMES.get(code, (0, by_status))
-    if outcome is None:
+    by_status = None if has_begun else _KINDS_BY_STATUS.get(head.status)
+    _, kind = _KINDS.get(code, (0, by_status))
+    if kind is None:
         return None
     # A wrong secret is between gateway and replica; the client's own key was good.
     refusal = None if head.status in (401, 403) else (head, body)
-    return ReplicaFailedError(f"refused with status {head.status}, {code}", outcome, refusal)
+    return ReplicaFailedError(f"refused with status {head.status}, {code}", kind, refusal)
 
 
 def belated_head(body: bytes) -> Head:
     """Of an error that came after the response had begun as a success: the head that it would
     have had."""
     error = _error(body)
-    status, _ = _OUTCOMES.get(
+    status, _ = _KINDS.get(
         str(error.get("code")), (_STATUS_OF_TYPE.get(str(error.get("type")), 500), None)
     )
     headers = [(b"content-type", b"application/json")]
@@ -155,3 +156,22 @@ def timed_out(seconds: float) -> ApiError:
         type="server_error",
         code="timeout",
     )
+
+
+def kinder(one: Refusal | None, other: Refusal | None) -> Refusal | None:
+    """Of two replicas' refusals the one with the shorter wait. A replica that leaves has no say
+    beside one that is full."""
+    return min((one, other), key=_unkindness)
+
+
+def wait_s(refusal: Refusal) -> int:
+    """Whole seconds after which the client may come back."""
+    head, _ = refusal
+    wait = dict(head.headers).get(b"retry-after", b"")
+    return int(wait) if wait.isdigit() else UNAVAILABLE_RETRY_AFTER_S
+
+
+def _unkindness(refusal: Refusal | None) -> tuple[bool, bool, int]:
+    if refusal is None:
+        return True, True, 0
+    return False, refusal[0].status != 429, wait_s(refusal)

@@ -14,20 +14,21 @@ from collections.abc import Callable
 from functools import partial
 
 from deployments.fleet.directory import Replica, ReplicaDirectory
-from deployments.gateway.relay import refusals
 from deployments.gateway.relay.attempt import Attempts, Limits, Outgoing
 from deployments.gateway.relay.client_response import ClientResponse
 from deployments.gateway.relay.connections import ReplicaConnections
 from deployments.gateway.relay.failures import (
     CannotResumeError,
-    Outcome,
+    FailureKind,
     Refusal,
     ReplicaFailedError,
+    kinder,
     no_replica,
     no_room,
     replica_lost,
     stream_broken,
     timed_out,
+    wait_s,
 )
 from deployments.gateway.relay.full_replicas import FullReplicas
 from deployments.gateway.relay.quarantine import MOST_ALONE, Quarantine, Suspect
@@ -190,17 +191,17 @@ class Relay:
                     partial(self._quarantine.went_on, self._suspect, replica),
                 )
             except ReplicaFailedError as failure:
-                if failure.outcome.is_loss:
+                if failure.kind.is_loss:
                     self._quarantine.lost(self._suspect, replica)
                 raise
         self._router.answered(replica)
 
     def _failed(self, replica: Replica, failure: ReplicaFailedError) -> None:
         request_id = self._outgoing.request_id
-        outcome = failure.outcome
+        kind = failure.kind
         # A full one is well, and under overload there would be a line for each request.
         logger.log(
-            logging.DEBUG if outcome is Outcome.FULL else logging.WARNING,
+            logging.DEBUG if kind is FailureKind.FULL else logging.WARNING,
             "%s failed %s: %s",
             replica.replica_id,
             request_id,
@@ -208,14 +209,14 @@ class Relay:
             extra={"request_id": request_id, "served_by": replica.replica_id},
         )
         self._router.failed(replica)
-        self._refusal = refusals.kinder(failure.refusal, self._refusal)
-        if outcome.is_sick:
+        self._refusal = kinder(failure.refusal, self._refusal)
+        if kind.is_sick:
             self._breakers.failed(replica)
-        if outcome.is_loss:
+        if kind.is_loss:
             self._retries.lost(replica.replica_id, progress=self._reader.num_logged)
-        elif outcome is Outcome.FULL:
+        elif kind is FailureKind.FULL:
             if failure.refusal is not None:
-                self._full.refused(replica, refusals.wait_s(failure.refusal))
+                self._full.refused(replica, wait_s(failure.refusal))
             self._retries.refused(replica.replica_id)
         else:
             self._retries.failed(replica.replica_id, progress=self._reader.num_logged)
