@@ -120,15 +120,7 @@ def test_hosts_come_back_by_themselves(hosts: Hosts) -> None:
     wait_until(lambda: head.process("gcs_server").pid != lost.pid, "another head")
     wait_until(lambda: answers(hosts), "an answer after the head was lost")
     assert engine_url(hosts) == before
-    status = subprocess.run(
-        [hosts.head / "pomona", "serve", "status"],
-        env={"HOME": str(hosts.home), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    applications = yaml.safe_load(status.stdout)["applications"]
-    assert {one["status"] for one in applications.values()} == {"RUNNING"}
+    wait_until(lambda: statuses(hosts) == {"RUNNING"}, "applications that run")
 
     # Told to stop, a host first ends its streams, and leaves nothing behind.
     with ThreadPoolExecutor() as threads:
@@ -149,6 +141,18 @@ def answers(hosts: Hosts) -> bool:
     client = OpenAI(base_url=f"{hosts.url}/v1", api_key=KEY, max_retries=0)
     answer = client.completions.create(model="demo", prompt="Pomona is", max_tokens=4)
     return answer.choices[0].finish_reason == "length"
+
+
+def statuses(hosts: Hosts) -> set[str]:
+    """Of the applications, as an operator asks for them."""
+    status = subprocess.run(
+        [hosts.head / "pomona", "serve", "status"],
+        env={"HOME": str(hosts.home), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {one["status"] for one in yaml.safe_load(status.stdout)["applications"].values()}
 
 
 def is_running(hosts: Hosts) -> bool:
