@@ -69,6 +69,7 @@ class MetalBackend:
             engine.attention,
             engine.revision,
             config.other_names,
+            engine.default_sampling,
         )
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta | Prefill]:

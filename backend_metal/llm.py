@@ -85,15 +85,18 @@ class LLM:
     def generate(
         self,
         prompts: Sequence[Prompt | list[int]],
-        sampling_params: SamplingParams | Sequence[SamplingParams],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         show_progress: bool = True,
     ) -> list[Completion]:
-        """Continue every prompt; completions come in the order of the prompts.
+        """Continue every prompt; completions come in the order of the prompts. Without
+        ``sampling_params`` the model's defaults hold, of which one that is given takes nothing.
 
         Raises ``ValueError`` when there is not one ``SamplingParams`` for each prompt, and a
         ``BackendError`` when a prompt can't be served or a step fails; nothing is left running.
         """
+        if sampling_params is None:
+            sampling_params = self.engine.default_sampling
         if isinstance(sampling_params, SamplingParams):
             sampling_params = [sampling_params] * len(prompts)
         if len(sampling_params) != len(prompts):

@@ -17,6 +17,7 @@ import annotated_types
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from deployments.backend import GenerationDefaults
 from deployments.settings import AppSettings
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "configs" / "README.md"
@@ -67,7 +68,7 @@ def _default(field: FieldInfo) -> str:
         return ""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    if value in ((), {}):
+    if value in ((), {}, GenerationDefaults()):
         return "none"
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -88,6 +89,8 @@ def _type_name(annotation: Any) -> str:
         return f"list of {_type_name(arguments[0])}"
     if origin is dict:
         return "mapping"
+    if issubclass(annotation, BaseModel):
+        return "mapping of " + ", ".join(f"`{name}`" for name in annotation.model_fields)
     return TYPE_NAMES[annotation]
 
 

@@ -28,7 +28,11 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "backend_metal.engine.text": ("backend_metal.engine.schedule", "deployments.backend"),
     "backend_metal.engine.sampling": ("deployments.backend",),
     "backend_metal.engine.schedule": ("deployments.backend",),
-    "backend_metal.models": ("backend_metal.attention", "backend_metal.linux_cpu"),
+    "backend_metal.models": (
+        "backend_metal.attention",
+        "backend_metal.linux_cpu",
+        "deployments.backend",
+    ),
     "backend_metal.linux_cpu": ("backend_metal.native",),
     "backend_metal.device": ("backend_metal.attention",),
     "backend_metal.attention": ("backend_metal.native",),

@@ -15,6 +15,7 @@ from backend_metal.engine.memory import GIB, num_kv_blocks
 from backend_metal.engine.runner import ModelRunner
 from backend_metal.engine.schedule.block_pool import BlockPool
 from backend_metal.models.find import find_config
+from backend_metal.models.generation_config import default_sampling
 from backend_metal.models.loader import LoadedModel, load
 from backend_metal.models.weights import check_stored_weights
 from deployments.backend import EngineConfig
@@ -30,6 +31,7 @@ def check_config(config: EngineConfig) -> None:
     _check_options(config)
     device = select_device(config.device)
     path, _ = find_config(config.model, config.revision)
+    default_sampling(path, config.generation_config, config.generation_defaults)
     check_stored_weights(
         path,
         dtype=config.dtype,
@@ -51,6 +53,8 @@ def build_engine(config: EngineConfig) -> Engine:
         memory_limit_bytes=int(memory_bytes * config.memory_fraction),
         trust_remote_code=config.trust_remote_code,
         chat_template=config.chat_template,
+        generation_config=config.generation_config,
+        generation_defaults=config.generation_defaults,
     )
     max_model_len = _max_model_len(config, loaded)
     path, attention = choose_attention(
@@ -70,6 +74,7 @@ def build_engine(config: EngineConfig) -> Engine:
         max_model_len=max_model_len,
         eos_token_ids=loaded.eos_token_ids,
         attention=attention,
+        default_sampling=loaded.default_sampling,
         revision=loaded.revision,
     )
 

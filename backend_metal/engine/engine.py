@@ -31,6 +31,7 @@ from deployments.backend import (
     GenerationRequest,
     InvalidRequestError,
     Prefill,
+    SamplingParams,
     StepError,
     UnavailableError,
 )
@@ -62,10 +63,12 @@ class Engine:
         vocab_size: int,
         max_model_len: int,
         eos_token_ids: Set[int],
+        default_sampling: SamplingParams,
         attention: AttentionStatus | None = None,
         revision: str = "",
     ) -> None:
         self.attention = attention
+        self.default_sampling = default_sampling
         self.revision = revision
         self.scheduler = Scheduler(
             pool,

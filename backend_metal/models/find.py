@@ -20,6 +20,7 @@ from huggingface_hub.errors import (
 from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS, load_config
 
 from backend_metal.models.families import family_of
+from backend_metal.models.generation_config import GENERATION_CONFIG, read_generation_config
 from backend_metal.models.progress import DownloadProgress
 
 logger = logging.getLogger(__name__)
@@ -44,10 +45,11 @@ def find_checkpoint(model: str, revision: str | None = None) -> tuple[Path, dict
 
 
 def find_config(model: str, revision: str | None = None) -> tuple[Path, dict[str, Any]]:
-    """As ``find_checkpoint``, but of a model on the hub there need be no more than its config."""
+    """As ``find_checkpoint``, but of a model on the hub there need be no more than its config
+    and its sampling defaults."""
     if _is_on_hub(model):
-        snapshot = _download(model, revision, ["config.json"])
-        config: dict[str, Any] = load_config(snapshot)
+        snapshot = _download(model, revision, ["config.json", GENERATION_CONFIG])
+        config = _config_of(snapshot)
         family_of(config)
         return snapshot, config
     path = DEMO_DIRECTORY if model == "demo" else Path(model).expanduser()
@@ -62,6 +64,13 @@ def find_config(model: str, revision: str | None = None) -> tuple[Path, dict[str
     return _checked(path)
 
 
+def _config_of(path: Path) -> dict[str, Any]:
+    # mlx-lm reads both files, and says nothing of one that is no JSON.
+    read_generation_config(path)
+    config: dict[str, Any] = load_config(path)
+    return config
+
+
 def _is_on_hub(model: str) -> bool:
     looks_local = model == "demo" or model.startswith((".", "/", "~")) or model.count("/") > 1
     return not looks_local and not Path(model).exists()
@@ -70,7 +79,7 @@ def _is_on_hub(model: str) -> bool:
 def _checked(path: Path) -> tuple[Path, dict[str, Any]]:
     if not (path / "config.json").is_file():
         raise ValueError(f"{path} holds no config.json, so it is no model")
-    config: dict[str, Any] = load_config(path)
+    config = _config_of(path)
     family_of(config)
     if not any(path.glob("model*.safetensors")):
         raise ValueError(

@@ -16,9 +16,11 @@ from mlx_lm.utils import load_model, load_tokenizer
 
 from backend_metal.models.context_length import context_length
 from backend_metal.models.find import find_checkpoint
+from backend_metal.models.generation_config import Source, default_sampling
 from backend_metal.models.paged_model import PagedModel
 from backend_metal.models.revision import revision_of
 from backend_metal.models.weights import materialize, readable_bytes
+from deployments.backend import GenerationDefaults, SamplingParams
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +37,7 @@ class LoadedModel:
     """The model's own context, in tokens."""
     eos_token_ids: frozenset[int]
     weight_bytes: int
+    default_sampling: SamplingParams
     revision: str
     """Models with the same one continue each other's answers."""
 
@@ -48,6 +51,8 @@ def load(
     memory_limit_bytes: int,
     trust_remote_code: bool = False,
     chat_template: str | None = None,
+    generation_config: Source = "auto",
+    generation_defaults: GenerationDefaults | None = None,
 ) -> LoadedModel:
     """Load a Hugging Face id, a local directory or ``demo``, MLX-quantized or not.
 
@@ -60,6 +65,8 @@ def load(
         memory_limit_bytes: most that the weights may take.
         trust_remote_code: run Python that ships with the checkpoint.
         chat_template: path of a Jinja file that replaces the tokenizer's template.
+        generation_config: whose sampling defaults hold, the checkpoint's or OpenAI's.
+        generation_defaults: that win over those.
 
     Raises:
         ValueError: saying what is missing, unreachable, unsupported or too big.
@@ -68,6 +75,9 @@ def load(
     # Read first: a wrong path should not cost a download.
     template = _read_template(chat_template)
     path, config = find_checkpoint(model, revision)
+    sampling = default_sampling(
+        path, generation_config, generation_defaults or GenerationDefaults()
+    )
     logger.info("loading %s (%s) from %s", model, config["model_type"], path)
     on_cpu = device.type == mx.cpu
     network, config = load_model(path, lazy=True, trust_remote_code=trust_remote_code)
@@ -81,6 +91,15 @@ def load(
     tokenizer = _load_tokenizer(path, config, trust_remote_code, template)
     paged = PagedModel(network, config)
     logger.info(
+        "sampling, unless a request says otherwise: temperature %g, top_p %g, top_k %d, min_p %g, "
+        "repetition_penalty %g",
+        sampling.temperature,
+        sampling.top_p,
+        sampling.top_k,
+        sampling.min_p,
+        sampling.repetition_penalty,
+    )
+    logger.info(
         "loaded %s of weights in %.1f s",
         readable_bytes(weight_bytes),
         time.perf_counter() - started,
@@ -93,7 +112,8 @@ def load(
         max_model_len=max_model_len,
         eos_token_ids=frozenset(tokenizer.eos_token_ids),
         weight_bytes=weight_bytes,
-        revision=revision_of(path, paged.dtype, template),
+        default_sampling=sampling,
+        revision=revision_of(path, paged.dtype, template, sampling),
     )
 
 

@@ -7,7 +7,7 @@ backend needs nothing from Ray, Starlette or Prometheus, and serving needs nothi
 
 from __future__ import annotations
 
-from deployments.backend.config import EngineConfig
+from deployments.backend.config import EngineConfig, GenerationDefaults
 from deployments.backend.delta import Delta, FinishReason, Prefill, TokenLogprob
 from deployments.backend.errors import (
     BackendError,
@@ -41,6 +41,7 @@ __all__ = [
     "EngineConfig",
     "EngineStoppedError",
     "FinishReason",
+    "GenerationDefaults",
     "GenerationRequest",
     "Histogram",
     "InvalidRequestError",

@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from deployments.backend.request import SamplingParams
+
+
+class GenerationDefaults(BaseModel):
+    """How tokens are drawn for requests that leave a field out, where anybody says so."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    top_k: int | None = Field(None, ge=-1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    repetition_penalty: float | None = Field(None, gt=0, le=10)
+
+    def over(self, sampling: SamplingParams) -> SamplingParams:
+        """``sampling`` with what is said here."""
+        said = self.model_dump(exclude_none=True)
+        if "top_k" in said:
+            # For clients and checkpoints, -1 turns it off, too.
+            said["top_k"] = max(said["top_k"], 0)
+        return replace(sampling, **said)
 
 
 class EngineConfig(BaseModel):
@@ -80,6 +103,17 @@ class EngineConfig(BaseModel):
     )
     chat_template: str | None = Field(
         None, description="Path of a Jinja file that replaces the tokenizer's chat template."
+    )
+    generation_config: Literal["auto", "openai"] = Field(
+        "auto",
+        description="Where sampling defaults come from. `auto`: the model's "
+        "`generation_config.json`, if it has one; `openai`: OpenAI's, which are temperature 1 and "
+        "nothing cut off.",
+    )
+    generation_defaults: GenerationDefaults = Field(
+        GenerationDefaults(),
+        description="Sampling defaults that win over those, such as `{temperature: 0.7, top_p: "
+        "0.8}`. Requests that name a field have their own way.",
     )
     trust_remote_code: bool = Field(
         False, description="Run Python that ships with the model's repository."

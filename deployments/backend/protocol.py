@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Protocol
 
 from deployments.backend.config import EngineConfig
 from deployments.backend.delta import Delta, Prefill
-from deployments.backend.request import GenerationRequest
+from deployments.backend.request import GenerationRequest, SamplingParams
 from deployments.backend.stats import BackendStats
 
 ENTRY_POINT_GROUP = "pomona.backends"
@@ -37,6 +37,8 @@ class ModelInfo:
     tokens."""
     other_names: tuple[str, ...] = ()
     """That requests may have, too."""
+    default_sampling: SamplingParams = field(default_factory=SamplingParams)
+    """Of requests that do not say how their tokens are drawn."""
 
 
 class Backend(Protocol):

@@ -53,7 +53,7 @@ def with_model(config: dict[str, Any], model: str) -> dict[str, Any]:
     for application in _with_engines(changed):
         args = application["args"] = application.get("args") or {}
         engine = args["engine"] = args.get("engine") or {}
-        for name in ("revision", "served_model_name", "aliases"):
+        for name in ("revision", "served_model_name", "aliases", "generation_defaults"):
             engine.pop(name, None)
         engine["model"] = model
     return changed

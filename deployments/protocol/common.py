@@ -51,7 +51,8 @@ class StreamOptions(StrictModel):
 
 
 class GenerationFields(StrictModel):
-    """Fields with the same meaning on both endpoints."""
+    """Fields with the same meaning on both endpoints. How tokens are drawn has no defaults here:
+    the model's hold, which its replicas know."""
 
     model: str = Field(min_length=1, description="a non-empty string, a model's name")
     stream: bool = Field(False, description="a boolean")
@@ -76,8 +77,8 @@ class GenerationFields(StrictModel):
     max_tokens: int | None = Field(
         None, ge=1, le=_INT32_MAX, description="an integer of at least 1"
     )
-    temperature: float = Field(1.0, ge=0, le=2, description="a number from 0 to 2")
-    top_p: float = Field(1.0, gt=0, le=1, description="a number more than 0 and at most 1")
+    temperature: float | None = Field(None, ge=0, le=2, description="a number from 0 to 2")
+    top_p: float | None = Field(None, gt=0, le=1, description="a number more than 0 and at most 1")
     presence_penalty: float = Field(0.0, ge=-2, le=2, description="a number from -2 to 2")
     frequency_penalty: float = Field(0.0, ge=-2, le=2, description="a number from -2 to 2")
     logit_bias: Annotated[
@@ -98,12 +99,12 @@ class GenerationFields(StrictModel):
     safety_identifier: str | None = Field(None, description="a string")
     prompt_cache_key: str | None = Field(None, description="a string")
 
-    top_k: int = Field(
-        0, ge=-1, le=_INT32_MAX, description="an integer of at least -1; 0 and -1 turn it off"
+    top_k: int | None = Field(
+        None, ge=-1, le=_INT32_MAX, description="an integer of at least -1; 0 and -1 turn it off"
     )
-    min_p: float = Field(0.0, ge=0, le=1, description="a number from 0 to 1")
-    repetition_penalty: float = Field(
-        1.0, gt=0, le=10, description="a number more than 0 and at most 10"
+    min_p: float | None = Field(None, ge=0, le=1, description="a number from 0 to 1")
+    repetition_penalty: float | None = Field(
+        None, gt=0, le=10, description="a number more than 0 and at most 10"
     )
     ignore_eos: bool = Field(False, description="a boolean")
     stop_token_ids: list[TokenId] = Field(

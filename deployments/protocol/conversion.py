@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from deployments.backend import ChatPrompt, GenerationRequest, Prompt, SamplingParams
+from dataclasses import replace
+
+from deployments.backend import (
+    ChatPrompt,
+    GenerationDefaults,
+    GenerationRequest,
+    Prompt,
+    SamplingParams,
+)
 from deployments.protocol.chat import ChatCompletionRequest
 from deployments.protocol.completions import CompletionRequest
 
 
 def to_generation_requests(
-    request: ChatCompletionRequest | CompletionRequest, request_id: str
+    request: ChatCompletionRequest | CompletionRequest,
+    request_id: str,
+    default_sampling: SamplingParams,
 ) -> list[GenerationRequest]:
-    """One for each prompt. Sequence ``s`` of prompt ``p`` is the answer's choice ``p * n + s``."""
+    """One for each prompt. Sequence ``s`` of prompt ``p`` is the answer's choice ``p * n + s``.
+    ``default_sampling`` is the model's, for what the request leaves out."""
     prompts: tuple[Prompt, ...]
     if isinstance(request, ChatCompletionRequest):
         prompts = (_chat_prompt(request),)
     else:
         prompts = request.prompt
-    sampling = _sampling(request)
+    sampling = _sampling(request, default_sampling)
     return [
         GenerationRequest(
             request_id=f"{request_id}-{i}",
@@ -40,14 +51,19 @@ def _chat_prompt(request: ChatCompletionRequest) -> ChatPrompt:
     )
 
 
-def _sampling(request: ChatCompletionRequest | CompletionRequest) -> SamplingParams:
-    return SamplingParams(
-        max_tokens=request.max_new_tokens,
+def _sampling(
+    request: ChatCompletionRequest | CompletionRequest, default: SamplingParams
+) -> SamplingParams:
+    asked = GenerationDefaults(
         temperature=request.temperature,
         top_p=request.top_p,
-        top_k=max(request.top_k, 0),
+        top_k=request.top_k,
         min_p=request.min_p,
         repetition_penalty=request.repetition_penalty,
+    )
+    return replace(
+        asked.over(default),
+        max_tokens=request.max_new_tokens,
         presence_penalty=request.presence_penalty,
         frequency_penalty=request.frequency_penalty,
         logit_bias={int(token): bias for token, bias in request.logit_bias.items()},

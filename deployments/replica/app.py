@@ -66,6 +66,7 @@ def build_replica_app(
         return GenerationResponse(
             backend,
             answer,
+            model.default_sampling,
             request_id=request_id,
             keep_alive_interval_s=keep_alive_interval_s,
             on_failure=on_failure,

@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 from starlette.types import Receive, Scope, Send
 
-from deployments.backend import Backend, BackendError, Delta, Prefill
+from deployments.backend import Backend, BackendError, Delta, Prefill, SamplingParams
 from deployments.http import sse
 from deployments.http.disconnect import run_until_disconnect
 from deployments.http.errors import internal_error
@@ -34,6 +34,7 @@ class GenerationResponse:
         self,
         backend: Backend,
         answer: Answer,
+        default_sampling: SamplingParams,
         *,
         request_id: str,
         keep_alive_interval_s: float,
@@ -48,7 +49,7 @@ class GenerationResponse:
         self._request = request = answer.request
         self._request_id = request_id
         self._keep_alive_interval_s = keep_alive_interval_s
-        requests = answer.continued(to_generation_requests(request, request_id))
+        requests = answer.continued(to_generation_requests(request, request_id, default_sampling))
         self._generation = Generation(backend, requests, is_leaving)
         self._renderer = renderer_for(request, answer.envelope)
         self._usage = Usage(request.n, answer.progress.cached_tokens)

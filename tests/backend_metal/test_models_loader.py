@@ -317,8 +317,8 @@ def test_a_hub_model_is_refused_before_its_weights_are_fetched(
     monkeypatch.setattr(checkpoint, "snapshot_download", download)
     with pytest.raises(ValueError, match="model_type 'deepseek_v3' is not supported"):
         load("some/model", device=CPU, memory_limit_bytes=PLENTY)
-    assert fetched == [["config.json"]]
+    assert fetched == [["config.json", "generation_config.json"]]
     edit_config(qwen3, model_type="qwen3")
     load("some/model", device=CPU, memory_limit_bytes=PLENTY)
-    assert fetched[1] == ["config.json"]
+    assert fetched[1] == ["config.json", "generation_config.json"]
     assert "model*.safetensors" in fetched[2]

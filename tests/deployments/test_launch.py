@@ -287,7 +287,13 @@ def test_a_model_that_is_not_there_is_told_before_anything_starts(
 
 
 def test_another_model_takes_the_place_of_the_configs() -> None:
-    engine = {"model": "demo", "revision": "v1", "served_model_name": "ours", "max_num_seqs": 4}
+    engine = {
+        "model": "demo",
+        "revision": "v1",
+        "served_model_name": "ours",
+        "generation_defaults": {"temperature": 0.2},
+        "max_num_seqs": 4,
+    }
     config = config_of(args={"engine": engine})
     changed = with_model(config, "somebody/model")
     assert [one.model for one in engine_configs(changed)] == ["somebody/model"] * 2

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from deployments.protocol import (
     parse_request,
     to_generation_requests,
 )
+
+OPENAI = SamplingParams()
 
 
 def chat(**fields: Any) -> ChatCompletionRequest:
@@ -32,6 +36,14 @@ def completion(**fields: Any) -> CompletionRequest:
     return request
 
 
+def converted(
+    request: ChatCompletionRequest | CompletionRequest,
+    request_id: str,
+    default: SamplingParams = OPENAI,
+) -> list[GenerationRequest]:
+    return to_generation_requests(request, request_id, default)
+
+
 def only(requests: list[GenerationRequest]) -> GenerationRequest:
     (request,) = requests
     return request
@@ -40,7 +52,7 @@ def only(requests: list[GenerationRequest]) -> GenerationRequest:
 def test_defaults_of_a_chat() -> None:
     request = chat()
     assert (request.stream, request.include_usage) == (False, False)
-    run = only(to_generation_requests(request, "r"))
+    run = only(converted(request, "r"))
     assert run == GenerationRequest(
         request_id="r-0",
         prompt=ChatPrompt(({"role": "user", "content": "hi"},)),
@@ -49,7 +61,7 @@ def test_defaults_of_a_chat() -> None:
 
 
 def test_defaults_of_a_completion() -> None:
-    run = only(to_generation_requests(completion(), "r"))
+    run = only(converted(completion(), "r"))
     assert run == GenerationRequest(
         request_id="r-0", prompt="hi", sampling=SamplingParams(max_tokens=16)
     )
@@ -78,18 +90,51 @@ def test_every_sampling_field_arrives() -> None:
     )
     asked_chat = chat(**fields, **more, logprobs=True, top_logprobs=4)
     asked_completion = completion(**fields, **more, logprobs=4)
-    assert only(to_generation_requests(asked_chat, "r")).sampling == expected
-    assert only(to_generation_requests(asked_completion, "r")).sampling == expected
+    assert only(converted(asked_chat, "r")).sampling == expected
+    assert only(converted(asked_completion, "r")).sampling == expected
+
+
+DRAWN = {
+    "temperature": 0.6,
+    "top_p": 0.95,
+    "top_k": 20,
+    "min_p": 0.1,
+    "repetition_penalty": 1.05,
+}
+
+
+@pytest.mark.parametrize("make", [chat, completion])
+def test_what_a_request_leaves_out_is_as_the_model_says(make: Callable[..., Any]) -> None:
+    default = SamplingParams(**DRAWN)
+    request = make(seed=1, top_p=None)
+    sampling = only(converted(request, "r", default)).sampling
+    assert sampling == replace(default, seed=1, max_tokens=request.max_new_tokens)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"temperature": 0},
+        {"temperature": 1},
+        {"top_p": 1},
+        {"top_k": 0},
+        {"min_p": 0},
+        {"repetition_penalty": 1},
+    ],
+)
+def test_what_a_request_says_wins_though_it_be_nothing(own: dict[str, Any]) -> None:
+    sampling = only(converted(chat(**own), "r", SamplingParams(**DRAWN))).sampling
+    assert sampling == SamplingParams(**DRAWN | own)
 
 
 def test_fields_of_the_request_itself_arrive() -> None:
-    run = only(to_generation_requests(chat(n=3, priority=-2, cache_salt="tenant"), "id"))
+    run = only(converted(chat(n=3, priority=-2, cache_salt="tenant"), "id"))
     assert (run.n, run.priority, run.cache_salt, run.request_id) == (3, -2, "tenant", "id-0")
 
 
 @pytest.mark.parametrize(("given", "meant"), [(-1, 0), (0, 0), (5, 5)])
 def test_top_k_has_two_ways_to_be_off(given: int, meant: int) -> None:
-    assert only(to_generation_requests(chat(top_k=given), "r")).sampling.top_k == meant
+    assert only(converted(chat(top_k=given), "r")).sampling.top_k == meant
 
 
 @pytest.mark.parametrize(
@@ -102,7 +147,7 @@ def test_top_k_has_two_ways_to_be_off(given: int, meant: int) -> None:
     ],
 )
 def test_logprobs_of_a_chat(fields: dict[str, Any], logprobs: int | None) -> None:
-    assert only(to_generation_requests(chat(**fields), "r")).sampling.logprobs == logprobs
+    assert only(converted(chat(**fields), "r")).sampling.logprobs == logprobs
 
 
 @pytest.mark.parametrize(
@@ -116,7 +161,7 @@ def test_logprobs_of_a_chat(fields: dict[str, Any], logprobs: int | None) -> Non
     ],
 )
 def test_shapes_of_a_prompt(prompt: Any, prompts: list[Any]) -> None:
-    runs = to_generation_requests(completion(prompt=prompt), "r")
+    runs = converted(completion(prompt=prompt), "r")
     assert [run.prompt for run in runs] == prompts
     assert [run.request_id for run in runs] == [f"r-{i}" for i in range(len(prompts))]
 
@@ -126,11 +171,11 @@ def test_shapes_of_a_prompt(prompt: Any, prompts: list[Any]) -> None:
 )
 def test_both_names_of_the_token_limit(names: tuple[str, ...]) -> None:
     request = chat(**dict.fromkeys(names, 9))
-    assert only(to_generation_requests(request, "r")).sampling.max_tokens == 9
+    assert only(converted(request, "r")).sampling.max_tokens == 9
 
 
 def test_one_stop_string_needs_no_array() -> None:
-    assert only(to_generation_requests(chat(stop="\n"), "r")).sampling.stop == ("\n",)
+    assert only(converted(chat(stop="\n"), "r")).sampling.stop == ("\n",)
 
 
 def test_messages_as_templates_know_them() -> None:
@@ -141,7 +186,7 @@ def test_messages_as_templates_know_them() -> None:
             {"role": "assistant", "content": "c", "name": "bot"},
         ]
     )
-    prompt = only(to_generation_requests(request, "r")).prompt
+    prompt = only(converted(request, "r")).prompt
     assert isinstance(prompt, ChatPrompt)
     assert prompt.messages == (
         {"role": "system", "content": "be kind"},
@@ -152,7 +197,7 @@ def test_messages_as_templates_know_them() -> None:
 
 def test_template_arguments() -> None:
     request = chat(chat_template_kwargs={"enable_thinking": False}, add_generation_prompt=False)
-    prompt = only(to_generation_requests(request, "r")).prompt
+    prompt = only(converted(request, "r")).prompt
     assert isinstance(prompt, ChatPrompt)
     assert prompt.template_arguments == {"enable_thinking": False, "add_generation_prompt": False}
 
@@ -172,7 +217,7 @@ NEUTRAL_IN_CHAT: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("fields", NEUTRAL_IN_CHAT)
 def test_values_that_ask_for_nothing_change_nothing(fields: dict[str, Any]) -> None:
-    assert to_generation_requests(chat(**fields), "r") == to_generation_requests(chat(), "r")
+    assert converted(chat(**fields), "r") == converted(chat(), "r")
 
 
 def test_an_answer_can_be_sent_back_as_it_came() -> None:
@@ -185,16 +230,14 @@ def test_an_answer_can_be_sent_back_as_it_came() -> None:
         "function_call": None,
         "tool_calls": None,
     }
-    prompt = only(to_generation_requests(chat(messages=[answer]), "r")).prompt
+    prompt = only(converted(chat(messages=[answer]), "r")).prompt
     assert isinstance(prompt, ChatPrompt)
     assert prompt.messages == ({"role": "assistant", "content": "hello"},)
 
 
 def test_values_that_ask_for_nothing_in_a_completion() -> None:
     fields: dict[str, Any] = {"echo": False, "suffix": None, "best_of": 1, "logprobs": None}
-    assert to_generation_requests(completion(**fields), "r") == to_generation_requests(
-        completion(), "r"
-    )
+    assert converted(completion(**fields), "r") == converted(completion(), "r")
 
 
 def test_usage_is_sent_only_when_asked_for() -> None:
@@ -217,4 +260,4 @@ def test_characters_beyond_the_basic_plane_survive_either_encoding() -> None:
         '{"model":"m","prompt":"🍎"}'.encode(),
     ):
         request = parse_request(COMPLETIONS_PATH, body)
-        assert only(to_generation_requests(request, "r")).prompt == "🍎"
+        assert only(converted(request, "r")).prompt == "🍎"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deployments.backend import SamplingParams
 from deployments.http.errors import ApiError
 from deployments.protocol import CHAT_COMPLETIONS_PATH as CHAT
 from deployments.protocol import COMPLETIONS_PATH as COMPLETIONS
@@ -136,7 +137,7 @@ def test_any_fields_are_refused_by_name_or_run(path: str, fields: dict[str, Any]
         assert request.param
         assert request.param.replace(".", "[").split("[")[0] in fields
     else:
-        assert to_generation_requests(request, "r")
+        assert to_generation_requests(request, "r", SamplingParams())
         assert request.prompt_size_estimate() > 0
         assert request.max_new_tokens_estimate() > 0
 

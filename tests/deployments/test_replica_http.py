@@ -34,6 +34,16 @@ async def post(body: dict[str, Any], **how: Any) -> httpx.Response:
         return await client.post(path, json=body)
 
 
+async def test_a_request_without_sampling_fields_is_drawn_as_the_model_says() -> None:
+    app, backend = await build(generation_defaults={"temperature": 0.6, "top_k": 20})
+    async with in_memory(app) as client:
+        await client.post("/v1/chat/completions", json=chat("one") | {"temperature": 0})
+        await client.post("/v1/completions", json=completion("one") | {"max_tokens": 1})
+    own, default = (request.sampling for request in backend.requests)
+    assert (own.temperature, own.top_k) == (0, 20)
+    assert (default.temperature, default.top_k) == (0.6, 20)
+
+
 async def test_a_chat_completion() -> None:
     response = await post(chat("one two three"))
     assert response.status_code == 200

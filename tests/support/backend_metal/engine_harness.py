@@ -39,6 +39,7 @@ def make_engine(
         tokenizer,
         vocab_size=VOCAB_SIZE,
         max_model_len=max_model_len,
+        default_sampling=SamplingParams(),
         eos_token_ids=eos_token_ids,
     )
     return engine, runner

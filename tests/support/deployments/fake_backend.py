@@ -140,6 +140,7 @@ class FakeBackend:
             self.attention,
             self._options.revision,
             config.other_names,
+            config.generation_defaults.over(SamplingParams()),
         )
 
     def hold(self, *, after_tokens: int = 0) -> None:
