@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from functools import partial
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployments.fleet.directory import Replica
 from deployments.gateway.access.api_keys import SCOPE_KEY as API_KEY
@@ -19,7 +17,9 @@ from deployments.gateway.access.limits_middleware import charge, meter
 from deployments.gateway.outcomes import outcome_of
 from deployments.gateway.parts import GatewayParts
 from deployments.gateway.relay.client_response import ClientResponse
-from deployments.gateway.relay.relay import Limits, Outgoing, Relay, no_replica
+from deployments.gateway.relay.failures import no_replica
+from deployments.gateway.relay.relay import relay
+from deployments.gateway.relay.request import Outgoing, RelayedRequest
 from deployments.gateway.routing import Work, affinity_of
 from deployments.http.disconnect import run_until_disconnect
 from deployments.http.errors import ApiError, model_not_found, shown
@@ -27,8 +27,7 @@ from deployments.http.request_body import read_body
 from deployments.http.request_id import REQUEST_ID_HEADER, SCOPE_KEY
 from deployments.http.request_path import route_path
 from deployments.observe.logs import log_request
-from deployments.observe.metrics import GatewayMetrics
-from deployments.observe.tracing import request_span
+from deployments.observe.tracing import Tracer, request_span
 from deployments.protocol import (
     CHAT_COMPLETIONS_PATH,
     COMPLETIONS_PATH,
@@ -36,32 +35,25 @@ from deployments.protocol import (
     CompletionRequest,
     parse_body,
 )
-from deployments.settings import GatewaySettings
 
 logger = logging.getLogger(__name__)
 
 
 def generation_routes(parts: GatewayParts) -> list[Route]:
-    limits = _limits(parts.settings)
-
-    async def generate(request: Request) -> Response:
+    async def generate(request: Request) -> ASGIApp:
         arrived = time.perf_counter()
-        return _RelayResponse(await _accept(request, parts), parts, limits, arrived)
+        outgoing = await _accept(request, parts)
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            relayed = RelayedRequest(outgoing, parts, ClientResponse(send), arrived)
+            await _answer(relayed, parts.tracer, scope, receive)
+
+        return answer
 
     return [
         Route(path, generate, methods=["POST"])
         for path in (CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH)
     ]
-
-
-def _limits(settings: GatewaySettings) -> Limits:
-    return Limits(
-        max_attempts=settings.max_attempts,
-        connect_timeout_s=settings.connect_timeout_s,
-        stall_timeout_s=settings.stall_timeout_s,
-        request_timeout_s=settings.request_timeout_s,
-        resume_timeout_s=settings.resume_timeout_s,
-    )
 
 
 async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
@@ -147,84 +139,50 @@ def _check_request_id(request: Request) -> None:
         )
 
 
-class _RelayResponse(Response):
-    """Runs the relay as the response, then accounts for it."""
-
-    def __init__(
-        self, outgoing: Outgoing, parts: GatewayParts, limits: Limits, arrived: float
-    ) -> None:
-        self._outgoing = outgoing
-        self._parts = parts
-        self._arrived = arrived
-        self._relay = Relay(
-            outgoing,
-            directory=parts.directory,
-            router=parts.router,
-            breakers=parts.breakers,
-            full=parts.full,
-            quarantine=parts.quarantine,
-            connections=parts.connections,
-            limits=limits,
-            on_first_content=partial(_first_content, outgoing, parts.metrics, arrived),
+async def _answer(request: RelayedRequest, tracer: Tracer, scope: Scope, receive: Receive) -> None:
+    client, outgoing = request.client, request.outgoing
+    meter(scope, lambda: request.tokens_used)
+    with request_span(tracer, f"POST {outgoing.path}", scope, outgoing.request_id) as span:
+        completed = await run_until_disconnect(
+            receive, relay(request), is_sent=lambda: client.is_complete
         )
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client = ClientResponse(send)
-        meter(scope, lambda: self._tokens_used(client))
-        with request_span(
-            self._parts.tracer, f"POST {self._outgoing.path}", scope, self._outgoing.request_id
-        ) as span:
-            completed = await run_until_disconnect(
-                receive, self._relay.run(client), is_sent=lambda: client.is_complete
-            )
-            span.set_attributes(
-                {
-                    "http.response.status_code": client.status,
-                    "pomona.model": self._outgoing.work.model,
-                    "pomona.replica": self._relay.replica_id,
-                    "pomona.resumed": self._relay.num_resumed,
-                    "pomona.completed": completed,
-                }
-            )
-        self._account(scope, client, completed)
-
-    def _tokens_used(self, client: ClientResponse) -> int:
-        """What the engine has done, whoever has seen it; what failed before it began is free."""
-        prompt, completion = self._relay.prompt_tokens, self._relay.completion_tokens
-        failed = client.error is not None or client.has_error or client.status >= 400
-        if failed and not prompt and not completion:
-            return 0
-        return (prompt or self._outgoing.prompt_tokens) + completion
-
-    def _account(self, scope: Scope, client: ClientResponse, completed: bool) -> None:
-        outcome_of(scope).status = client.final_status
-        elapsed = time.perf_counter() - self._arrived
-        work, model = self._outgoing.work, self._outgoing.work.model
-        if not self._relay.was_interrupted:
-            # Otherwise the speed is that of several replicas and of the way between them.
-            speed, replica_id = client.speed, self._relay.replica_id
-            self._parts.router.streamed(work, replica_id, speed.num_events, speed.seconds)
-        self._parts.metrics.resumed(model, self._relay.num_resumed)
-        key: ApiKey | None = scope.get(API_KEY)
-        if client.error is not None:
-            self._parts.metrics.failed(model, client.error.type)
-        elif completed and client.status == 200 and not client.has_error:
-            self._parts.metrics.completed(model, elapsed)
-        log_request(
-            logger,
-            f"POST {self._outgoing.path} {client.status if completed else 'client gone'}",
-            model=model,
-            key=key.name if key else "-",
-            # Serve has its own idea of a field `replica`: this gateway.
-            served_by=self._relay.replica_id,
-            resumed=self._relay.num_resumed,
-            seconds=round(elapsed, 3),
-            request_id=self._outgoing.request_id,
+        span.set_attributes(
+            {
+                "http.response.status_code": client.status,
+                "pomona.model": outgoing.work.model,
+                "pomona.replica": request.replica_id,
+                "pomona.resumed": request.num_resumed,
+                "pomona.completed": completed,
+            }
         )
+    _account(request, scope, completed)
 
 
-def _first_content(
-    outgoing: Outgoing, metrics: GatewayMetrics, arrived: float, replica_s: float
-) -> None:
-    elapsed = time.perf_counter() - arrived
-    metrics.first_content(outgoing.work.model, elapsed, overhead_s=elapsed - replica_s)
+def _account(request: RelayedRequest, scope: Scope, completed: bool) -> None:
+    client, outgoing, metrics = request.client, request.outgoing, request.parts.metrics
+    outcome_of(scope).status = client.final_status
+    elapsed = time.perf_counter() - request.arrived
+    model = outgoing.work.model
+    if not request.was_interrupted:
+        # Otherwise the speed is that of several replicas and of the way between them.
+        speed = client.speed
+        request.parts.router.streamed(
+            outgoing.work, request.replica_id, speed.num_events, speed.seconds
+        )
+    metrics.resumed(model, request.num_resumed)
+    key: ApiKey | None = scope.get(API_KEY)
+    if client.error is not None:
+        metrics.failed(model, client.error.type)
+    elif completed and client.status == 200 and not client.has_error:
+        metrics.completed(model, elapsed)
+    log_request(
+        logger,
+        f"POST {outgoing.path} {client.status if completed else 'client gone'}",
+        model=model,
+        key=key.name if key else "-",
+        # Serve has its own idea of a field `replica`: this gateway.
+        served_by=request.replica_id,
+        resumed=request.num_resumed,
+        seconds=round(elapsed, 3),
+        request_id=outgoing.request_id,
+    )

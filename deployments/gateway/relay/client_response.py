@@ -87,6 +87,11 @@ class ClientResponse:
         return self.error_status != 0
 
     @property
+    def has_failed(self) -> bool:
+        """Whether the client was told of an error, in whatever way."""
+        return self.error is not None or self.final_status >= 400
+
+    @property
     def final_status(self) -> int:
         """What the whole answer came to, whatever it began with."""
         return self.error_status or self.status

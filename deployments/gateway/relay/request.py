@@ -1,0 +1,81 @@
+"""One request on its way through the replicas: what is sent, and what it has come to so far."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from deployments.fleet.directory import Replica
+from deployments.gateway.relay.client_response import ClientResponse
+from deployments.gateway.relay.failures import Refusal
+from deployments.gateway.relay.parts import RelayParts
+from deployments.gateway.relay.quarantine import Suspect
+from deployments.gateway.relay.retries import Retries
+from deployments.gateway.routing import Work
+from deployments.wire.checkpoint import CheckpointReader
+from deployments.wire.envelope import Envelope
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A validated request as the replicas get it."""
+
+    path: str
+    body: bytes
+    stream: bool
+    request_id: str
+    work: Work
+    prompt_tokens: int = 0
+    """As estimated."""
+    tenant: str = ""
+    """Whose cached prefixes it may use."""
+    priority: int = 0
+    """That of its API key, added to its own."""
+    begins_anew: bool = False
+    """Whether another replica can't go on with its answer: a log has no logprobs."""
+
+
+@dataclass(eq=False)
+class RelayedRequest:
+    """What all attempts at one request share. Its deadline begins when it is made."""
+
+    outgoing: Outgoing
+    parts: RelayParts
+    client: ClientResponse
+    arrived: float
+    """By ``time.perf_counter``."""
+    sent_at: float = 0.0
+    """The latest attempt, by the same clock."""
+    replica_id: str = ""
+    """The replica that answered, or was tried last."""
+    began: Replica | None = None
+    """The replica that began the stream."""
+    refusal: Refusal | None = None
+    """The kindest so far."""
+    was_interrupted: bool = False
+    """Whether the stream has looked for another replica to go on at."""
+    num_resumed: int = 0
+    """How often another replica has gone on in the middle of the stream."""
+    reader: CheckpointReader = field(default_factory=CheckpointReader)
+    envelope: Envelope = field(init=False)
+    suspect: Suspect = field(init=False)
+    retries: Retries = field(init=False)
+    in_time: asyncio.Timeout = field(init=False)
+    """Ends the request at its deadline."""
+
+    def __post_init__(self) -> None:
+        outgoing, settings = self.outgoing, self.parts.settings
+        self.envelope = Envelope.seal(tenant=outgoing.tenant, priority=outgoing.priority)
+        self.suspect = Suspect(outgoing.work.num_sequences)
+        self.retries = Retries(
+            max_refusals=settings.max_attempts, patience_s=settings.resume_timeout_s
+        )
+        self.in_time = asyncio.timeout(settings.request_timeout_s)
+
+    @property
+    def tokens_used(self) -> int:
+        """What the engines have done, whoever has seen it; what failed before it began is free."""
+        prompt, completion = self.reader.prompt_tokens, self.reader.num_logged
+        if self.client.has_failed and not prompt and not completion:
+            return 0
+        return (prompt or self.outgoing.prompt_tokens) + completion
