@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import logging
+import os
 import pickle
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from deployments.gateway.access import api_keys
+from deployments.gateway.access import keys_file
 from deployments.gateway.access.api_keys import ApiKey, KeyRing
 from deployments.gateway.access.keys_file import read_keys_file
 from deployments.gateway.access.rate_limits import NO_LIMITS, RateLimits
@@ -47,21 +49,23 @@ def test_a_key_ring_finds_its_keys_alone() -> None:
     assert not KeyRing([])
 
 
-def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared: list[tuple[bytes, bytes]] = []
+def test_a_look_up_is_as_much_work_whatever_the_number_of_keys() -> None:
+    def num_calls(ring: KeyRing, presented: str) -> int:
+        calls: list[str] = []
+        sys.setprofile(lambda frame, event, argument: calls.append(event))
+        try:
+            ring.find(presented)
+        finally:
+            sys.setprofile(None)
+        return len(calls)
 
-    def compare(one: bytes, other: bytes) -> bool:
-        compared.append((one, other))
-        return hmac.compare_digest(one, other)
-
-    monkeypatch.setattr(api_keys, "hmac", type("Recorded", (), {"compare_digest": compare}))
-    ring = KeyRing([ApiKey.of("one", "alpha"), ApiKey.of("two", "beta"), ApiKey.of("3", "gamma")])
-    for presented in ("alpha", "gamma", "no-such-key", ""):
-        compared.clear()
-        ring.find(presented)
-        # As many comparisons wherever the key stands, of values of one length.
-        assert len(compared) == 3
-        assert {len(value) for pair in compared for value in pair} == {32}
+    few, many = (
+        KeyRing(ApiKey.of(f"name-{i}", f"key-{i}") for i in range(count)) for count in (1, 1000)
+    )
+    work = {
+        num_calls(ring, presented) for ring in (few, many) for presented in ("key-0", "wrong", "")
+    }
+    assert len(work) == 1
 
 
 def test_a_tenant_stays_itself_when_its_line_moves(tmp_path: Path) -> None:
@@ -126,24 +130,35 @@ def test_nothing_that_is_kept_holds_a_key(tmp_path: Path, name: str) -> None:
         ("keys.yaml", "keys:\n  - {name: 2026-99-99, key: secret}\n", "not YAML"),
         ("keys.yaml", "keys:\n  - {name: a, key: !!int secret}\n", "not YAML"),
         ("keys.yaml", "keys:\n  - {name: a, key: !!bool secret}\n", "not YAML"),
-        ("keys.yaml", "keys: " + "[" * 100_000, "nests more than 8 levels"),
-        ("keys.yaml", "".join(f"{' ' * i}a:\n" for i in range(12)), "nests more than 8 levels"),
-        ("keys.yaml", "keys:\n  - {key: secret}\n", "keys.0.name: Field required"),
-        ("keys.yaml", "keys:\n  - {name: a}\n", "keys.0: Value error, needs key or sha256"),
+        ("keys.yaml", "keys: " + "[" * 100_000, "nests more than 8 levels deep at line 1"),
+        ("keys.yaml", "".join(f"{' ' * i}a:\n" for i in range(12)), "8 levels deep at line 9"),
+        ("keys.yaml", "keys:\n  - {key: secret}\n", "line 2: name: Field required"),
+        ("keys.yaml", "keys:\n  - {name: a}\n", "line 2: Value error, needs key or sha256"),
         ("keys.yaml", "keys:\n  - {name: a, key: two secrets}\n", "without spaces"),
-        ("keys.yaml", "keys:\n  - {name: a, key: 12345}\n", "keys.0.key: "),
-        ("keys.yaml", "keys:\n  - {name: a, sha256: secret}\n", "keys.0.sha256.0: "),
-        ("keys.yaml", "keys:\n  - {name: a b, key: secret}\n", "keys.0.name: "),
-        ("keys.yaml", "keys:\n  - {name: a, key: secret, rpm: 5}\n", "keys.0.rpm: "),
+        ("keys.yaml", "keys:\n  - {name: a, key: 12345}\n", "line 2: key: "),
+        ("keys.yaml", "keys:\n  - {name: a, sha256: secret}\n", "line 2: sha256: "),
+        ("keys.yaml", "keys:\n  - {name: a b, key: secret}\n", "line 2: name: "),
+        ("keys.yaml", "keys:\n  - {name: a, key: secret, rpm: 5}\n", "line 2: Extra inputs"),
+        ("keys.yaml", "# these\nmy-secret: alice\n", "line 2: Extra inputs"),
+        ("keys.yaml", "keys:\n  - name: a\n    key: b\n    my-secret: 5\n", "line 4: Extra inputs"),
+        ("keys.yaml", "keys:\n  - name: a\n    key:\n      - b\n      - 5\n", "line 5: key: "),
+        ("keys.yaml", "keys:\n  my-secret:\n    a: b\n", "line 1: "),
+        ("keys.yaml", "keys:\n  - my-secret\n", "line 2: "),
+        (
+            "keys.yaml",
+            "keys:\n" + "  - my-secret\n" * 9,
+            "line 6: Input should be a valid dictionary",
+        ),
+        ("keys.yaml", "keys:\n" + "  - my-secret\n" * 9, "; and 4 more"),
         (
             "keys.yaml",
             "keys:\n  - {name: a, key: secret, requests_per_minute: 0}\n",
-            "keys.0.requests_per_minute: Input should be greater than 0",
+            "line 2: requests_per_minute: Input should be greater than 0",
         ),
         (
             "keys.yaml",
             "keys:\n  - {name: a, key: secret, max_concurrent_requests: true}\n",
-            "keys.0.max_concurrent_requests: ",
+            "line 2: max_concurrent_requests: ",
         ),
         (
             "keys.yaml",
@@ -178,3 +193,60 @@ def test_a_file_that_others_may_change_is_refused_and_one_they_may_read_is_told(
         read_keys_file(file)
     [message] = caplog.messages
     assert "everybody on this host may read" in message
+
+
+def test_what_is_not_text_is_refused_by_line(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_bytes(b"alpha\nbet\xff\n")
+    with pytest.raises(SettingsError, match="not UTF-8 at line 2"):
+        read_keys_file(tmp_path / "keys")
+
+
+def test_a_pipe_is_refused_and_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "keys", 0o600)
+    told: list[str] = []
+
+    def read() -> None:
+        try:
+            read_keys_file(tmp_path / "keys")
+        except SettingsError as error:
+            told.append(str(error))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(60)
+    assert told == [f"gateway.api_keys_file: {tmp_path / 'keys'} is not a regular file"]
+
+
+def test_a_device_and_a_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="is not a regular file"):
+        read_keys_file(Path("/dev/zero"))
+    with pytest.raises(SettingsError, match="Is a directory"):
+        read_keys_file(tmp_path)
+
+
+def test_a_file_that_is_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys_file, "MAX_BYTES", 10)
+    assert read_keys_file(written(tmp_path / "keys", "123456789\n"))
+    with pytest.raises(SettingsError, match="larger than 10 bytes"):
+        read_keys_file(written(tmp_path / "keys", "1234567890\n"))
+
+
+@pytest.mark.parametrize(("owner", "is_allowed"), [(0, True), (70_001, True), (70_002, False)])
+def test_a_file_belongs_to_its_reader_or_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, is_allowed: bool
+) -> None:
+    file = written(tmp_path / "keys", "alpha-key\n")
+
+    def status(descriptor: int) -> os.stat_result:
+        own = os.stat(descriptor)
+        return os.stat_result((*own[:4], owner, *own[5:]))
+
+    monkeypatch.setattr(keys_file.os, "fstat", status)
+    monkeypatch.setattr(keys_file.os, "geteuid", lambda: 70_001)
+    if is_allowed:
+        assert read_keys_file(file)
+        return
+    with pytest.raises(SettingsError, match="belongs to user 70002, and must to user 70001"):
+        read_keys_file(file)

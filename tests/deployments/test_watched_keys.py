@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments.gateway.access import watched_keys
+from deployments.gateway.access import keys_file, watched_keys
 from deployments.gateway.access.api_keys import ApiKey
 from deployments.gateway.access.watched_keys import CHECK_INTERVAL_S, KeySource, WatchedKeys
 
@@ -154,12 +154,12 @@ def test_a_file_that_cannot_be_read_for_a_while_is_read_later(
     path = written(tmp_path / "keys", "one\n")
     keys = watched(path)
 
-    def fail(self: Path, encoding: str) -> str:
+    def fail(path: Path) -> bytes:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     written(path, "two\n")
     with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, logger="deployments"):
-        patch.setattr(Path, "read_text", fail)
+        patch.setattr(keys_file, "_content", fail)
         keys.follow()
         keys.follow()
     assert accepted(keys, *ALL) == ["fixed", "one"]

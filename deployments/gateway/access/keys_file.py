@@ -16,6 +16,7 @@ replaced::
 from __future__ import annotations
 
 import logging
+import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,7 +40,10 @@ from deployments.settings import GatewaySettings, SettingsError
 logger = logging.getLogger(__name__)
 
 SETTING = "gateway.api_keys_file"
+MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 8
+MAX_MISTAKES = 5
+"""Told of one file."""
 YAML_SUFFIXES = (".yaml", ".yml")
 
 # Ten times as fast, where PyYAML was built with it: who parses holds up everybody's threads.
@@ -64,14 +68,16 @@ def configured_keys(settings: GatewaySettings) -> tuple[ApiKey, ...]:
 
 
 def read_keys_file(path: Path) -> tuple[ApiKey, ...]:
-    """At least one key. Raises ``SettingsError``, which repeats nothing of a key."""
+    """At least one key. Raises ``SettingsError``, which repeats nothing that the file holds."""
     try:
-        _check_mode(path)
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        if isinstance(error, OSError):
-            raise UnreadableError(f"{SETTING}: {error.strerror}: {path}") from None
-        raise SettingsError(f"{SETTING}: not UTF-8: {path}") from None
+        content = _content(path)
+    except OSError as error:
+        raise UnreadableError(f"{SETTING}: {error.strerror}: {path}") from None
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise SettingsError(f"{SETTING}: not UTF-8 at line {line}: {path}") from None
     keys = _entries(path, text) if path.suffix in YAML_SUFFIXES else _lines(text)
     if not keys:
         # An empty file must not turn authentication off.
@@ -79,11 +85,31 @@ def read_keys_file(path: Path) -> tuple[ApiKey, ...]:
     return checked_keys(keys)
 
 
-def _check_mode(path: Path) -> None:
-    mode = path.stat().st_mode
-    if mode & stat.S_IWOTH:
+def _content(path: Path) -> bytes:
+    with open(path, "rb", opener=_open_at_once) as file:
+        _check_status(path, os.fstat(file.fileno()))
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise SettingsError(f"{SETTING}: {path} is larger than {MAX_BYTES} bytes")
+    return content
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # A pipe would wait for somebody to write to it.
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _check_status(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise SettingsError(f"{SETTING}: {path} is not a regular file")
+    if status.st_uid not in (0, os.geteuid()):
+        raise SettingsError(
+            f"{SETTING}: {path} belongs to user {status.st_uid}, and must to user {os.geteuid()}, "
+            "which reads it, or to root"
+        )
+    if status.st_mode & stat.S_IWOTH:
         raise SettingsError(f"{SETTING}: everybody may write {path}: use chmod 600")
-    if mode & stat.S_IROTH:
+    if status.st_mode & stat.S_IROTH:
         logger.warning("%s: everybody on this host may read %s: use chmod 600.", SETTING, path)
 
 
@@ -163,7 +189,7 @@ class _File(BaseModel):
 def _entries(path: Path, text: str) -> tuple[ApiKey, ...]:
     try:
         _check_depth(path, text)
-        content = yaml.load(text, Loader=_LOADER)
+        document, content = _load(text)
     except SettingsError:
         raise
     except Exception as error:  # noqa: BLE001
@@ -176,9 +202,24 @@ def _entries(path: Path, text: str) -> tuple[ApiKey, ...]:
         entries: Sequence[_Entry] = _File.model_validate(content).keys
     except ValidationError as error:
         mistakes = error.errors(include_url=False, include_context=False, include_input=False)
-        told = "; ".join(f"{_where(mistake['loc'])}{mistake['msg']}" for mistake in mistakes)
-        raise SettingsError(f"{SETTING}: {path}: {told}") from None
+        told = [
+            f"line {_line(document, mistake['loc'])}: {_field(mistake['loc'])}{mistake['msg']}"
+            for mistake in mistakes[:MAX_MISTAKES]
+        ]
+        if len(mistakes) > MAX_MISTAKES:
+            told.append(f"and {len(mistakes) - MAX_MISTAKES} more")
+        raise SettingsError(f"{SETTING}: {path}: {'; '.join(told)}") from None
     return tuple(entry.api_key() for entry in entries)
+
+
+def _load(text: str) -> tuple[yaml.Node | None, Any]:
+    """The document as written, with its lines, and what it means."""
+    loader = _LOADER(text)
+    try:
+        document = loader.get_single_node()
+        return document, None if document is None else loader.construct_document(document)
+    finally:
+        loader.dispose()
 
 
 def _check_depth(path: Path, text: str) -> None:
@@ -188,8 +229,29 @@ def _check_depth(path: Path, text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            raise SettingsError(f"{SETTING}: {path} nests more than {MAX_DEPTH} levels deep")
+            line = event.start_mark.line + 1
+            raise SettingsError(
+                f"{SETTING}: {path} nests more than {MAX_DEPTH} levels deep at line {line}"
+            )
 
 
-def _where(location: tuple[int | str, ...]) -> str:
-    return f"{'.'.join(map(str, location))}: " if location else ""
+def _line(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
+    """Of what stands at ``location``, as far as there is anything."""
+    line = 0
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            found = next((pair for pair in node.value if pair[0].value == part), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+            found = (node.value[part], node.value[part])
+        else:
+            found = None
+        if found is None:
+            break
+        line, node = found[0].start_mark.line, found[1]
+    return line + 1
+
+
+def _field(location: tuple[int | str, ...]) -> str:
+    """Its name, if it is one of ours: any other text may be a key."""
+    names = [part for part in location if part in _Entry.model_fields]
+    return f"{names[-1]}: " if names else ""
