@@ -229,10 +229,8 @@ def _check_depth(path: Path, text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            line = event.start_mark.line + 1
-            raise SettingsError(
-                f"{SETTING}: {path} nests more than {MAX_DEPTH} levels deep at line {line}"
-            )
+            where = f" at line {event.start_mark.line + 1}" if event.start_mark else ""
+            raise SettingsError(f"{SETTING}: {path} nests more than {MAX_DEPTH} levels deep{where}")
 
 
 def _line(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
