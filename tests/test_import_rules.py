@@ -79,6 +79,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "deployments.gateway.relay": (
         "deployments.fleet",
+        "deployments.gateway.replicas",
         "deployments.gateway.routing",
         "deployments.http",
         "deployments.observe",
@@ -87,10 +88,11 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "deployments.wire",
     ),
     "deployments.gateway.routing": (
-        "deployments.fleet",
+        "deployments.gateway.replicas",
         "deployments.protocol",
         "deployments.settings",
     ),
+    "deployments.gateway.replicas": ("deployments.fleet",),
     "deployments.replica": (
         "deployments.backend",
         "deployments.http",
@@ -197,7 +199,7 @@ def test_the_plan_has_no_arrow_that_points_upwards() -> None:
     ("module", "line", "named"),
     [
         ("deployments.wire.envelope", "from deployments.gateway import app", "gateway"),
-        ("deployments.gateway.routing.load", "import deployments.gateway.relay.relay", "relay"),
+        ("deployments.gateway.routing.router", "import deployments.gateway.relay.relay", "relay"),
         ("deployments.http.sse", "from deployments.protocol import parse_request", "protocol"),
         ("deployments.protocol.chat", "from starlette.requests import Request", "starlette"),
         ("deployments.gateway.app", "from ray import serve", "ray"),

@@ -163,12 +163,9 @@ def _account(request: RelayedRequest, scope: Scope, completed: bool) -> None:
     outcome_of(scope).status = client.final_status
     elapsed = time.perf_counter() - request.arrived
     model = outgoing.work.model
-    if not request.was_interrupted:
+    if request.state and not request.was_interrupted:
         # Otherwise the speed is that of several replicas and of the way between them.
-        speed = client.speed
-        request.parts.router.streamed(
-            outgoing.work, request.replica_id, speed.num_events, speed.seconds
-        )
+        request.state.streamed(outgoing.work, client.speed.num_events, client.speed.seconds)
     metrics.resumed(model, request.num_resumed)
     key: ApiKey | None = scope.get(API_KEY)
     if client.error is not None:

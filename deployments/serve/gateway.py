@@ -26,6 +26,7 @@ from deployments.gateway.access.watched_keys import KeySource
 from deployments.gateway.app import GatewayParts, build_gateway_app
 from deployments.gateway.port import PATIENCE_S, GatewayPort
 from deployments.gateway.relay.connections import ReplicaConnections
+from deployments.gateway.replicas.table import ReplicaTable
 from deployments.gateway.routing import build_router
 from deployments.http.bounded_protocol import ClientTimeouts
 from deployments.http.metrics_endpoint import metrics_endpoint
@@ -91,12 +92,13 @@ class Gateway:
             host=self._settings.metrics_host or self._node,
             port=self._settings.metrics_port,
         )
+        directory = process_directory()
         app = build_gateway_app(
             GatewayParts(
                 settings=self._settings,
                 keys=self._keys,
                 limiter=self._limiter,
-                directory=process_directory(),
+                replicas=ReplicaTable(directory, load_half_life_s=self._routing.load_half_life_s),
                 router=build_router(self._routing),
                 metrics=metrics,
                 connections=self._connections,
@@ -108,7 +110,7 @@ class Gateway:
         if self._settings.port is not None:
             # Nobody asks a port for its readiness before each request: this one opens ready, unless
             # there is no engine at all.
-            await process_directory().wait_for_any(ENGINES_PATIENCE_S)
+            await directory.wait_for_any(ENGINES_PATIENCE_S)
             patience_s = self._settings.client_timeout_s
             self._port = GatewayPort(
                 app,

@@ -12,12 +12,13 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from deployments.fleet.directory import Replica
-from deployments.gateway.routing.circuit_breaker import CircuitBreakers
+from deployments.gateway.replicas.state import ReplicaState
 from deployments.http.server import HttpServer
 from tests.support.clock import Clock
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import (
     CHAT,
+    Running,
     ScriptedReplica,
     fake_replica,
     gateway,
@@ -29,27 +30,28 @@ PATH = "/v1/chat/completions"
 DONE = b'data: {"choices":[]}\n\ndata: [DONE]\n\n'
 
 
-def half_open(replica: Replica) -> CircuitBreakers:
-    clock = Clock()
-    breakers = CircuitBreakers(clock)
+def half_open(running: Running, clock: Clock) -> ReplicaState:
+    """The only replica's, of one that has rested."""
+    (state,) = running.table.serving("demo")
     for _ in range(2):
-        breakers.failed(replica)
+        state.breaker.failed()
     clock.time += 1
-    return breakers
+    return state
 
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_the_head_of_a_long_answer_ends_the_probe(stream: bool) -> None:
     backend = FakeBackend()
     async with fake_replica(backend) as one:
-        breakers = half_open(one)
-        async with gateway([one], breakers=breakers) as running:
+        clock = Clock()
+        async with gateway([one], now=clock) as running:
+            state = half_open(running, clock)
             backend.hold(after_tokens=1)
             body = {**CHAT, "stream": stream}
             asking = asyncio.create_task(running.client.post(PATH, json=body))
             await backend.held.reaches(1)
             async with asyncio.timeout(10):
-                while not breakers.admits(one):
+                while not state.breaker.admits:
                     await asyncio.sleep(0.001)
             assert not asking.done()
             backend.release()
@@ -58,11 +60,12 @@ async def test_the_head_of_a_long_answer_ends_the_probe(stream: bool) -> None:
 
 async def test_a_full_replica_is_well() -> None:
     async with scripted(ScriptedReplica(status=429, chunks=[b"{}"])) as one:
-        breakers = half_open(one)
-        async with gateway([one], breakers=breakers) as running:
+        clock = Clock()
+        async with gateway([one], now=clock) as running:
+            state = half_open(running, clock)
             assert (await running.client.post(PATH, json=CHAT)).status_code == 429
-        breakers.failed(one)
-        assert breakers.admits(one)
+        state.breaker.failed()
+        assert state.breaker.admits
 
 
 async def silent(scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,7 +11,9 @@ from unittest.mock import patch
 
 import pytest
 
-from deployments.fleet.directory import Replica, ReplicaDirectory
+from deployments.fleet.directory import Replica
+from deployments.gateway.replicas.state import ReplicaState
+from deployments.gateway.replicas.table import ReplicaTable
 from deployments.http.sse import KEEP_ALIVE
 from tests.support.deployments.failover_cases import Cut, Seen, ask, places
 from tests.support.deployments.fake_backend import FakeBackend
@@ -77,16 +79,16 @@ async def pair(
         yield Pair(running, cut, other, one, two, backends)
 
 
-async def looks_again(directory: ReplicaDirectory) -> None:
+async def looks_again(table: ReplicaTable) -> None:
     """Until the gateway has looked for a replica, and found none that it goes on at."""
-    serving, num_looks = directory.serving, 0
+    serving, num_looks = table.serving, 0
 
-    def counted(model: str) -> tuple[Replica, ...]:
+    def counted(model: str) -> list[ReplicaState]:
         nonlocal num_looks
         num_looks += 1
         return serving(model)
 
-    with patch.object(directory, "serving", counted):
+    with patch.object(table, "serving", counted):
         async with asyncio.timeout(10):
             # A later look says that nothing came of the first.
             while num_looks < 3:
@@ -339,7 +341,7 @@ async def test_a_stream_waits_for_a_replica_to_come() -> None:
         while replicas.cut.after_bytes is not None:
             await asyncio.sleep(0.001)
         replicas.running.directory.replace([])
-        await looks_again(replicas.running.directory)
+        await looks_again(replicas.running.table)
         assert not asking.done()
         replicas.running.directory.replace([replicas.second])
         assert await asking == undisturbed
@@ -383,7 +385,7 @@ async def test_a_stream_waits_for_a_replica_of_its_own_revision() -> None:
         replicas.running.directory.replace([new])
         # A new request goes there; the one that began elsewhere does not.
         await ask(replicas.running.client, BODIES["one token"])
-        await looks_again(replicas.running.directory)
+        await looks_again(replicas.running.table)
         assert (asking.done(), replicas.other.num_requests) == (False, 1)
         replicas.running.directory.replace([new, replace(replicas.second, replica_id="same")])
         assert await asking == undisturbed

@@ -9,7 +9,6 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from deployments.gateway.relay.quarantine import Quarantine
 from tests.support.clock import Clock
 from tests.support.deployments.failover_cases import Seen, seen
 from tests.support.deployments.gateway_harness import CHAT, Running, gateway
@@ -69,9 +68,8 @@ async def test_replicas_that_fall_one_after_another_cost_nobody_his_answer(
     num_falling: int, num_clients: int, apart_s: float
 ) -> None:
     clock = Clock()
-    quarantine = Quarantine(clock)
     async with (
-        gateway([], quarantine=quarantine) as running,
+        gateway([], now=clock) as running,
         mortal_fleet(running, 3) as fleet,
     ):
         for host in fleet.hosts:

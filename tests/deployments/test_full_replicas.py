@@ -6,7 +6,10 @@ import asyncio
 
 import httpx
 
-from deployments.gateway.relay.full_replicas import HOLDS_S, FullReplicas
+from deployments.gateway.replicas.state import FULL_S
+from deployments.gateway.replicas.suspect import Suspect
+from deployments.gateway.replicas.table import full_retry_after_s
+from deployments.gateway.replicas.work import Work
 from tests.support.clock import Clock
 from tests.support.deployments.answers import error_of
 from tests.support.deployments.fake_backend import FakeBackend
@@ -16,41 +19,42 @@ from tests.support.deployments.gateway_harness import (
     failures,
     fake_replica,
     gateway,
-    nowhere,
 )
+from tests.support.deployments.routing_cases import table_of
 
 PATH = "/v1/chat/completions"
+WORK = Work("demo", 1)
 
 
 def test_a_replica_is_full_until_a_request_there_ends_or_a_while_is_over() -> None:
     clock = Clock()
-    full = FullReplicas(clock)
+    table, (one, other) = table_of("a", "b", clock=clock)
     with (
-        full.request(nowhere("a")),
-        full.request(nowhere("b")),
+        table.attempt(WORK, Suspect(), one),
+        table.attempt(WORK, Suspect(), other),
     ):
-        assert full.has_room(nowhere("a"))
-        assert full.retry_after_s([nowhere("a"), nowhere("b")]) is None
-        with full.request(nowhere("a")):
-            full.refused(nowhere("a"), 7)
-            assert not full.has_room(nowhere("a"))
-            assert full.has_room(nowhere("b"))
-        assert full.has_room(nowhere("a"))
-        full.refused(nowhere("a"), 7)
-        full.refused(nowhere("b"), 3)
-        assert full.retry_after_s([nowhere("a")]) == 7
-        assert full.retry_after_s([nowhere("a"), nowhere("b")]) == 3
-        clock.time += HOLDS_S
-        assert full.has_room(nowhere("a"))
-        assert full.retry_after_s([nowhere("a"), nowhere("b")]) is None
+        assert one.has_room
+        assert full_retry_after_s([one, other]) is None
+        with table.attempt(WORK, Suspect(), one):
+            one.refused(7)
+            assert not one.has_room
+            assert other.has_room
+        assert one.has_room
+        one.refused(7)
+        other.refused(3)
+        assert full_retry_after_s([one]) == 7
+        assert full_retry_after_s([one, other]) == 3
+        clock.time += FULL_S
+        assert one.has_room
+        assert full_retry_after_s([one, other]) is None
 
 
 def test_one_that_has_nothing_of_this_gateway_is_asked_again() -> None:
-    full = FullReplicas(Clock())
-    with full.request(nowhere()):
+    table, (one,) = table_of("a")
+    with table.attempt(WORK, Suspect(), one):
         pass
-    full.refused(nowhere(), 7)
-    assert full.has_room(nowhere())
+    one.refused(7)
+    assert one.has_room
 
 
 async def ask(running: Running) -> httpx.Response:
@@ -62,7 +66,7 @@ async def test_a_crowd_at_a_full_replica_is_refused_by_the_gateway() -> None:
     backend.hold()
     async with (
         fake_replica(backend, max_num_seqs=1, max_queued_requests=0) as replica,
-        gateway([replica], full=FullReplicas(Clock())) as running,
+        gateway([replica], now=Clock()) as running,
     ):
         first = asyncio.create_task(ask(running))
         await backend.held.reaches(1)

@@ -15,7 +15,6 @@ from deployments.fleet.directory import Replica
 from deployments.gateway.access.api_keys import ApiKey, KeyRing
 from deployments.gateway.access.rate_limits import RateLimiter, RateLimits
 from deployments.gateway.access.watched_keys import KeySource, WatchedKeys
-from deployments.gateway.routing import LeastOutstandingTokens
 from deployments.http.sse import KEEP_ALIVE
 from tests.support.clock import Clock
 from tests.support.deployments.answers import error_of
@@ -206,8 +205,8 @@ async def test_routing_reckons_with_no_more_than_the_context() -> None:
         backend.hold()
         asking = asyncio.create_task(ask(running, max_tokens=2**31 - 1, n=2))
         await backend.held.reaches(1)
-        assert isinstance(running.router, LeastOutstandingTokens)
-        assert running.router.outstanding(one) == 2 * 4096
+        (state,) = running.table.serving("demo")
+        assert state.load.tokens == 2 * 4096
         backend.release()
         assert (await asking).status_code == 200
 

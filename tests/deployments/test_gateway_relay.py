@@ -101,7 +101,7 @@ async def test_a_dead_replica_is_passed_over() -> None:
     ):
         responses = [await running.client.post(PATH, json=CHAT) for _ in range(3)]
         assert [response.status_code for response in responses] == [200, 200, 200]
-        assert all(running.router.outstanding(one) == 0 for one in running.directory.replicas)
+        assert all(one.load.tokens == 0 for one in running.table.serving("demo"))
 
 
 async def test_without_a_living_replica_the_client_is_told_to_come_back() -> None:

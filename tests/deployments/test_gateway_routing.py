@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
-from deployments.fleet.directory import Replica
 from deployments.gateway.relay.client_response import ClientResponse, Head, StreamSpeed
 from deployments.gateway.relay.failures import timed_out
+from deployments.gateway.replicas.state import ReplicaState
 from deployments.gateway.routing import LeastOutstandingTokens, PrefixAffinity, Work
 from deployments.http.sse import KEEP_ALIVE
 from deployments.settings import RoutingSettings
@@ -18,16 +18,11 @@ from tests.support.deployments.gateway_harness import CHAT, fake_replica, gatewa
 
 class Remembering(LeastOutstandingTokens):
     def __init__(self) -> None:
-        super().__init__()
         self.asked: list[Work] = []
-        self.speeds: list[tuple[Work, str, int, float]] = []
 
-    def choose(self, work: Work, candidates: Sequence[Replica]) -> Replica:
+    def choose(self, work: Work, candidates: Sequence[ReplicaState]) -> ReplicaState:
         self.asked.append(work)
         return super().choose(work, candidates)
-
-    def streamed(self, work: Work, replica_id: str, num_tokens: int, seconds: float) -> None:
-        self.speeds.append((work, replica_id, num_tokens, seconds))
 
 
 async def works_of(*bodies: dict[str, Any], session: str | None = None) -> list[Work]:
@@ -65,21 +60,26 @@ async def test_a_session_comes_from_the_configured_header() -> None:
     assert (await works_of(CHAT))[0].affinity.keys == ()
 
 
-async def test_a_router_is_told_how_fast_a_stream_was() -> None:
-    router = Remembering()
+async def test_a_record_is_told_how_fast_a_stream_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    speeds: list[tuple[str, int, float]] = []
+
+    def streamed(state: ReplicaState, work: Work, num_tokens: int, seconds: float) -> None:
+        speeds.append((state.replica_id, num_tokens, seconds))
+
+    monkeypatch.setattr(ReplicaState, "streamed", streamed)
     async with (
         fake_replica(FakeBackend(), options={"delay_s": 0.001}) as replica,
-        gateway([replica], router=router) as running,
+        gateway([replica]) as running,
     ):
         body = {"model": "demo", "prompt": "one two three four five", "stream": True}
         await running.client.post("/v1/completions", json=body)
         await running.client.post("/v1/completions", json=body | {"stream": False})
-    (_, name, num_tokens, seconds), whole = router.speeds
+    (name, num_tokens, seconds), whole = speeds
     assert name == replica.replica_id
     # Four tokens after the first, and the end of the stream.
     assert num_tokens == 5
     assert seconds >= 4 * 0.001
-    assert whole[2:] == (0, 0.0)
+    assert whole[1:] == (0, 0.0)
 
 
 async def test_requests_that_begin_alike_meet_the_same_replica() -> None:

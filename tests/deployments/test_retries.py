@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 from deployments.gateway.relay.retries import Backoff, Retries
-from deployments.gateway.routing.circuit_breaker import MAX_REMEMBERED, CircuitBreakers
+from deployments.gateway.replicas.suspect import Suspect
+from deployments.gateway.replicas.table import open_retry_after_s
+from deployments.gateway.replicas.work import Work
 from tests.support.clock import Clock
-from tests.support.deployments.gateway_harness import nowhere
+from tests.support.deployments.routing_cases import table_of
+
+WORK = Work("demo", 1)
 
 
 def test_pauses_double_up_to_a_limit_and_vary_below_it() -> None:
@@ -86,66 +92,78 @@ def test_whoever_is_in_line_has_time() -> None:
 
 def test_a_breaker_opens_rests_probes_and_rests_for_longer() -> None:
     clock = Clock()
-    breakers = CircuitBreakers(clock)
-    breakers.failed(nowhere())
-    assert breakers.admits(nowhere())
+    table, (one,) = table_of("a", clock=clock)
+    one.breaker.failed()
+    assert one.breaker.admits
+    assert one.breaker.is_resting
     for rest in (1.0, 2.0, 4.0, 8.0, 16.0, 16.0):
-        breakers.failed(nowhere())
-        assert not breakers.admits(nowhere())
+        one.breaker.failed()
+        assert not one.breaker.admits
         # What was on its way fails too, and changes nothing.
-        breakers.failed(nowhere())
-        assert breakers.retry_after_s([nowhere()]) == rest
+        one.breaker.failed()
+        assert open_retry_after_s([one]) == rest
         clock.time += rest - 0.01
-        assert not breakers.admits(nowhere())
+        assert not one.breaker.admits
         clock.time += 0.01
-        with breakers.request(nowhere()):
-            assert not breakers.admits(nowhere())
-        assert breakers.admits(nowhere())
-    breakers.succeeded(nowhere())
-    breakers.failed(nowhere())
-    assert breakers.admits(nowhere())
+        with table.attempt(WORK, Suspect(), one):
+            assert not one.breaker.admits
+        assert one.breaker.admits
+    one.answered()
+    one.breaker.failed()
+    assert one.breaker.admits
 
 
-def test_a_breaker_may_open_at_the_first_failure() -> None:
+def test_what_is_no_failure_has_others_asked_first_and_opens_no_breaker() -> None:
     clock = Clock()
-    breakers = CircuitBreakers(clock, failures_to_open=1)
+    _, (one,) = table_of("a", clock=clock)
     for rest in (1, 2):
-        breakers.failed(nowhere())
-        assert breakers.retry_after_s([nowhere()]) == rest
-        assert not breakers.admits(nowhere())
+        for _ in range(3):
+            one.breaker.rest()
+        assert one.breaker.is_resting
+        assert one.breaker.admits
         clock.time += rest
-        assert breakers.admits(nowhere())
+        assert not one.breaker.is_resting
 
 
 def test_a_probe_that_fails_or_succeeds() -> None:
     clock = Clock()
-    breakers = CircuitBreakers(clock)
+    table, (one, other) = table_of("a", "b", clock=clock)
     for _ in range(2):
-        breakers.failed(nowhere())
+        one.breaker.failed()
     clock.time += 1
-    with breakers.request(nowhere()):
-        breakers.failed(nowhere())
-    assert breakers.retry_after_s([nowhere(), nowhere("other")]) == 2
+    with table.attempt(WORK, Suspect(), one):
+        one.breaker.failed()
+    assert open_retry_after_s([one, other]) == 2
     clock.time += 2
-    with breakers.request(nowhere()):
-        breakers.succeeded(nowhere())
-        assert breakers.admits(nowhere())
-    assert breakers.admits(nowhere())
+    with table.attempt(WORK, Suspect(), one):
+        one.answered()
+        assert one.breaker.admits
+    assert one.breaker.admits
 
 
 def test_requests_of_a_closed_breaker_are_no_probes() -> None:
-    breakers = CircuitBreakers(Clock())
-    breakers.failed(nowhere())
-    with breakers.request(nowhere()):
-        assert breakers.admits(nowhere())
+    clock = Clock()
+    table, (one,) = table_of("a", clock=clock)
+    one.breaker.failed()
+    with table.attempt(WORK, Suspect(), one):
+        assert one.breaker.admits
+        one.breaker.failed()
+        clock.time += 1
+        with table.attempt(WORK, Suspect(), one):
+            pass
+        # That one was the probe, and nothing is known.
+        assert one.breaker.admits
+        probe = ExitStack()
+        probe.enter_context(table.attempt(WORK, Suspect(), one))
+    assert not one.breaker.admits
+    probe.close()
+    assert one.breaker.admits
 
 
-def test_one_breaker_says_nothing_about_another_and_old_ones_are_forgotten() -> None:
-    breakers = CircuitBreakers(Clock())
-    for number in range(MAX_REMEMBERED + 1):
-        for _ in range(2):
-            breakers.failed(nowhere(f"replica-{number}"))
-    assert breakers.admits(nowhere("replica-0"))
-    assert not breakers.admits(nowhere("replica-1"))
-    assert breakers.admits(nowhere("never seen"))
-    assert breakers.retry_after_s([]) == 1
+def test_one_breaker_says_nothing_about_another() -> None:
+    _, (one, other) = table_of("a", "b")
+    for _ in range(2):
+        one.breaker.failed()
+    assert not one.breaker.admits
+    assert other.breaker.admits
+    assert open_retry_after_s([]) == 1

@@ -4,109 +4,105 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.fleet.directory import Replica, ReplicaDirectory
-from deployments.gateway.routing import LeastOutstandingTokens, Work, placed
+from deployments.gateway.replicas.state import ReplicaState
+from deployments.gateway.routing import LeastOutstandingTokens
 from tests.support.clock import Clock
+from tests.support.deployments.routing_cases import Routed, replica, work
 
 
-def replica(name: str, *, model: str = "demo", max_model_len: int = 100) -> Replica:
-    return Replica(name, "node", f"http://{name}", model, max_model_len, "hunter2")
-
-
-REPLICAS = [replica(name) for name in "abcd"]
-
-
-def work(tokens: int) -> Work:
-    return Work(model="demo", tokens=tokens)
+def routed(clock: Clock | None = None) -> Routed:
+    return Routed(LeastOutstandingTokens(), clock)
 
 
 def test_the_replica_with_the_fewest_outstanding_tokens_is_chosen() -> None:
-    router = LeastOutstandingTokens()
-    with placed(router, work(10), REPLICAS[0]), placed(router, work(5), REPLICAS[1]):
-        assert router.choose(work(1), REPLICAS[:2]) is REPLICAS[1]
-        with placed(router, work(6), REPLICAS[1]):
-            assert router.choose(work(1), REPLICAS[:2]) is REPLICAS[0]
+    one = routed()
+    first, second = pair = one.replicas[:2]
+    with one.start(work(tokens=10), first), one.start(work(tokens=5), second):
+        assert one.choose(work(), pair) is second
+        with one.start(work(tokens=6), second):
+            assert one.choose(work(), pair) is first
 
 
 def test_equal_replicas_take_turns() -> None:
-    router = LeastOutstandingTokens()
-    chosen = []
-    for _ in range(8):
-        one = router.choose(work(7), REPLICAS)
-        chosen.append(one.replica_id)
-        with placed(router, work(7), one):
-            pass
-    assert chosen == list("abcdabcd")
+    one = routed()
+    assert [one.serve(work(tokens=7)).replica_id for _ in range(8)] == list("abcdabcd")
 
 
 def test_a_request_that_fails_gives_its_tokens_back() -> None:
-    router = LeastOutstandingTokens()
+    one = routed()
+    first = one.replicas[0]
     try:
-        with placed(router, work(9), REPLICAS[0]):
+        with one.start(work(tokens=9), first):
             raise ConnectionError
     except ConnectionError:
         pass
-    assert router.outstanding(REPLICAS[0]) == 0
+    assert first.load.tokens == 0
 
 
 def test_a_replica_that_failed_rests_and_each_time_for_longer() -> None:
     clock = Clock()
-    router = LeastOutstandingTokens(clock)
-    first, second = REPLICAS[:2]
-    with placed(router, work(50), second):
+    one = routed(clock)
+    first, second = pair = one.replicas[:2]
+    with one.start(work(tokens=50), second):
         for rest in (1, 2, 4, 8, 16, 16):
-            assert router.choose(work(1), [first, second]) is first
-            router.failed(first)
+            assert one.choose(work(), pair) is first
+            first.breaker.failed()
             clock.time += rest - 0.01
-            assert router.choose(work(1), [first, second]) is second
+            assert one.choose(work(), pair) is second
             clock.time += 0.02
 
 
 def test_failures_at_the_same_time_are_one() -> None:
     clock = Clock()
-    router = LeastOutstandingTokens(clock)
-    first, second = REPLICAS[:2]
+    one = routed(clock)
+    first, second = pair = one.replicas[:2]
     for _ in range(50):
-        router.failed(first)
+        first.breaker.failed()
     clock.time += 1.01
-    with placed(router, work(50), second):
-        assert router.choose(work(1), [first, second]) is first
+    with one.start(work(tokens=50), second):
+        assert one.choose(work(), pair) is first
 
 
 def test_an_answer_ends_the_rest() -> None:
-    router = LeastOutstandingTokens(Clock())
-    first, second = REPLICAS[:2]
-    router.failed(first)
-    with placed(router, work(50), second):
-        assert router.choose(work(1), [first, second]) is second
-        router.answered(first)
-        assert router.choose(work(1), [first, second]) is first
+    one = routed()
+    first, second = pair = one.replicas[:2]
+    first.breaker.failed()
+    with one.start(work(tokens=50), second):
+        assert one.choose(work(), pair) is second
+        first.answered()
+        assert one.choose(work(), pair) is first
 
 
 def test_where_all_rest_the_load_decides() -> None:
-    router = LeastOutstandingTokens(Clock())
-    for one in REPLICAS:
-        router.failed(one)
-    with placed(router, work(5), REPLICAS[0]):
-        assert router.choose(work(1), REPLICAS) is REPLICAS[1]
+    one = routed()
+    for state in one.replicas:
+        state.breaker.failed()
+    with one.start(work(tokens=5), one.replicas[0]):
+        assert one.choose(work()) is one.replicas[1]
 
 
 @settings(derandomize=True, max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 1000)), max_size=60))
 def test_load_stays_even_and_ends_at_zero(events: list[tuple[bool, int]]) -> None:
-    router = LeastOutstandingTokens()
-    running: list[tuple[Work, Replica]] = []
+    one = routed()
+
+    def outstanding(state: ReplicaState) -> int:
+        return state.load.tokens
+
+    running = []
     for arrives, tokens in events:
         if arrives or not running:
-            one = work(tokens)
-            chosen = router.choose(one, REPLICAS)
-            assert router.outstanding(chosen) == min(map(router.outstanding, REPLICAS))
-            router.started(one, chosen)
-            running.append((one, chosen))
+            asked = work(tokens=tokens)
+            chosen = one.choose(asked)
+            assert outstanding(chosen) == min(map(outstanding, one.replicas))
+            running.append(one.start(asked, chosen))
         else:
-            router.finished(*running.pop(tokens % len(running)))
-    for one, chosen in running:
-        router.finished(one, chosen)
-    assert [router.outstanding(one) for one in REPLICAS] == [0, 0, 0, 0]
+            running.pop(tokens % len(running)).close()
+        one.table.check_integrity()
+    for request in running:
+        request.close()
+    assert [*map(outstanding, one.replicas)] == [0, 0, 0, 0]
+    one.table.check_integrity()
 
 
 def test_a_directory_knows_models_and_who_serves_them() -> None:

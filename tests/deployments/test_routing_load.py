@@ -2,8 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from deployments.gateway.routing.capacity import MAX_WEIGHT, MEMORY_STREAMS, MIN_STREAMS, Capacity
-from deployments.gateway.routing.load import MAX_REPLICAS, LoadLedger
+from deployments.gateway.replicas.capacity import (
+    MAX_WEIGHT,
+    MEMORY_STREAMS,
+    MIN_STREAMS,
+    Capacity,
+    weights,
+)
+from deployments.gateway.replicas.load import Load
 from tests.support.clock import Clock
 
 NAMES = ["slow", "middle", "fast"]
@@ -11,34 +17,36 @@ NAMES = ["slow", "middle", "fast"]
 
 def test_a_finished_request_fades() -> None:
     clock = Clock()
-    ledger = LoadLedger(half_life_s=10.0, now=clock)
-    ledger.started("a", 800, 1)
+    load = Load(clock, half_life_s=10.0)
+    assert load.recent_tokens == load.sequences == 0
+    load.started(800, 1)
     clock.time += 1000
-    assert ledger.load("a") == 800
-    ledger.finished("a", 800, 1)
-    assert ledger.load("a") == 800
+    assert load.recent_tokens == 800
+    load.finished(800, 1)
+    assert load.recent_tokens == 800
     clock.time += 10
-    assert ledger.load("a") == pytest.approx(400)
-    ledger.started("a", 100, 2)
-    assert ledger.num_sequences("a") == 2
-    ledger.finished("a", 100, 2)
+    assert load.recent_tokens == pytest.approx(400)
+    load.started(100, 2)
+    assert load.sequences == 2
+    load.finished(100, 2)
     clock.time += 10
-    assert ledger.load("a") == pytest.approx(250)
-    assert ledger.load("nobody") == ledger.num_sequences("nobody") == 0
+    assert load.recent_tokens == pytest.approx(250)
 
 
-def test_idle_replicas_are_forgotten_and_busy_ones_are_not() -> None:
-    ledger = LoadLedger(half_life_s=10.0, now=Clock())
-    ledger.started("busy", 5, 1)
-    for number in range(MAX_REPLICAS):
-        ledger.started(f"replica-{number}", 7, 1)
-        ledger.finished(f"replica-{number}", 7, 1)
-    assert ledger.load("replica-0") == 0
-    assert ledger.load("busy") == 5
+class Measured(dict[str, Capacity]):
+    """Capacities by name."""
+
+    def streamed(self, name: str, *, num_tokens: int, seconds: float, num_sequences: int) -> None:
+        self.setdefault(name, Capacity()).streamed(
+            num_tokens=num_tokens, seconds=seconds, num_sequences=num_sequences
+        )
+
+    def weights(self, names: list[str]) -> list[float]:
+        return weights([self.get(name, Capacity()) for name in names])
 
 
-def measured(streams: int = MIN_STREAMS, **speeds: float) -> Capacity:
-    capacity = Capacity()
+def measured(streams: int = MIN_STREAMS, **speeds: float) -> Measured:
+    capacity = Measured()
     for _ in range(streams):
         for name, speed in speeds.items():
             capacity.streamed(name, num_tokens=100, seconds=100 / speed, num_sequences=1)
@@ -50,7 +58,7 @@ def test_weights_follow_the_speed_of_streams() -> None:
 
 
 def test_a_replica_shared_by_many_is_not_slow() -> None:
-    capacity = Capacity()
+    capacity = Measured()
     for _ in range(MIN_STREAMS):
         # 24 sequences of a replica that makes 320 tokens a second of them, and one alone.
         capacity.streamed("middle", num_tokens=100, seconds=10.0, num_sequences=24)

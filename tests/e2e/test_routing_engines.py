@@ -87,11 +87,11 @@ def frozen() -> float:
 
 def affinity() -> Router:
     settings = RoutingSettings(free_tokens=0, weigh_capacity=False)
-    return PrefixAffinity(settings, frozen)
+    return PrefixAffinity(settings)
 
 
 def least_outstanding() -> Router:
-    return LeastOutstandingTokens(frozen)
+    return LeastOutstandingTokens()
 
 
 def prompts() -> list[str]:
@@ -111,8 +111,12 @@ async def ask(
 ) -> None:
     """Every body through one of two gateways, in turn."""
     async with (
-        gateway(found.replicas, router=make_router(), session_header="X-Session-Id") as first,
-        gateway(found.replicas, router=make_router(), session_header="X-Session-Id") as second,
+        gateway(
+            found.replicas, router=make_router(), now=frozen, session_header="X-Session-Id"
+        ) as first,
+        gateway(
+            found.replicas, router=make_router(), now=frozen, session_header="X-Session-Id"
+        ) as second,
     ):
         for number, body in enumerate(bodies):
             client = (first, second)[number % 2].client
@@ -139,7 +143,5 @@ async def test_a_session_stays_on_its_replica_whatever_it_asks(model: Path) -> N
     bodies = [{"model": "demo", "prompt": prompt, "max_tokens": 1} for prompt in prompts()[:6]]
     async with engines(model) as found:
         settings = RoutingSettings(weigh_capacity=False)
-        await ask(
-            found, lambda: PrefixAffinity(settings, frozen), bodies, **{"X-Session-Id": "mine"}
-        )
+        await ask(found, lambda: PrefixAffinity(settings), bodies, **{"X-Session-Id": "mine"})
         assert sorted(found.each("steps"))[:3] == [0, 0, 0]

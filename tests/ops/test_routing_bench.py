@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.gateway.routing import PrefixAffinity
+from deployments.gateway.replicas.capacity import weights
+from deployments.gateway.routing import LeastOutstandingTokens
 from ops.bench.routing.__main__ import (
     BUSY,
+    CACHE_TOKENS,
     EQUALS,
     HOT,
     MIXED,
@@ -14,12 +16,11 @@ from ops.bench.routing.__main__ import (
     Contender,
     Stopwatch,
     affinity,
-    least_outstanding,
     report,
     rows,
     simulate,
 )
-from ops.bench.routing.fleet import Clock, Fleet, Outcome, Request, make_hosts, percentile
+from ops.bench.routing.fleet import MODEL, Fleet, Outcome, Request, make_hosts, percentile
 from ops.bench.routing.shared_prefixes import SharedPrefixes
 
 TINY = SharedPrefixes(num_prefixes=3, repeats=2, prefix_tokens=64, output_tokens=(2, 4))
@@ -40,7 +41,7 @@ def test_a_workload_is_what_it_says() -> None:
 
 def test_one_replica_alone_takes_the_time_that_its_steps_take() -> None:
     prompt = tuple(range(100))
-    fleet = Fleet(make_hosts([2.0], cache_tokens=1024), least_outstanding, 1)
+    fleet = Fleet(make_hosts([2.0], cache_tokens=1024), LeastOutstandingTokens, 1)
     outcome = fleet.run([Request(0.5, 0, prompt, 3), Request(9.0, 0, prompt, 1)])
     first = (0.010 + 0.0005 * 100) / 2
     # All full blocks but the one with the last token are found again.
@@ -66,7 +67,7 @@ def test_shared_prefixes_are_computed_once_and_the_load_stays_even(rate: float, 
 
 
 def test_least_outstanding_computes_most_prefixes_again() -> None:
-    outcome = simulate(SHARED, EQUALS, least_outstanding)
+    outcome = simulate(SHARED, EQUALS, LeastOutstandingTokens)
     assert outcome.hit_tokens < 0.5 * SHARED.ideal_hit_tokens
     assert outcome.imbalance < 1.1
 
@@ -89,25 +90,18 @@ def test_unlike_replicas_get_their_shares() -> None:
 
 
 def test_every_gateway_learns_the_weights_by_itself() -> None:
-    routers: list[PrefixAffinity] = []
-    make = affinity()
-
-    def remember(clock: Clock) -> PrefixAffinity:
-        router = make(clock)
-        assert isinstance(router, PrefixAffinity)
-        routers.append(router)
-        return router
-
-    simulate(BUSY, MIXED, remember)
-    for router in routers:
-        weights = router._capacity.weights([f"replica-{index}" for index in range(len(MIXED))])
-        for weight, speed in zip(weights, MIXED, strict=True):
+    hosts = make_hosts(MIXED, cache_tokens=CACHE_TOKENS)
+    fleet = Fleet(hosts, affinity(), BUSY.num_gateways)
+    fleet.run(BUSY.requests())
+    for table in fleet.tables:
+        measured = weights([state.capacity for state in table.serving(MODEL)])
+        for weight, speed in zip(measured, MIXED, strict=True):
             # A step of the scale more or less.
             assert 0.7 <= weight / speed <= 1.42
 
 
 def test_the_table_has_a_row_for_each_contender(monkeypatch: pytest.MonkeyPatch) -> None:
-    contenders = [Contender("one", affinity()), Contender("other", least_outstanding)]
+    contenders = [Contender("one", affinity()), Contender("other", LeastOutstandingTokens)]
     table = rows(TINY, EQUALS, contenders)
     assert [row[0] for row in table] == ["one", "other"]
     monkeypatch.setattr(

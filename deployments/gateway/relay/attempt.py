@@ -26,6 +26,7 @@ from deployments.gateway.relay.failures import (
     failure_of,
 )
 from deployments.gateway.relay.request import RelayedRequest
+from deployments.gateway.replicas.state import ReplicaState
 from deployments.http import sse
 from deployments.observe.tracing import trace_headers
 from deployments.wire.envelope import CHECKPOINTS_HEADER, ENVELOPE_HEADER
@@ -34,16 +35,16 @@ CLOSES_WITHIN_S = 0.1
 """A replica ends its response right behind the last event."""
 
 
-async def attempt(request: RelayedRequest, replica: Replica) -> None:
+async def attempt(request: RelayedRequest, state: ReplicaState) -> None:
     """Returns once the client has a whole response. Raises ``ReplicaFailedError``, or
     ``CannotResumeError``."""
     request.sent_at = time.perf_counter()
     # Before its first byte, a silent replica may not even have the request.
     if_silent = FailureKind.SICK
     try:
-        async with _post(request, replica) as response:
+        async with _post(request, state.replica) as response:
             if_silent = FailureKind.LOST
-            await _forward(request, replica, response)
+            await _forward(request, state, response)
     except TimeoutError as error:
         raise ReplicaFailedError(f"no answer in time: {error}", if_silent) from error
     except UnreachableError as error:
@@ -73,27 +74,28 @@ def _post(
     )
 
 
-async def _forward(request: RelayedRequest, replica: Replica, response: ReplicaResponse) -> None:
-    client, breakers = request.client, request.parts.breakers
+async def _forward(request: RelayedRequest, state: ReplicaState, response: ReplicaResponse) -> None:
+    client = request.client
     head = Head.of(response)
     if head.status in (200, 429):
-        breakers.succeeded(replica)
+        state.answered()
     if head.status == 200 and response.header(CHECKPOINTS_HEADER) is not None:
-        await _forward_events(request, replica, head, response)
+        await _forward_events(request, state, head, response)
         return
     body = await response.read()
     if head.status != 200 and (failure := failure_of(head, body)):
         raise failure
     if client.has_content or cannot_resume(body):
         raise CannotResumeError(f"status {head.status} in the middle of an answer")
-    breakers.succeeded(replica)
+    state.answered()
     await client.whole(head, body)
 
 
 async def _forward_events(
-    request: RelayedRequest, replica: Replica, head: Head, response: ReplicaResponse
+    request: RelayedRequest, state: ReplicaState, head: Head, response: ReplicaResponse
 ) -> None:
-    client, reader, quarantine = request.client, request.reader, request.parts.quarantine
+    client, reader, suspect = request.client, request.reader, request.suspect
+    quarantine = request.parts.replicas.quarantine
     reader.restart()
     if request.outgoing.stream:
         await client.begin(head)
@@ -105,7 +107,7 @@ async def _forward_events(
         if not has_begun:
             has_begun = True
             request.num_resumed += request.was_interrupted
-        quarantine.went_on(request.suspect, replica, reader.num_logged)
+        quarantine.went_on(suspect, state, reader.num_logged)
         if not request.outgoing.stream:
             if body := _body_in(events):
                 request.in_time.reschedule(None)

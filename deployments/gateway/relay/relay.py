@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from deployments.fleet.directory import Replica
 from deployments.gateway.relay.attempt import attempt
 from deployments.gateway.relay.client_response import ClientResponse
 from deployments.gateway.relay.failures import (
@@ -26,9 +25,10 @@ from deployments.gateway.relay.failures import (
     timed_out,
     wait_s,
 )
-from deployments.gateway.relay.quarantine import MOST_ALONE
 from deployments.gateway.relay.request import RelayedRequest
-from deployments.gateway.routing import placed
+from deployments.gateway.replicas.state import ReplicaState
+from deployments.gateway.replicas.suspect import MOST_ALONE
+from deployments.gateway.replicas.table import full_retry_after_s, open_retry_after_s
 from deployments.http import sse
 from deployments.http.errors import ApiError
 
@@ -44,7 +44,7 @@ async def relay(request: RelayedRequest) -> None:
     request there."""
     try:
         async with request.in_time:
-            with request.parts.quarantine.request(request.suspect):
+            with request.parts.replicas.quarantine.request(request.suspect):
                 await _relay(request)
     except TimeoutError:
         if not request.in_time.expired():
@@ -56,93 +56,89 @@ async def _relay(request: RelayedRequest) -> None:
     client, parts = request.client, request.parts
     while True:
         candidates = _candidates(request)
-        able = parts.quarantine.able(request.suspect, candidates)
+        able = parts.replicas.quarantine.able(request.suspect, candidates)
         if candidates and not able:
             await _wait_in_line(request)
             continue
-        replica = parts.router.choose(request.outgoing.work, able) if able else None
-        if replica is not None:
+        state = parts.router.choose(request.outgoing.work, able) if able else None
+        if state is not None:
             try:
-                await _attempt(request, replica)
+                await _attempt(request, state)
                 return
             except ReplicaFailedError as failure:
-                _failed(request, replica, failure)
+                _failed(request, state, failure)
             except CannotResumeError as error:
-                logger.warning("%s can't resume: %s", replica.replica_id, error)
+                logger.warning("%s can't resume: %s", state.replica_id, error)
                 if client.has_content:
                     await client.fail(stream_broken())
                     return
                 request.reader.forget()
-        if await _gives_up(request, nobody_left=replica is None):
+        if await _gives_up(request, nobody_left=state is None):
             return
-        if replica is None:
+        if state is None:
             request.retries.nobody_left()
         await _keep_alive(client)
         await asyncio.sleep(request.retries.delay_s())
 
 
-def _candidates(request: RelayedRequest) -> list[Replica]:
-    parts, began = request.parts, request.began
+def _candidates(request: RelayedRequest) -> list[ReplicaState]:
+    began = request.began
     return [
-        replica
-        for replica in parts.directory.serving(request.outgoing.work.model)
-        if replica.replica_id not in request.retries.tried
-        and parts.breakers.admits(replica)
+        one
+        for one in request.parts.replicas.serving(request.outgoing.work.model)
+        if one.replica_id not in request.retries.tried
+        and one.breaker.admits
         # An answer that goes on was let in before, and needs no place in a queue.
-        and (request.reader.log or parts.full.has_room(replica))
-        and (not request.client.has_content or began is None or replica.continues(began))
+        and (request.reader.log or one.has_room)
+        and (not request.client.has_content or began is None or one.replica.continues(began))
     ]
 
 
-async def _attempt(request: RelayedRequest, replica: Replica) -> None:
+async def _attempt(request: RelayedRequest, state: ReplicaState) -> None:
     parts, outgoing, suspect = request.parts, request.outgoing, request.suspect
     has_content = request.client.has_content
-    request.replica_id = replica.replica_id
+    request.state = state
     if not has_content:
-        changes = request.began is not None and not replica.continues(request.began)
+        changes = request.began is not None and not state.replica.continues(request.began)
         if changes or outgoing.begins_anew:
             request.reader.forget()
-        request.began = replica
+        request.began = state.replica
     request.was_interrupted = has_content or (not outgoing.stream and request.reader.num_logged > 0)
-    with (
-        parts.breakers.request(replica),
-        parts.full.request(replica),
-        parts.quarantine.attempt(suspect, replica),
-        placed(parts.router, outgoing.work, replica),
-    ):
+    parts.router.placed(outgoing.work, state)
+    with parts.replicas.attempt(outgoing.work, suspect, state):
         try:
-            await attempt(request, replica)
+            await attempt(request, state)
         except ReplicaFailedError as failure:
             if failure.kind.is_loss:
-                parts.quarantine.lost(suspect, replica)
+                parts.replicas.quarantine.lost(suspect, state)
             raise
-    parts.router.answered(replica)
 
 
-def _failed(request: RelayedRequest, replica: Replica, failure: ReplicaFailedError) -> None:
-    parts, retries, kind = request.parts, request.retries, failure.kind
+def _failed(request: RelayedRequest, state: ReplicaState, failure: ReplicaFailedError) -> None:
+    retries, kind, replica_id = request.retries, failure.kind, state.replica_id
     request_id, progress = request.outgoing.request_id, request.reader.num_logged
     # A full one is well, and under overload there would be a line for each request.
     logger.log(
         logging.DEBUG if kind is FailureKind.FULL else logging.WARNING,
         "%s failed %s: %s",
-        replica.replica_id,
+        replica_id,
         request_id,
         failure,
-        extra={"request_id": request_id, "served_by": replica.replica_id},
+        extra={"request_id": request_id, "served_by": replica_id},
     )
-    parts.router.failed(replica)
     request.refusal = kinder(failure.refusal, request.refusal)
     if kind.is_sick:
-        parts.breakers.failed(replica)
+        state.breaker.failed()
+    else:
+        state.breaker.rest()
     if kind.is_loss:
-        retries.lost(replica.replica_id, progress=progress)
+        retries.lost(replica_id, progress=progress)
     elif kind is FailureKind.FULL:
         if failure.refusal is not None:
-            parts.full.refused(replica, wait_s(failure.refusal))
-        retries.refused(replica.replica_id)
+            state.refused(wait_s(failure.refusal))
+        retries.refused(replica_id)
     else:
-        retries.failed(replica.replica_id, progress=progress)
+        retries.failed(replica_id, progress=progress)
 
 
 async def _gives_up(request: RelayedRequest, *, nobody_left: bool) -> bool:
@@ -172,23 +168,23 @@ def _is_refused(request: RelayedRequest, nobody_left: bool) -> bool:
     """Whether it has to come back when there is room. Who was let in before is not."""
     if request.retries.was_lost or not (nobody_left or request.retries.refusals_exhausted):
         return False
-    serving = request.parts.directory.serving(request.outgoing.work.model)
+    serving = request.parts.replicas.serving(request.outgoing.work.model)
     was_full = request.refusal is not None and request.refusal[0].status == 429
-    return was_full or request.parts.full.retry_after_s(serving) is not None
+    return was_full or full_retry_after_s(serving) is not None
 
 
 def _nobody(request: RelayedRequest) -> ApiError:
-    parts, model = request.parts, request.outgoing.work.model
-    serving = parts.directory.serving(model)
-    wait = parts.full.retry_after_s(serving)
+    model = request.outgoing.work.model
+    serving = request.parts.replicas.serving(model)
+    wait = full_retry_after_s(serving)
     if wait is not None:
         return no_room(model, wait)
-    return no_replica(model, parts.breakers.retry_after_s(serving))
+    return no_replica(model, open_retry_after_s(serving))
 
 
 async def _wait_in_line(request: RelayedRequest) -> None:
     request.retries.in_line()
-    await request.parts.quarantine.wait_for_change(LOOKS_AGAIN_S)
+    await request.parts.replicas.quarantine.wait_for_change(LOOKS_AGAIN_S)
     await _keep_alive(request.client)
 
 

@@ -9,8 +9,9 @@ from deployments.fleet.directory import Replica
 from deployments.gateway.relay.client_response import ClientResponse
 from deployments.gateway.relay.failures import Refusal
 from deployments.gateway.relay.parts import RelayParts
-from deployments.gateway.relay.quarantine import Suspect
 from deployments.gateway.relay.retries import Retries
+from deployments.gateway.replicas.state import ReplicaState
+from deployments.gateway.replicas.suspect import Suspect
 from deployments.gateway.routing import Work
 from deployments.wire.checkpoint import CheckpointReader
 from deployments.wire.envelope import Envelope
@@ -46,8 +47,8 @@ class RelayedRequest:
     """By ``time.perf_counter``."""
     sent_at: float = 0.0
     """The latest attempt, by the same clock."""
-    replica_id: str = ""
-    """The replica that answered, or was tried last."""
+    state: ReplicaState | None = None
+    """Of the replica that answered, or was tried last."""
     began: Replica | None = None
     """The replica that began the stream."""
     refusal: Refusal | None = None
@@ -71,6 +72,10 @@ class RelayedRequest:
             max_refusals=settings.max_attempts, patience_s=settings.resume_timeout_s
         )
         self.in_time = asyncio.timeout(settings.request_timeout_s)
+
+    @property
+    def replica_id(self) -> str:
+        return self.state.replica_id if self.state else ""
 
     @property
     def tokens_used(self) -> int:

@@ -7,10 +7,10 @@ decision is worth. The hash is fast, not cryptographic: at worst a collision cos
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import xxhash
 
+from deployments.gateway.replicas.work import Affinity
 from deployments.protocol import ChatCompletionRequest, CompletionRequest
 
 CHUNK_BYTES = 256
@@ -19,18 +19,6 @@ MAX_BYTES = 256 * 1024
 """No beginning longer than this is told apart."""
 COARSENESS = 8
 """Beyond the first chunks two neighbouring beginnings differ in length by one part in so many."""
-
-
-@dataclass(frozen=True)
-class Affinity:
-    """What ties a request to earlier ones: ``keys[i]`` names the beginning of its prompt that is
-    the ``shares[i]``-th part of the whole. Ever longer ones; none for a prompt below a chunk."""
-
-    keys: tuple[int, ...] = ()
-    shares: tuple[float, ...] = ()
-
-
-NO_AFFINITY = Affinity()
 
 
 def affinity_of(

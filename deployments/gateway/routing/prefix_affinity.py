@@ -7,24 +7,20 @@ everything there is, so a hot prefix spreads, and each replica it spreads to has
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deployments.fleet.directory import Replica
-from deployments.gateway.routing.affinity import Affinity
-from deployments.gateway.routing.capacity import Capacity
-from deployments.gateway.routing.circuit_breaker import CircuitBreakers
-from deployments.gateway.routing.load import LoadLedger
+from deployments.gateway.replicas.capacity import weights
+from deployments.gateway.replicas.state import ReplicaState
+from deployments.gateway.replicas.work import Affinity, Work
 from deployments.gateway.routing.prefix_index import PrefixIndex
 from deployments.gateway.routing.rendezvous import rendezvous
-from deployments.gateway.routing.router import Work
 from deployments.settings import RoutingSettings
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    replica: Replica
+    state: ReplicaState
     weight: float
     load: float
     """In tokens, over the weight."""
@@ -33,18 +29,13 @@ class _Candidate:
 class PrefixAffinity:
     """One gateway's router; its methods take microseconds and run on the event loop alone."""
 
-    def __init__(
-        self, settings: RoutingSettings, now: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, settings: RoutingSettings) -> None:
         self._settings = settings
-        self._breakers = CircuitBreakers(now, failures_to_open=1)
         self._index = PrefixIndex(settings.max_prefixes)
-        self._ledger = LoadLedger(half_life_s=settings.load_half_life_s, now=now)
-        self._capacity = Capacity()
 
-    def choose(self, work: Work, candidates: Sequence[Replica]) -> Replica:
-        admitted = [one for one in candidates if self._breakers.admits(one)]
-        able = self._weighed(admitted or candidates)
+    def choose(self, work: Work, candidates: Sequence[ReplicaState]) -> ReplicaState:
+        rested = [one for one in candidates if not one.breaker.is_resting]
+        able = self._weighed(rested or candidates)
         roomy = self._with_room(able, work.tokens)
         affinity = work.affinity
         known = self._num_known(affinity, able)
@@ -54,38 +45,15 @@ class PrefixAffinity:
         new = affinity.keys[known:]
         return _agreed(new[0], roomy) if new else _least_loaded(roomy)
 
-    def load(self, replica: Replica) -> float:
-        """Tokens on ``replica`` now, with what is left of those it had a moment ago."""
-        return self._ledger.load(replica.replica_id)
+    def placed(self, work: Work, state: ReplicaState) -> None:
+        self._index.add(work.affinity.keys, state.replica_id)
 
-    def started(self, work: Work, replica: Replica) -> None:
-        self._ledger.started(replica.replica_id, work.tokens, work.num_sequences)
-        self._index.add(work.affinity.keys, replica.replica_id)
-
-    def finished(self, work: Work, replica: Replica) -> None:
-        self._ledger.finished(replica.replica_id, work.tokens, work.num_sequences)
-
-    def failed(self, replica: Replica) -> None:
-        self._breakers.failed(replica)
-
-    def answered(self, replica: Replica) -> None:
-        self._breakers.succeeded(replica)
-
-    def streamed(self, work: Work, replica_id: str, num_tokens: int, seconds: float) -> None:
-        if self._settings.weigh_capacity:
-            self._capacity.streamed(
-                replica_id,
-                num_tokens=num_tokens // work.num_sequences,
-                seconds=seconds,
-                num_sequences=self._ledger.num_sequences(replica_id) + work.num_sequences,
-            )
-
-    def _weighed(self, replicas: Sequence[Replica]) -> list[_Candidate]:
-        names = [replica.replica_id for replica in replicas]
-        weights = self._capacity.weights(names)
+    def _weighed(self, states: Sequence[ReplicaState]) -> list[_Candidate]:
+        weighed = self._settings.weigh_capacity
+        shares = weights([one.capacity for one in states]) if weighed else [1.0] * len(states)
         return [
-            _Candidate(replica, weight, self._ledger.load(name) / weight)
-            for replica, name, weight in zip(replicas, names, weights, strict=True)
+            _Candidate(one, weight, one.load.recent_tokens / weight)
+            for one, weight in zip(states, shares, strict=True)
         ]
 
     def _with_room(self, able: Sequence[_Candidate], tokens: int) -> list[_Candidate]:
@@ -98,7 +66,7 @@ class PrefixAffinity:
 
     def _num_known(self, affinity: Affinity, able: Sequence[_Candidate]) -> int:
         """How many of the keys, from the first on, one of ``able`` has."""
-        names = {one.replica.replica_id for one in able}
+        names = {one.state.replica_id for one in able}
         for known in range(len(affinity.keys), 0, -1):
             if not names.isdisjoint(self._index.holders(affinity.keys[known - 1])):
                 return known
@@ -106,7 +74,7 @@ class PrefixAffinity:
 
     def _among_holders(
         self, affinity: Affinity, known: int, roomy: Sequence[_Candidate]
-    ) -> Replica:
+    ) -> ReplicaState:
         """For a request whose first ``known`` keys are worth meeting again."""
         if holders := self._holders(affinity.keys[known - 1], roomy):
             new = affinity.keys[known:]
@@ -123,12 +91,13 @@ class PrefixAffinity:
 
     def _holders(self, key: int, among: Sequence[_Candidate]) -> list[_Candidate]:
         names = self._index.holders(key)
-        return [one for one in among if one.replica.replica_id in names]
+        return [one for one in among if one.state.replica_id in names]
 
 
-def _agreed(key: int, among: Sequence[_Candidate]) -> Replica:
-    return rendezvous(key, [one.replica for one in among], [one.weight for one in among])
+def _agreed(key: int, among: Sequence[_Candidate]) -> ReplicaState:
+    names = [one.state.replica_id for one in among]
+    return among[rendezvous(key, names, [one.weight for one in among])].state
 
 
-def _least_loaded(among: Sequence[_Candidate]) -> Replica:
-    return min(among, key=lambda one: one.load).replica
+def _least_loaded(among: Sequence[_Candidate]) -> ReplicaState:
+    return min(among, key=lambda one: one.load).state

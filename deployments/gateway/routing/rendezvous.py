@@ -12,19 +12,16 @@ from math import log
 
 import xxhash
 
-from deployments.fleet.directory import Replica
-
 UNIT = 2.0**-52
 
 
-def rendezvous(key: int, replicas: Sequence[Replica], weights: Sequence[float]) -> Replica:
-    """The one of ``replicas`` for ``key``, an unsigned 64-bit integer. Each gets a share of all
-    keys that is in proportion to its weight, which is more than 0."""
-    best = max(range(len(replicas)), key=lambda index: _score(key, replicas[index], weights[index]))
-    return replicas[best]
+def rendezvous(key: int, names: Sequence[str], weights: Sequence[float]) -> int:
+    """Index of the one of ``names`` for ``key``, an unsigned 64-bit integer. Each gets a share of
+    all keys that is in proportion to its weight, which is more than 0."""
+    return max(range(len(names)), key=lambda index: _score(key, names[index], weights[index]))
 
 
-def _score(key: int, replica: Replica, weight: float) -> float:
-    digest = xxhash.xxh3_64_intdigest(replica.replica_id.encode(), seed=key)
+def _score(key: int, name: str, weight: float) -> float:
+    digest = xxhash.xxh3_64_intdigest(name.encode(), seed=key)
     # 52 bits and a half: a float holds it exactly, and it is neither 0 nor 1.
     return weight / -log(((digest >> 12) + 0.5) * UNIT)

@@ -28,6 +28,7 @@ from deployments.fleet.directory import Replica, ReplicaDirectory
 from deployments.fleet.targets import GatewayAddress
 from deployments.gateway.access.api_keys import KeyRing
 from deployments.gateway.app import GatewayParts, build_gateway_app
+from deployments.gateway.replicas.table import ReplicaTable
 from deployments.gateway.routing import build_router
 from deployments.http.server import HttpServer
 from deployments.observe.metrics import GatewayMetrics
@@ -124,12 +125,15 @@ async def serve_gateway(replicas: list[Replica]) -> str:
     async def gateways() -> list[GatewayAddress]:
         return []
 
+    routing = RoutingSettings()
     app = build_gateway_app(
         GatewayParts(
             settings=GatewaySettings(),
             keys=KeyRing([]),
-            directory=ReplicaDirectory(replicas),
-            router=build_router(RoutingSettings()),
+            replicas=ReplicaTable(
+                ReplicaDirectory(replicas), load_half_life_s=routing.load_half_life_s
+            ),
+            router=build_router(routing),
             metrics=GatewayMetrics(replica="gateway", node=HOST),
             connections=replica_connections(),
             gateways=gateways,

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from deployments.fleet.directory import Replica
+from deployments.gateway.replicas.state import ReplicaState
 from deployments.gateway.routing import LeastOutstandingTokens, PrefixAffinity, Router
 from deployments.settings import RoutingSettings
-from ops.bench.routing.fleet import Clock, Fleet, Outcome, make_hosts, percentile
+from ops.bench.routing.fleet import Fleet, Outcome, make_hosts, percentile
 from ops.bench.routing.shared_prefixes import SharedPrefixes
 from ops.bench.timing import markdown_table
 
-MakeRouter = Callable[[Clock], Router]
+MakeRouter = Callable[[], Router]
 CACHE_TOKENS = 12_288
 EQUALS = (1.0, 1.0, 1.0, 1.0)
 MIXED = (1.0, 1.0, 2.0, 4.0)
@@ -28,11 +28,7 @@ BUSY = replace(SHARED, repeats=40, requests_per_second=48.0)
 
 def affinity(**settings: float | bool) -> MakeRouter:
     parsed = RoutingSettings.model_validate(settings)
-    return lambda clock: PrefixAffinity(parsed, clock)
-
-
-def least_outstanding(clock: Clock) -> Router:
-    return LeastOutstandingTokens(clock)
+    return lambda: PrefixAffinity(parsed)
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,7 @@ SCENARIOS = (
         EQUALS,
         (
             Contender("prefix affinity", affinity()),
-            Contender("least outstanding tokens", least_outstanding),
+            Contender("least outstanding tokens", LeastOutstandingTokens),
         ),
     ),
     (
@@ -58,7 +54,7 @@ SCENARIOS = (
         (
             Contender("prefix affinity", affinity()),
             Contender("prefix affinity without a bound", affinity(load_bound=1e9)),
-            Contender("least outstanding tokens", least_outstanding),
+            Contender("least outstanding tokens", LeastOutstandingTokens),
         ),
     ),
     (
@@ -68,7 +64,7 @@ SCENARIOS = (
         (
             Contender("prefix affinity", affinity()),
             Contender("prefix affinity without weights", affinity(weigh_capacity=False)),
-            Contender("least outstanding tokens", least_outstanding),
+            Contender("least outstanding tokens", LeastOutstandingTokens),
         ),
     ),
 )
@@ -80,7 +76,7 @@ class Stopwatch:
     def __init__(self) -> None:
         self._seconds: list[float] = []
 
-    def __call__(self, decide: Callable[[], Replica]) -> Replica:
+    def __call__(self, decide: Callable[[], ReplicaState]) -> ReplicaState:
         start = time.thread_time()
         chosen = decide()
         self._seconds.append(time.thread_time() - start)
@@ -94,7 +90,7 @@ def simulate(
     workload: SharedPrefixes,
     speeds: Sequence[float],
     make_router: MakeRouter,
-    timed: Callable[[Callable[[], Replica]], Replica] = lambda decide: decide(),
+    timed: Callable[[Callable[[], ReplicaState]], ReplicaState] = lambda decide: decide(),
 ) -> Outcome:
     hosts = make_hosts(speeds, cache_tokens=CACHE_TOKENS)
     return Fleet(hosts, make_router, workload.num_gateways, timed).run(workload.requests())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -17,14 +18,20 @@ from backend_metal.engine.schedule.sequence import Sequence as EngineSequence
 from backend_metal.engine.schedule.step import Step
 from backend_metal.engine.schedule.step_pace import StepPace
 from deployments.backend import SamplingParams
-from deployments.fleet.directory import Replica
+from deployments.fleet.directory import Replica, ReplicaDirectory
+from deployments.gateway.replicas.state import ReplicaState
+from deployments.gateway.replicas.suspect import Suspect
+from deployments.gateway.replicas.table import ReplicaTable
 from deployments.gateway.routing import Router, Work
 from deployments.gateway.routing.affinity import prefix_affinity
+from deployments.settings import RoutingSettings
 
 STEP_S = 0.010
 """Of a step with nothing in it, which is the time to read the weights."""
 TOKEN_S = 0.0005
 BLOCK_SIZE = 16
+MODEL = "simulated"
+LOAD_HALF_LIFE_S = RoutingSettings().load_half_life_s
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class Request:
 
     def work(self) -> Work:
         return Work(
-            model="simulated",
+            model=MODEL,
             tokens=len(self.prompt) + self.output_tokens,
             affinity=prefix_affinity([array("i", self.prompt).tobytes()]),
         )
@@ -47,7 +54,8 @@ class Request:
 class _Running:
     request: Request
     work: Work
-    router: Router
+    state: ReplicaState
+    attempt: ExitStack
     sequence: EngineSequence
     first_token_at: float = 0.0
 
@@ -102,7 +110,7 @@ def make_hosts(speeds: Sequence[float], *, cache_tokens: int) -> list[Host]:
     """``cache_tokens`` for each unit of speed: faster machines have more memory too."""
     return [
         Host(
-            Replica(f"replica-{index}", "node", "http://replica", "simulated", 4096, "-"),
+            Replica(f"replica-{index}", "node", "http://replica", MODEL, 4096, "-"),
             Scheduler(
                 BlockPool(int(speed * cache_tokens) // BLOCK_SIZE),
                 block_size=BLOCK_SIZE,
@@ -122,14 +130,20 @@ class Fleet:
     def __init__(
         self,
         hosts: Sequence[Host],
-        make_router: Callable[[Clock], Router],
+        make_router: Callable[[], Router],
         num_gateways: int,
-        timed: Callable[[Callable[[], Replica]], Replica] = lambda decide: decide(),
+        timed: Callable[[Callable[[], ReplicaState]], ReplicaState] = lambda decide: decide(),
     ) -> None:
         """``timed`` runs each decision."""
         self._hosts = {host.replica.replica_id: host for host in hosts}
         self._clock = Clock()
-        self._routers = [make_router(self._clock) for _ in range(num_gateways)]
+        directory = ReplicaDirectory([host.replica for host in hosts])
+        self._routers = [make_router() for _ in range(num_gateways)]
+        self.tables = [
+            ReplicaTable(directory, load_half_life_s=LOAD_HALF_LIFE_S, now=self._clock)
+            for _ in range(num_gateways)
+        ]
+        """One a gateway."""
         self._timed = timed
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
@@ -157,11 +171,13 @@ class Fleet:
         heapq.heappush(self._events, (time, next(self._order), event))
 
     def _arrive(self, request: Request) -> None:
-        router = self._routers[request.gateway]
-        candidates = [host.replica for host in self._hosts.values()]
+        router, table = self._routers[request.gateway], self.tables[request.gateway]
+        candidates = table.serving(MODEL)
         chosen = self._timed(lambda: router.choose(request.work(), candidates))
         work = request.work()
-        router.started(work, chosen)
+        router.placed(work, chosen)
+        attempt = ExitStack()
+        attempt.enter_context(table.attempt(work, Suspect(), chosen))
         host = self._hosts[chosen.replica_id]
         host.routed_tokens += work.tokens
         sequence = EngineSequence(
@@ -173,7 +189,7 @@ class Fleet:
             seed=0,
             arrival=next(self._order),
         )
-        host.running[sequence] = _Running(request, work, router, sequence)
+        host.running[sequence] = _Running(request, work, chosen, attempt, sequence)
         host.scheduler.add(sequence)
         if host.step is None:
             self._start_step(host)
@@ -194,7 +210,7 @@ class Fleet:
                 self._first_token(host.running[sequence])
             if sequence.num_output_tokens >= sequence.max_tokens:
                 host.scheduler.finish(sequence)
-                self._finish(host, host.running.pop(sequence))
+                self._finish(host.running.pop(sequence))
         host.computed_tokens += host.step.num_tokens
         host.step = None
         if host.scheduler.has_work:
@@ -204,17 +220,11 @@ class Fleet:
         one.first_token_at = self._clock.time
         self._ttft_s.append(self._clock.time - one.request.at)
 
-    def _finish(self, host: Host, one: _Running) -> None:
+    def _finish(self, one: _Running) -> None:
         now = self._clock.time
         self._e2e_s.append(now - one.request.at)
-        one.router.finished(one.work, host.replica)
-        one.router.answered(host.replica)
-        one.router.streamed(
-            one.work,
-            host.replica.replica_id,
-            one.request.output_tokens - 1,
-            now - one.first_token_at,
-        )
+        one.attempt.close()
+        one.state.streamed(one.work, one.request.output_tokens - 1, now - one.first_token_at)
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,10 +19,8 @@ from deployments.fleet.targets import GatewayAddress
 from deployments.gateway.access.api_keys import ApiKey, KeyRing, Keys
 from deployments.gateway.access.rate_limits import RateLimiter
 from deployments.gateway.app import GatewayParts, build_gateway_app
-from deployments.gateway.relay.full_replicas import FullReplicas
-from deployments.gateway.relay.quarantine import Quarantine
+from deployments.gateway.replicas.table import ReplicaTable
 from deployments.gateway.routing import LeastOutstandingTokens, Router
-from deployments.gateway.routing.circuit_breaker import CircuitBreakers
 from deployments.http.bounded_protocol import ClientTimeouts
 from deployments.http.server import HttpServer
 from deployments.observe.metrics import EngineMetrics, GatewayMetrics, Identity
@@ -42,7 +41,7 @@ class Running:
     app: Starlette
     client: httpx.AsyncClient
     directory: ReplicaDirectory
-    router: Router
+    table: ReplicaTable
     metrics: GatewayMetrics
     url: str
 
@@ -53,9 +52,7 @@ async def gateway(
     *,
     keys: Sequence[str] | Keys = (),
     limiter: RateLimiter | None = None,
-    breakers: CircuitBreakers | None = None,
-    full: FullReplicas | None = None,
-    quarantine: Quarantine | None = None,
+    now: Callable[[], float] = time.monotonic,
     route_prefix: str = "",
     router: Router | None = None,
     session_header: str | None = None,
@@ -64,7 +61,7 @@ async def gateway(
     **settings: Any,
 ) -> AsyncIterator[Running]:
     directory = ReplicaDirectory(replicas)
-    router = router or LeastOutstandingTokens()
+    table = ReplicaTable(directory, load_half_life_s=10.0, now=now)
     metrics = GatewayMetrics(replica="gateway-1", node="10.0.0.1")
     async with AsyncExitStack() as stack:
         connections = stack.enter_context(closing(replica_connections()))
@@ -77,11 +74,8 @@ async def gateway(
                 settings=GatewaySettings.model_validate(settings),
                 keys=_key_ring(keys) if isinstance(keys, Sequence) else keys,
                 limiter=limiter or RateLimiter(),
-                breakers=breakers or CircuitBreakers(),
-                full=full or FullReplicas(),
-                quarantine=quarantine or Quarantine(),
-                directory=directory,
-                router=router,
+                replicas=table,
+                router=router or LeastOutstandingTokens(),
                 metrics=metrics,
                 connections=connections,
                 gateways=gateways,
@@ -91,7 +85,9 @@ async def gateway(
         )
         url = await stack.enter_async_context(serving(_under(route_prefix, app), timeouts=timeouts))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30))
-        yield Running(app, client, directory, router, metrics, url)
+        yield Running(app, client, directory, table, metrics, url)
+    table.check_integrity()
+    assert all(one.is_idle for one in table.serving("demo"))
 
 
 def _key_ring(keys: Sequence[str]) -> KeyRing:

@@ -32,6 +32,7 @@ from deployments.fleet.directory import Replica, ReplicaDirectory
 from deployments.fleet.targets import GatewayAddress
 from deployments.gateway.access.api_keys import KeyRing
 from deployments.gateway.app import GatewayParts, build_gateway_app
+from deployments.gateway.replicas.table import ReplicaTable
 from deployments.gateway.routing import build_router
 from deployments.observe.host.collector import HostCollector, host_sources
 from deployments.observe.host.reading import (
@@ -148,13 +149,16 @@ async def _gateway(
         return addresses
 
     metrics = GatewayMetrics(replica=name, node=node)
+    routing = RoutingSettings()
     with closing(replica_connections()) as connections:
         app = build_gateway_app(
             GatewayParts(
                 settings=GatewaySettings(),
                 keys=KeyRing([]),
-                directory=ReplicaDirectory(replicas),
-                router=build_router(RoutingSettings()),
+                replicas=ReplicaTable(
+                    ReplicaDirectory(replicas), load_half_life_s=routing.load_half_life_s
+                ),
+                router=build_router(routing),
                 metrics=metrics,
                 connections=connections,
                 gateways=everybody,
