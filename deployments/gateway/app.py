@@ -16,6 +16,7 @@ from deployments.gateway.refusals_log import RefusalRecorder
 from deployments.http.drain_request import WholeRequestMiddleware
 from deployments.http.error_responses import exception_handlers
 from deployments.http.request_id import RequestIdMiddleware
+from deployments.http.response_events import ResponseEventsMiddleware
 
 __all__ = ["GatewayParts", "build_gateway_app"]
 
@@ -28,6 +29,7 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
     app = Starlette(
         routes=[*generation_routes(parts), *reading_routes(parts)],
         middleware=[
+            Middleware(ResponseEventsMiddleware),
             Middleware(OutcomesMiddleware, on_end=parts.metrics.ended),
             Middleware(RequestIdMiddleware),
             Middleware(WholeRequestMiddleware, max_body_bytes=parts.settings.max_body_bytes),

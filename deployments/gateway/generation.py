@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from deployments.fleet.directory import Replica
 from deployments.gateway.access.api_keys import SCOPE_KEY as API_KEY
@@ -40,20 +40,23 @@ logger = logging.getLogger(__name__)
 
 
 def generation_routes(parts: GatewayParts) -> list[Route]:
-    async def generate(request: Request) -> ASGIApp:
-        arrived = time.perf_counter()
-        outgoing = await _accept(request, parts)
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            relayed = RelayedRequest(outgoing, parts, ClientResponse(send), arrived)
-            await _answer(relayed, parts.tracer, scope, receive)
-
-        return answer
-
     return [
-        Route(path, generate, methods=["POST"])
+        Route(path, _Generation(parts), methods=["POST"])
         for path in (CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH)
     ]
+
+
+class _Generation:
+    """An application of its own: around a function, Starlette would wrap each chunk once more."""
+
+    def __init__(self, parts: GatewayParts) -> None:
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        arrived = time.perf_counter()
+        outgoing = await _accept(Request(scope, receive), self._parts)
+        request = RelayedRequest(outgoing, self._parts, ClientResponse(send), arrived)
+        await _answer(request, self._parts.tracer, scope, receive)
 
 
 async def _accept(request: Request, parts: GatewayParts) -> Outgoing:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.http.request_path import route_path
+from deployments.http.response_events import at_end, at_start
 from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH
 
 OUTCOME_KEY = "pomona.outcome"
@@ -62,15 +63,16 @@ class OutcomesMiddleware:
                 outcome.is_client_gone = True
             return message
 
-        async def watched_send(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                outcome.status = message["status"]
-            await send(message)
-            if message["type"] == "http.response.body" and not message.get("more_body", False):
-                outcome.is_complete = True
+        async def started(start: Message) -> None:
+            outcome.status = start["status"]
 
+        def ended() -> None:
+            outcome.is_complete = True
+
+        at_start(scope, started)
+        at_end(scope, ended)
         try:
-            await self.app(scope, watched_receive, watched_send)
+            await self.app(scope, watched_receive, send)
         except asyncio.CancelledError:
             # Serve's proxy cancels for a client that left; otherwise the process ends, and nobody
             # asks it for metrics any more.

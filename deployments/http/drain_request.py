@@ -9,6 +9,8 @@ from __future__ import annotations
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deployments.http.response_events import at_start
+
 READ_FACTOR = 4
 
 
@@ -37,9 +39,9 @@ class WholeRequestMiddleware:
             done = done or not message.get("more_body", False) or num_read > self._most_read
             return message
 
-        async def answer(message: Message) -> None:
+        async def read_the_rest(start: Message) -> None:
             while not done:
                 await read()
-            await send(message)
 
-        await self.app(scope, read, answer)
+        at_start(scope, read_the_rest)
+        await self.app(scope, read, send)

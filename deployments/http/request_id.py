@@ -8,6 +8,8 @@ import uuid
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deployments.http.response_events import at_start
+
 REQUEST_ID_HEADER = "X-Request-Id"
 SCOPE_KEY = "pomona.request_id"
 
@@ -34,9 +36,8 @@ class RequestIdMiddleware:
         request_id = choose_request_id(Headers(scope=scope).get(REQUEST_ID_HEADER))
         scope[SCOPE_KEY] = request_id
 
-        async def send_with_id(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[REQUEST_ID_HEADER] = request_id
-            await send(message)
+        async def add_id(start: Message) -> None:
+            MutableHeaders(scope=start)[REQUEST_ID_HEADER] = request_id
 
-        await self.app(scope, receive, send_with_id)
+        at_start(scope, add_id)
+        await self.app(scope, receive, send)

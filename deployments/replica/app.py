@@ -22,6 +22,7 @@ from deployments.http.errors import ApiError, model_not_found, unauthorized
 from deployments.http.request_body import read_body
 from deployments.http.request_id import SCOPE_KEY, RequestIdMiddleware
 from deployments.http.request_path import route_path
+from deployments.http.response_events import ResponseEventsMiddleware
 from deployments.observe.tracing import NoOpTracer, Tracer
 from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH, parse_body
 from deployments.replica.asked import Answer
@@ -80,7 +81,7 @@ def build_replica_app(
             Route(COMPLETIONS_PATH, generate, methods=["POST"]),
             *reading_routes(backend, model, registry),
         ],
-        middleware=[Middleware(RequestIdMiddleware)],
+        middleware=[Middleware(ResponseEventsMiddleware), Middleware(RequestIdMiddleware)],
         exception_handlers=exception_handlers(lambda scope, error: None),
     )
     app.router.redirect_slashes = False

@@ -22,6 +22,7 @@ from deployments.backend import (
 from deployments.http.error_responses import error_response, exception_handlers
 from deployments.http.errors import ApiError, api_error_from, model_not_found
 from deployments.http.request_id import RequestIdMiddleware, choose_request_id
+from deployments.http.response_events import ResponseEventsMiddleware
 from tests.support.deployments.replica_server import in_memory
 
 
@@ -101,7 +102,7 @@ def app() -> Starlette:
 
     return Starlette(
         routes=[Route("/crash", crash), Route("/refuse", refuse), Route("/teapot", teapot)],
-        middleware=[Middleware(RequestIdMiddleware)],
+        middleware=[Middleware(ResponseEventsMiddleware), Middleware(RequestIdMiddleware)],
         exception_handlers=exception_handlers(lambda scope, error: None),
     )
 

@@ -13,6 +13,7 @@ from deployments.gateway import generation as gateway_generation
 from deployments.gateway.access.api_keys import ApiKey, KeyRing
 from deployments.gateway.access.rate_limits import RateLimits
 from deployments.gateway.outcomes import OutcomesMiddleware
+from deployments.http.response_events import ResponseEventsMiddleware
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import (
     CHAT,
@@ -159,7 +160,9 @@ async def test_a_request_that_the_server_cancels_has_lost_its_client() -> None:
     async def send(message: Message) -> None:
         pass
 
-    watched = OutcomesMiddleware(app, on_end=lambda *ended: counted.append(ended))
+    watched = ResponseEventsMiddleware(
+        OutcomesMiddleware(app, on_end=lambda *ended: counted.append(ended))
+    )
     scope = {"type": "http", "method": "POST", "path": PATH, "headers": []}
     request = asyncio.create_task(watched(scope, receive, send))
     await began.wait()

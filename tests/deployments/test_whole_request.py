@@ -6,6 +6,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from deployments.http.drain_request import READ_FACTOR, WholeRequestMiddleware
+from deployments.http.response_events import ResponseEventsMiddleware
 
 CHUNK = 1000
 
@@ -35,7 +36,9 @@ async def events(
         order.append(message["type"].removeprefix("http.response."))
 
     middleware = WholeRequestMiddleware(app, max_body_bytes=CHUNK)  # type: ignore[arg-type]
-    await middleware({"type": "http", "headers": list(headers)}, receive, send)
+    await ResponseEventsMiddleware(middleware)(
+        {"type": "http", "headers": list(headers)}, receive, send
+    )
     return order
 
 

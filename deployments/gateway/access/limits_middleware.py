@@ -12,6 +12,7 @@ from deployments.gateway.access.rate_limits import NO_LIMITS, Lease, RateLimiter
 from deployments.http.error_responses import error_response
 from deployments.http.errors import ApiError
 from deployments.http.request_path import route_path
+from deployments.http.response_events import at_start
 from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH
 
 LEASE_KEY = "pomona.lease"
@@ -43,14 +44,13 @@ class LimitsMiddleware:
             await error_response(refusal)(scope, receive, send)
             return
 
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(lease.headers())
-            await send(message)
+        async def add_headers(start: Message) -> None:
+            MutableHeaders(scope=start).update(lease.headers())
 
+        at_start(scope, add_headers)
         scope[LEASE_KEY] = lease
         try:
-            await self.app(scope, receive, send_with_headers)
+            await self.app(scope, receive, send)
         finally:
             lease.release()
 
