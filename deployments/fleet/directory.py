@@ -29,10 +29,11 @@ class Replica:
     other_names: tuple[str, ...] = ()
     """Of the model, in requests."""
 
-    def continues(self, other: Replica) -> bool:
-        """Whether an answer that ``other`` began can end here with the same tokens. Where a
-        context ends, an answer does."""
-        return (self.revision, self.max_model_len) == (other.revision, other.max_model_len)
+    @property
+    def lineage(self) -> tuple[str, int]:
+        """What an answer's tokens depend on: one that a replica began can end at any other with
+        the same. Where a context ends, an answer does."""
+        return self.revision, self.max_model_len
 
     def metadata(self) -> dict[str, Any]:
         """For ``record_replica_metadata``."""

@@ -20,6 +20,8 @@ from deployments.gateway.relay.client_response import ClientResponse
 from deployments.gateway.relay.failures import no_replica
 from deployments.gateway.relay.relay import relay
 from deployments.gateway.relay.request import Outgoing, RelayedRequest
+from deployments.gateway.relay.resumable import ResumableReader
+from deployments.gateway.resumption import resumption_of
 from deployments.gateway.routing import Work, affinity_of
 from deployments.http.disconnect import run_until_disconnect
 from deployments.http.errors import ApiError, model_not_found, shown
@@ -35,6 +37,7 @@ from deployments.protocol import (
     CompletionRequest,
     parse_body,
 )
+from deployments.wire.envelope import Envelope
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +81,8 @@ async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
     outcome_of(request.scope).model = name
     key: ApiKey | None = request.scope.get(API_KEY)
     tenant = key.tenant if key and parts.settings.isolate_tenants else ""
+    envelope = Envelope.seal(tenant=tenant, priority=key.priority if key else 0)
+    resumption = resumption_of(request, body, parsed.stream, envelope, parts)
     work = _work(parsed, request, parts.session_header, tenant, serving)
     charge(request.scope, work.tokens)
     return Outgoing(
@@ -86,10 +91,10 @@ async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
         stream=parsed.stream,
         request_id=request.scope[SCOPE_KEY],
         work=work,
+        envelope=resumption.address(envelope) if resumption else envelope,
         prompt_tokens=min(parsed.prompt_size_estimate(), work.tokens),
-        tenant=tenant,
-        priority=key.priority if key else 0,
         begins_anew=not parsed.stream and parsed.num_logprobs is not None,
+        resumable=ResumableReader(resumption, parts.resumption_key) if resumption else None,
     )
 
 
@@ -170,6 +175,7 @@ def _account(request: RelayedRequest, scope: Scope, completed: bool) -> None:
         # Otherwise the speed is that of several replicas and of the way between them.
         request.state.streamed(outgoing.work, client.speed.num_events, client.speed.seconds)
     metrics.resumed(model, request.num_resumed)
+    metrics.reconnected(model, outgoing.goes_on)
     key: ApiKey | None = scope.get(API_KEY)
     if client.error is not None:
         metrics.failed(model, client.error.type)
@@ -183,6 +189,7 @@ def _account(request: RelayedRequest, scope: Scope, completed: bool) -> None:
         # Serve has its own idea of a field `replica`: this gateway.
         served_by=request.replica_id,
         resumed=request.num_resumed,
+        reconnected=outgoing.goes_on,
         seconds=round(elapsed, 3),
         request_id=outgoing.request_id,
     )

@@ -13,6 +13,7 @@ from deployments.protocol import (
     ChatCompletionRequest,
     CompletionRequest,
 )
+from deployments.wire.resumption import LAST_EVENT_HEADER, RESUMABLE_HEADER
 
 OPENAPI_PATH = "/openapi.json"
 
@@ -78,16 +79,35 @@ def openapi_document() -> Schema:
     }
 
 
+_RESUMABLE: list[Schema] = [
+    {
+        "name": RESUMABLE_HEADER,
+        "in": "header",
+        "description": "Give the stream's events ids, so that it can go on after its connection "
+        "was cut.",
+        "schema": {"enum": ["1", "true"]},
+    },
+    {
+        "name": LAST_EVENT_HEADER,
+        "in": "header",
+        "description": "The id of the last event that has come, to have the rest: with the same "
+        f"body, path, key and {RESUMABLE_HEADER}.",
+        "schema": {"type": "string"},
+    },
+]
+
+
 def _generation(request: str, response: str) -> Schema:
     return {
         "operationId": f"create{response}",
+        "parameters": _RESUMABLE,
         "requestBody": {"required": True, "content": _json(request)},
         "responses": {
             "200": {
                 "description": "The answer; with `stream`, server-sent events.",
                 "content": {
                     **_json(response),
-                    "text/event-stream": {"schema": {"type": "string"}},
+                    "text/event-stream": {},
                 },
             },
             **_errors(),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from deployments.fleet.targets import GatewayAddress
 from deployments.gateway.access.api_keys import Keys
@@ -20,4 +22,6 @@ class GatewayParts(RelayParts):
     limiter: RateLimiter = field(default_factory=RateLimiter)
     session_header: str | None = None
     """Requests that have the same value in it belong on one replica."""
+    resumption_key: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)
+    """Signs the ids of resumable streams. Gateways with the same one go on with each other's."""
     tracer: Tracer = field(default_factory=NoOpTracer)

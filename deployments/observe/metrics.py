@@ -270,6 +270,12 @@ class GatewayMetrics:
             IDENTITY,
             registry=self.registry,
         )
+        self._reconnects = Counter(
+            "pomona_stream_reconnects",
+            "Streams that a client came back for, with the id of the last event that it had.",
+            IDENTITY,
+            registry=self.registry,
+        )
         self._time_to_first_token = self._histogram(
             "pomona_time_to_first_token_seconds",
             "From arrival to the first content sent to the client; streams only.",
@@ -324,6 +330,10 @@ class GatewayMetrics:
     def resumed(self, model: str, times: int) -> None:
         """Of each request, also of one that was not: a series that begins at 1 has no rate."""
         self._resumes.labels(model, self._replica, self._node).inc(times)
+
+    def reconnected(self, model: str, did: bool) -> None:
+        """Of each request, for the same reason."""
+        self._reconnects.labels(model, self._replica, self._node).inc(did)
 
     def first_content(self, model: str, seconds: float, *, overhead_s: float) -> None:
         """``overhead_s``: what of it was not the replica's."""

@@ -26,6 +26,7 @@ from deployments.http.response_events import ResponseEventsMiddleware
 from deployments.observe.tracing import NoOpTracer, Tracer
 from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH, parse_body
 from deployments.replica.asked import Answer
+from deployments.replica.kept_streams import KeptStreams
 from deployments.replica.read_routes import reading_routes
 from deployments.replica.response import GenerationResponse
 from deployments.wire.checkpoint import Progress
@@ -50,13 +51,14 @@ def build_replica_app(
     if not secret:
         raise ValueError("secret must not be empty: it guards the generation routes")
     expected = f"Bearer {secret}".encode()
+    kept = KeptStreams()
 
     async def generate(request: Request) -> GenerationResponse:
         given = request.headers.get("authorization", "").encode("latin-1")
         if not hmac.compare_digest(given, expected):
             raise unauthorized("This replica answers its gateways only.")
         try:
-            answer = await _answer(request, max_body_bytes)
+            answer = await _answer(request, max_body_bytes, kept)
             if answer.request.model not in (model.name, *model.other_names):
                 raise model_not_found(answer.request.model)
         except ApiError as error:
@@ -67,6 +69,7 @@ def build_replica_app(
         return GenerationResponse(
             backend,
             answer,
+            kept,
             model.default_sampling,
             request_id=request_id,
             keep_alive_interval_s=keep_alive_interval_s,
@@ -89,15 +92,19 @@ def build_replica_app(
     return app
 
 
-async def _answer(request: Request, max_body_bytes: int) -> Answer:
+async def _answer(request: Request, max_body_bytes: int, kept: KeptStreams) -> Answer:
     """Raises ``ApiError``."""
     given = request.headers.get(ENVELOPE_HEADER)
     envelope = Envelope.parse(given) if given is not None else Envelope.seal()
     sent = await read_body(request, max_body_bytes + envelope.log_bytes)
     body_bytes = len(sent) - envelope.log_bytes
+    own = None
+    if envelope.seen and not envelope.log_bytes:
+        own = kept.find(envelope.answer_id, envelope.seen.tokens)
     return Answer(
         await parse_body(route_path(request.scope), sent[:body_bytes]),
         envelope,
         for_gateway=given is not None,
-        progress=Progress.parse(sent[body_bytes:]),
+        progress=own or Progress.parse(sent[body_bytes:]),
+        is_progress_known=own is None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
@@ -24,6 +24,23 @@ class Answer:
     for_gateway: bool
     """Whether checkpoints are understood."""
     progress: Progress = field(default_factory=Progress)
+    is_progress_known: bool = True
+    """To the gateway: it does not come from what was kept here."""
+
+    @property
+    def is_resumable(self) -> bool:
+        return self.envelope.seen is not None
+
+    @property
+    def tokens_seen(self) -> Mapping[int, int]:
+        """By choice; the client of a resumable stream has their events."""
+        return self.envelope.seen.tokens if self.envelope.seen else {}
+
+    @property
+    def cached_tokens(self) -> Mapping[int, int]:
+        """By prompt, of those that have begun: what was cached where they did."""
+        seen = self.envelope.seen.cached_tokens if self.envelope.seen else {}
+        return {**self.progress.cached_tokens, **seen}
 
     def continued(self, requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
         """``requests``, one a prompt, with what the envelope says of them, and with the tokens

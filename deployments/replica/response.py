@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 
 from starlette.types import Receive, Scope, Send
 
@@ -21,6 +21,7 @@ from deployments.protocol import to_generation_requests
 from deployments.replica.asked import Answer
 from deployments.replica.fold import Choice, Usage
 from deployments.replica.generation import Generation
+from deployments.replica.kept_streams import KeptStreams, Tokens
 from deployments.replica.render import renderer_for
 from deployments.wire.checkpoint import CheckpointWriter
 
@@ -34,6 +35,7 @@ class GenerationResponse:
         self,
         backend: Backend,
         answer: Answer,
+        kept: KeptStreams,
         default_sampling: SamplingParams,
         *,
         request_id: str,
@@ -52,8 +54,11 @@ class GenerationResponse:
         requests = answer.continued(to_generation_requests(request, request_id, default_sampling))
         self._generation = Generation(backend, requests, is_leaving)
         self._renderer = renderer_for(request, answer.envelope)
-        self._usage = Usage(request.n, answer.progress.cached_tokens)
+        self._usage = Usage(request.n, answer.cached_tokens)
         self._checkpoints = CheckpointWriter(request.n, answer.progress)
+        self._kept = kept
+        self._tokens: Tokens | None = None
+        """Of a resumable stream."""
         self._first_token_s = 0.0
         self._is_sent = False
         self._has_failed = False
@@ -101,7 +106,11 @@ class GenerationResponse:
     async def _send(
         self, send: Send, parts: Callable[[Generation], AsyncGenerator[bytes, None]]
     ) -> None:
-        async with self._generation as generation, aclosing(parts(generation)) as bodies:
+        async with (
+            self._recorded(),
+            self._generation as generation,
+            aclosing(parts(generation)) as bodies,
+        ):
             # What fails before the first part, as admission does, still has a status of its own.
             body = await anext(bodies)
             await send(self._answer.start())
@@ -116,6 +125,14 @@ class GenerationResponse:
             except Exception as error:
                 await self._end(send, self._answer.failure(error))
                 raise
+
+    @asynccontextmanager
+    async def _recorded(self) -> AsyncIterator[None]:
+        if not self._answer.is_resumable:
+            yield
+            return
+        with self._kept.recording(self._answer.envelope.answer_id) as self._tokens:
+            yield
 
     async def _end(self, send: Send, rest: bytes) -> None:
         await send(_part(rest, last=True))
@@ -149,10 +166,11 @@ class GenerationResponse:
             events = b""
             for index, delta in await generation.next(deadline - now()):
                 self._count(index, delta)
-                if delta.replayed:
+                if delta.replayed or self._is_seen(index):
                     self._renderer.replay(index, delta)
                 else:
                     events += self._renderer.chunks(index, delta)
+                if not (delta.replayed and self._answer.is_progress_known):
                     self._checkpoints.add(index, delta)
             if events or now() >= deadline:
                 yield self._checked(events or _keep_alive(generation.prefill))
@@ -170,6 +188,14 @@ class GenerationResponse:
         if not self._usage.completion_tokens:
             self._first_token_s = time.perf_counter() - self._arrived
         self._usage.add(index, delta)
+        if self._tokens is not None:
+            self._tokens[index].extend(delta.token_ids)
+
+    def _is_seen(self, index: int) -> bool:
+        """Whether the client has the events of this choice's tokens so far."""
+        if self._tokens is None:
+            return False
+        return len(self._tokens[index]) <= self._answer.tokens_seen.get(index, 0)
 
     def _checked(self, events: bytes) -> bytes:
         return events + self._checkpoints.take() if self._answer.for_gateway else events

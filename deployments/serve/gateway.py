@@ -38,6 +38,7 @@ from deployments.observe.metrics import GatewayMetrics
 from deployments.observe.tracing import build_tracer
 from deployments.serve.disk import check_disk
 from deployments.serve.garbage_collection import spare_what_is_there
+from deployments.serve.resumption_key import resumption_key
 from deployments.serve.shipped_settings import GatewayReplicaSettings
 
 logger = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class Gateway:
         # In this one ``PeersRouter`` does.
         peers = serve.get_deployment_handle(context.deployment, context.app_name)
         self._peers = peers.options(method_name="check_health")
+        self._resumption_key = resumption_key(context.app_name)
         self._host = HostCollector(
             self._node, host_sources(Path(ray.get_runtime_context().get_temp_dir()))
         )
@@ -103,6 +105,7 @@ class Gateway:
                 metrics=metrics,
                 connections=self._connections,
                 gateways=_all_gateways,
+                resumption_key=self._resumption_key,
                 session_header=self._routing.session_header,
                 tracer=self._tracer,
             )

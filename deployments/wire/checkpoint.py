@@ -126,19 +126,21 @@ class CheckpointReader:
                 # Only the last piece can be cut off.
                 events += _AFTER_EVENTS + piece
                 break
-            if entries:
-                self.log += entries + b" "
-                self._count(entries)
-            certain.append(events)
+            certain.append(self._pass(events, entries))
             events = following
         self._held = events
         certain.append(b"")
         return EVENT_END.join(certain)
 
-    def _count(self, entries: bytes) -> None:
+    def _pass(self, events: bytes, entries: bytes) -> bytes:
+        """What goes on of the ``events`` before a checkpoint, without the end of the last one."""
         # There is one checkpoint for about every token of every stream.
+        if not entries:
+            return events
+        self.log += entries + b" "
         self.num_logged += entries.count(b":") + entries.count(b",")
         if b"/" in entries:
             for entry in entries.split():
                 _, has_size, size = entry.partition(b"/")
                 self.prompt_tokens += int(size) if has_size else 0
+        return events

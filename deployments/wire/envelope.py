@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from deployments.http.errors import ApiError
+from deployments.wire.seen import Seen
 
 ENVELOPE_HEADER = "X-Pomona-Envelope"
 CHECKPOINTS_HEADER = "X-Pomona-Checkpoints"
@@ -36,6 +37,8 @@ class Envelope:
     """Added to the request's own."""
     log_bytes: int = 0
     """Length of the log of checkpoints that stands behind the client's body."""
+    seen: Seen | None = None
+    """What the client of a resumable stream has already; None: the stream is not resumable."""
 
     @classmethod
     def seal(
@@ -54,12 +57,15 @@ class Envelope:
         return replace(self, log_bytes=len(log), priority=self.priority - bool(log))
 
     def header(self) -> str:
-        return json.dumps(vars(self), separators=(",", ":"))
+        seen = self.seen.as_json() if self.seen else None
+        return json.dumps(vars(self) | {"seen": seen}, separators=(",", ":"))
 
     @classmethod
     def parse(cls, header: str) -> Self:
         """Raises ``ApiError`` 400."""
         try:
-            return cls(**json.loads(header))
+            fields = json.loads(header)
+            seen = fields.pop("seen", None)
+            return cls(**fields, seen=Seen.of_json(seen) if seen else None)
         except (ValueError, TypeError) as error:
             raise ApiError(400, f"{ENVELOPE_HEADER} is malformed: {error}.") from error

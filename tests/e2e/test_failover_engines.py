@@ -16,12 +16,13 @@ from prometheus_client import CollectorRegistry
 
 from deployments.backend import EngineConfig
 from deployments.fleet.directory import Replica
-from deployments.gateway.relay import relay
 from deployments.replica.app import build_replica_app
 from deployments.wire.envelope import Envelope
 from tests.support.backend_metal import tiny_models
+from tests.support.deployments import resumable_streams
 from tests.support.deployments.failover_cases import Cut, Seen, ask, places
 from tests.support.deployments.gateway_harness import SECRET, Running, gateway, replica_at, serving
+from tests.support.deployments.resumable_streams import by_choice
 
 
 @dataclass
@@ -52,9 +53,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def engines(model: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engines]:
     # The gateway's own seed, too, is the same in every run.
     def seal(*, tenant: str, priority: int) -> Envelope:
-        return Envelope("0" * 32, 1_700_000_000, 42, tenant, priority)
+        return Envelope("0" * 32, 4_000_000_000, 42, tenant, priority)
 
-    monkeypatch.setattr(relay.Envelope, "seal", seal)
+    monkeypatch.setattr(Envelope, "seal", seal)
     async with AsyncExitStack() as stack:
         apps, backends = [], []
         for _ in range(2):
@@ -139,3 +140,19 @@ async def test_the_other_engine_goes_on_exactly(engines: Engines, body: dict[str
         while backend.stats().requests_running:
             await asyncio.sleep(0.001)
         assert backend.stats().kv_cache_blocks_free == 64
+
+
+@pytest.mark.parametrize("name", ["the gateway's seed", "the client's seed", "stop"])
+async def test_a_client_that_comes_back_gets_the_rest(engines: Engines, name: str) -> None:
+    """Of the engine that had the stream, and of another one, which makes it again."""
+    client, body = engines.running.client, BODIES[name]
+    engines.running.directory.replace(engines.replicas[:1])
+    # What is cached of the prompt is told, too.
+    await resumable_streams.ask(client, body)
+    undisturbed = await resumable_streams.ask(client, body)
+    for replica in engines.replicas:
+        engines.running.directory.replace([replica])
+        for place in range(1, len(undisturbed), 3):
+            rest = await resumable_streams.ask(client, body, undisturbed[place - 1])
+            whole = undisturbed[:place] + rest
+            assert by_choice(whole) == by_choice(undisturbed), (replica.replica_id, place)

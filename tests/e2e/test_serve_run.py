@@ -19,6 +19,8 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.deployments import resumable_streams
+from tests.support.deployments.resumable_streams import data_of
 from tests.support.e2e.serve_process import ServeProcess, scrape_url
 
 MODEL = "echo"
@@ -189,6 +191,19 @@ def test_leaving_a_stream_frees_the_engine(
                 assert time.monotonic() - left < WAIT_S
             took.append(time.monotonic() - left)
     record_property("seconds", took)
+
+
+async def test_a_client_that_was_cut_off_gets_the_rest(fake_serve: ServeProcess) -> None:
+    body = {"model": MODEL, "messages": messages(), "stream": True}
+    async with httpx.AsyncClient(base_url=fake_serve.url, timeout=30) as http:
+        undisturbed = await resumable_streams.ask(http, body)
+        assert len(undisturbed) == 1 + len(WORDS.split()) + 2
+        for place, last in enumerate(undisturbed[:-1], start=1):
+            rest = await resumable_streams.ask(http, body, last)
+            assert data_of(undisturbed[:place] + rest) == data_of(undisturbed)
+        forged = resumable_streams.Event("", "e30.c2lnbmVk")
+        refused = await resumable_streams.post(http, body, forged)
+        assert refused.json()["error"]["code"] == "resumption_refused"
 
 
 @pytest.mark.skipif(

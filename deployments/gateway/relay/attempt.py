@@ -66,7 +66,7 @@ def _post(
             "Authorization": f"Bearer {replica.secret}",
             "Content-Type": "application/json",
             "X-Request-Id": outgoing.request_id,
-            ENVELOPE_HEADER: request.envelope.with_log(log).header(),
+            ENVELOPE_HEADER: outgoing.envelope.with_log(log).header(),
             **trace_headers(),
         },
         connect_timeout_s=settings.connect_timeout_s,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from deployments.gateway.relay.attempt import attempt
 from deployments.gateway.relay.client_response import ClientResponse
@@ -60,7 +61,7 @@ async def _relay(request: RelayedRequest) -> None:
         if candidates and not able:
             await _wait_in_line(request)
             continue
-        state = parts.router.choose(request.outgoing.work, able) if able else None
+        state = _choose(request, able) if able else None
         if state is not None:
             try:
                 await _attempt(request, state)
@@ -81,8 +82,17 @@ async def _relay(request: RelayedRequest) -> None:
         await asyncio.sleep(request.retries.delay_s())
 
 
+def _choose(request: RelayedRequest, able: Sequence[ReplicaState]) -> ReplicaState | None:
+    if resumable := request.outgoing.resumable:
+        had_it = (one for one in able if one.replica_id == resumable.replica_id)
+        if state := next(had_it, None):
+            return state
+    return request.parts.router.choose(request.outgoing.work, able)
+
+
 def _candidates(request: RelayedRequest) -> list[ReplicaState]:
-    began = request.began
+    lineage = request.lineage
+    must_continue = request.client.has_content or request.outgoing.goes_on
     return [
         one
         for one in request.parts.replicas.serving(request.outgoing.work.model)
@@ -90,7 +100,7 @@ def _candidates(request: RelayedRequest) -> list[ReplicaState]:
         and one.breaker.admits
         # An answer that goes on was let in before, and needs no place in a queue.
         and (request.reader.log or one.has_room)
-        and (not request.client.has_content or began is None or one.replica.continues(began))
+        and not (must_continue and lineage and one.replica.lineage != lineage)
     ]
 
 
@@ -99,10 +109,12 @@ async def _attempt(request: RelayedRequest, state: ReplicaState) -> None:
     has_content = request.client.has_content
     request.state = state
     if not has_content:
-        changes = request.began is not None and not state.replica.continues(request.began)
+        changes = request.lineage is not None and state.replica.lineage != request.lineage
         if changes or outgoing.begins_anew:
             request.reader.forget()
-        request.began = state.replica
+        request.lineage = state.replica.lineage
+    if outgoing.resumable:
+        outgoing.resumable.served_by(state.replica)
     request.was_interrupted = has_content or (not outgoing.stream and request.reader.num_logged > 0)
     parts.router.placed(outgoing.work, state)
     with parts.replicas.attempt(outgoing.work, suspect, state):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from deployments.fleet.directory import Replica
 from deployments.gateway.relay.client_response import ClientResponse
 from deployments.gateway.relay.failures import Refusal
 from deployments.gateway.relay.parts import RelayParts
+from deployments.gateway.relay.resumable import ResumableReader
 from deployments.gateway.relay.retries import Retries
 from deployments.gateway.replicas.state import ReplicaState
 from deployments.gateway.replicas.suspect import Suspect
@@ -26,14 +26,18 @@ class Outgoing:
     stream: bool
     request_id: str
     work: Work
+    envelope: Envelope
     prompt_tokens: int = 0
     """As estimated."""
-    tenant: str = ""
-    """Whose cached prefixes it may use."""
-    priority: int = 0
-    """That of its API key, added to its own."""
     begins_anew: bool = False
     """Whether another replica can't go on with its answer: a log has no logprobs."""
+    resumable: ResumableReader | None = None
+    """Of a stream whose client may come back, or has come back, to have the rest of it."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the client has the beginning of the answer, from another gateway perhaps."""
+        return self.resumable is not None and self.resumable.lineage is not None
 
 
 @dataclass(eq=False)
@@ -49,16 +53,15 @@ class RelayedRequest:
     """The latest attempt, by the same clock."""
     state: ReplicaState | None = None
     """Of the replica that answered, or was tried last."""
-    began: Replica | None = None
-    """The replica that began the stream."""
     refusal: Refusal | None = None
     """The kindest so far."""
     was_interrupted: bool = False
     """Whether the stream has looked for another replica to go on at."""
     num_resumed: int = 0
     """How often another replica has gone on in the middle of the stream."""
-    reader: CheckpointReader = field(default_factory=CheckpointReader)
-    envelope: Envelope = field(init=False)
+    reader: CheckpointReader = field(init=False)
+    lineage: tuple[str, int] | None = field(init=False)
+    """Of the replica that began the stream."""
     suspect: Suspect = field(init=False)
     retries: Retries = field(init=False)
     in_time: asyncio.Timeout = field(init=False)
@@ -66,7 +69,8 @@ class RelayedRequest:
 
     def __post_init__(self) -> None:
         outgoing, settings = self.outgoing, self.parts.settings
-        self.envelope = Envelope.seal(tenant=outgoing.tenant, priority=outgoing.priority)
+        self.reader = outgoing.resumable or CheckpointReader()
+        self.lineage = outgoing.resumable.lineage if outgoing.resumable else None
         self.suspect = Suspect(outgoing.work.num_sequences)
         self.retries = Retries(
             max_refusals=settings.max_attempts, patience_s=settings.resume_timeout_s

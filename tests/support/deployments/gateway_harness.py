@@ -31,6 +31,7 @@ from deployments.settings import GatewaySettings
 from tests.support.deployments.fake_backend import FakeBackend
 
 SECRET = "the-deployments-secret"
+RESUMPTION_KEY = b"the-applications-key"
 CHAT = {"model": "demo", "messages": [{"role": "user", "content": "one two three"}]}
 
 
@@ -58,6 +59,7 @@ async def gateway(
     session_header: str | None = None,
     tracer: Tracer | None = None,
     timeouts: ClientTimeouts | None = None,
+    resumption_key: bytes = RESUMPTION_KEY,
     **settings: Any,
 ) -> AsyncIterator[Running]:
     directory = ReplicaDirectory(replicas)
@@ -79,6 +81,7 @@ async def gateway(
                 metrics=metrics,
                 connections=connections,
                 gateways=gateways,
+                resumption_key=resumption_key,
                 session_header=session_header,
                 tracer=tracer or NoOpTracer(),
             )
