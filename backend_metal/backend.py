@@ -14,6 +14,7 @@ from backend_metal.engine.build import build_engine, check_config
 from backend_metal.engine.engine import Engine, Output
 from backend_metal.engine.loop import EngineLoop
 from backend_metal.engine.text.prompt import encode_prompt
+from backend_metal.unread import Unread
 from deployments.backend import (
     BackendError,
     BackendStats,
@@ -38,7 +39,7 @@ class MetalBackend:
     def __init__(self) -> None:
         self._loop: EngineLoop | None = None
         self._engine: Engine | None = None
-        self._streams: dict[str, asyncio.Queue[Delta | Prefill | BackendError]] = {}
+        self._streams: dict[str, Unread] = {}
         self._draining = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -75,14 +76,19 @@ class MetalBackend:
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta | Prefill]:
         loop, engine = self._started()
         arrival_time = time.perf_counter()
-        stream: asyncio.Queue[Delta | Prefill | BackendError] = asyncio.Queue()
+        request_id = request.request_id
+        stream = Unread(
+            request.n,
+            pause=partial(loop.submit, partial(_pause, request_id)),
+            resume=partial(loop.submit, partial(_resume, request_id)),
+        )
         unfinished = request.n
         try:
             self._check_admission(request, loop, engine)
         except BackendError as error:
             loop.submit(partial(_count_refusal, error))
             raise
-        self._streams[request.request_id] = stream
+        self._streams[request_id] = stream
         self._idle.clear()
         try:
             prompt_token_ids = await self._encode(request, loop, engine)
@@ -97,11 +103,11 @@ class MetalBackend:
                     unfinished -= item.finish_reason is not None
                 yield item
         finally:
-            del self._streams[request.request_id]
+            del self._streams[request_id]
             if not self._streams:
                 self._idle.set()
             if unfinished:
-                loop.submit(partial(_abort, request.request_id))
+                loop.submit(partial(_abort, request_id))
 
     def stats(self) -> BackendStats:
         if self._loop is None:
@@ -170,12 +176,12 @@ class MetalBackend:
     def _dispatch(self, outputs: list[Output]) -> None:
         for output in outputs:
             if stream := self._streams.get(output.request_id):
-                stream.put_nowait(output.item)
+                stream.put(output.item)
 
     def _end_streams(self) -> None:
         """Whatever the engine's thread left open, commands that it never ran included."""
         for stream in self._streams.values():
-            stream.put_nowait(EngineStoppedError("the engine stopped"))
+            stream.put(EngineStoppedError("the engine stopped"))
 
 
 def _add(
@@ -197,6 +203,16 @@ def _add(
 
 def _abort(request_id: str, engine: Engine) -> list[Output]:
     return engine.abort(request_id)
+
+
+def _pause(request_id: str, engine: Engine) -> list[Output]:
+    engine.pause(request_id)
+    return []
+
+
+def _resume(request_id: str, engine: Engine) -> list[Output]:
+    engine.resume(request_id)
+    return []
 
 
 def _count_refusal(error: BackendError, engine: Engine) -> list[Output]:

@@ -134,8 +134,7 @@ class Engine:
         finished = {delta.index for delta in replayed if delta.finish_reason}
         unfinished = {o.sequence.index: o for o in outputs if o.sequence.index not in finished}
         if unfinished:
-            if not self.has_work:
-                self._stepped_at = None
+            self._wake()
             first, *siblings = (output.sequence for output in unfinished.values())
             self._requests[request.request_id] = RequestState(
                 request, arrival_time, unfinished, siblings
@@ -159,6 +158,23 @@ class Engine:
             outputs.append(Output(request_id, output.abort()))
         self._stats.request_success["abort"] += 1
         return outputs
+
+    def pause(self, request_id: str) -> None:
+        """Have a request wait until its client has read what there is. Unknown ids are ignored."""
+        state = self._requests.get(request_id)
+        if state is not None and state.paused_at is None:
+            state.paused_at = time.perf_counter()
+            for sequence in state.added:
+                self.scheduler.pause(sequence)
+
+    def resume(self, request_id: str) -> None:
+        """Have a paused request go on, before those that came after it."""
+        state = self._requests.get(request_id)
+        if state is not None and state.paused_at is not None:
+            self._wake()
+            state.resumed(time.perf_counter())
+            for sequence in state.added:
+                self.scheduler.add(sequence)
 
     def abort_all(self) -> list[Output]:
         return [output for request_id in list(self._requests) for output in self.abort(request_id)]
@@ -193,11 +209,14 @@ class Engine:
         """Raises ``AssertionError`` when blocks or requests were lost."""
         self.scheduler.check_integrity()
         for request_id, state in self._requests.items():
+            paused = {sequence.status is Status.PAUSED for sequence in state.added}
+            assert paused == {state.paused_at is not None}, f"{request_id} is half paused"
             new = {output.sequence.status is Status.NEW for output in state.unfinished.values()}
             assert new != {True}, f"{request_id} waits for a sequence that has ended"
             assert (True in new) == bool(state.siblings), f"{request_id} has lost a sequence"
         if not self.has_work:
-            assert not self._requests, f"idle, with unfinished requests {list(self._requests)}"
+            forgotten = [name for name, one in self._requests.items() if one.paused_at is None]
+            assert not forgotten, f"idle, with unfinished requests {forgotten}"
             pool = self.scheduler.pool
             assert pool.num_free == pool.num_blocks, "idle, with blocks held"
 
@@ -228,6 +247,11 @@ class Engine:
             queue_time=stats.queue_time.snapshot(),
             step_duration=stats.step_duration.snapshot(),
         )
+
+    def _wake(self) -> None:
+        """Something will be to do. What was not is no part of a step's time."""
+        if not self.has_work:
+            self._stepped_at = None
 
     def _check_admission(self, request: GenerationRequest, prompt_token_ids: list[int]) -> None:
         if not self.is_healthy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from backend_metal.engine.schedule.sequence import Sequence
+from backend_metal.engine.schedule.sequence import Sequence, Status
 from backend_metal.engine.text.output import SequenceOutput
 from deployments.backend import GenerationRequest
 
@@ -23,8 +23,25 @@ class RequestState:
     """Sequences that wait until the first of the request has computed the prompt, and then find it
     in the prefix cache."""
     first_run_time: float | None = None
+    paused_at: float | None = None
+    """None: it isn't."""
     token_times: dict[int, tuple[float, float]] = field(default_factory=dict)
     """By sequence index: when its first and its latest token came."""
+
+    @property
+    def added(self) -> list[Sequence]:
+        """The unfinished sequences that the scheduler has been given."""
+        sequences = (output.sequence for output in self.unfinished.values())
+        return [sequence for sequence in sequences if sequence.status is not Status.NEW]
+
+    def resumed(self, now: float) -> None:
+        """Latencies are the engine's own: a client's pause is in none but the whole request's."""
+        assert self.paused_at is not None
+        paused_s, self.paused_at = now - self.paused_at, None
+        if self.first_run_time is not None:
+            self.first_run_time += paused_s
+        for index, (first, latest) in self.token_times.items():
+            self.token_times[index] = first + paused_s, latest + paused_s
 
 
 def make_sequences(
@@ -36,10 +53,9 @@ def make_sequences(
     prefix_caching: bool,
 ) -> list[Sequence]:
     """The request's ``n`` sequences, with the output that they resume."""
-    cache_salt: str | None = request.cache_salt
-    if not prefix_caching:
-        # Several sequences share their own prompt's blocks all the same.
-        cache_salt = f"request {arrival}" if request.n > 1 else None
+    # Without a prefix cache for all, a request's own sequences share its prompt, and find what they
+    # had before they were preempted or paused.
+    cache_salt = request.cache_salt if prefix_caching else f"request {arrival}"
     room = max_model_len - len(prompt_token_ids)
     seed = request.sampling.seed
     if seed is None:

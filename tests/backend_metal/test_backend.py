@@ -128,6 +128,22 @@ async def test_cancelling_a_waiting_task_frees_the_blocks(backend: MetalBackend)
     assert backend.stats().kv_cache_blocks_free == 256
 
 
+async def test_a_stream_that_nobody_reads_waits_and_then_goes_on(backend: MetalBackend) -> None:
+    sampling = replace(GREEDY, max_tokens=400)
+    wanted = GenerationRequest("slow", (1, 2, 3), sampling, n=2)
+    undisturbed = await collect(backend, replace(wanted, request_id="undisturbed"))
+    before = backend.stats().generation_tokens
+    stream = backend.generate(wanted)
+    read = [await anext(stream) for _ in range(2)]
+    while backend.stats().requests_running:
+        await asyncio.sleep(0.01)
+    unread = backend.stats().generation_tokens - before
+    assert unread < 2 * 400, "it ran to its end"
+    assert (await collect(backend, replace(wanted, request_id="other"))) == undisturbed
+    read += [item async for item in stream]
+    assert [item for item in read if isinstance(item, Delta)] == undisturbed
+
+
 async def test_a_refused_request_raises_and_hurts_nobody(backend: MetalBackend) -> None:
     good = asyncio.create_task(collect(backend, GenerationRequest("good", "hello", GREEDY)))
     with pytest.raises(InvalidRequestError, match="5000 in the messages") as error:

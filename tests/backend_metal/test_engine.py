@@ -239,6 +239,44 @@ def test_abort_frees_blocks_at_once_and_touches_nobody_else(tokenizer: Any) -> N
     assert engine.stats().request_success == {"abort": 1, "length": 1}
 
 
+@pytest.mark.parametrize("prefix_caching", [True, False])
+def test_a_paused_request_makes_room_and_goes_on_with_the_tokens_it_would_have_had(
+    tokenizer: Any, prefix_caching: bool
+) -> None:
+    engine, _ = make_engine(tokenizer, max_num_seqs=2, prefix_caching=prefix_caching)
+    engine.add_request(*request("slow", [1] * 20, n=2, max_tokens=10))
+    before = [output for _ in range(4) for output in engine.step()]
+    engine.add_request(*request("next", [3] * 20, max_tokens=10))
+    engine.pause("slow")
+    engine.check_integrity()
+    items = run(engine)
+    assert [*items] == ["next"]
+    assert token_ids(items["next"]) == expected_tokens([3] * 20, 10, VOCAB_SIZE)
+    engine.pause("slow")  # Twice is once.
+    engine.resume("slow")
+    step = engine.scheduler.schedule()
+    assert len(step.scheduled) == 2
+    assert all(item.num_tokens <= 8 for item in step.scheduled), "its blocks were not found"
+    engine.scheduler.preempt_all()
+    items = run(engine)
+    told = [output.item for output in before] + items["slow"]
+    for index in range(2):
+        assert token_ids(told, index) == expected_tokens([1] * 20, 10, VOCAB_SIZE)
+
+
+def test_a_paused_request_can_be_aborted(tokenizer: Any) -> None:
+    engine, _ = make_engine(tokenizer)
+    engine.add_request(*request("slow", [1] * 20, n=2, max_tokens=10))
+    engine.step()
+    engine.pause("slow")
+    assert not engine.has_work
+    engine.check_integrity()
+    engine.abort("slow")
+    engine.resume("slow")  # It is not there any more.
+    assert not engine.has_work
+    engine.check_integrity()
+
+
 def test_a_failed_step_ends_its_requests_and_the_engine_goes_on(tokenizer: Any) -> None:
     engine, runner = make_engine(tokenizer, max_num_seqs=1)
     engine.add_request(*request("running", PROMPT))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend_metal import LLM  # isort: skip
-from backend_metal.engine.engine import Engine
+from backend_metal.engine.engine import MAX_CONSECUTIVE_FAILURES, Engine
 from backend_metal.engine.request_state import SEED_STRIDE
 from deployments.backend import Delta, GenerationRequest, SamplingParams
 from tests.support.backend_metal import tiny_models
@@ -63,9 +63,15 @@ def test_books_and_tokens_are_right_in_a_pool_that_is_too_small(tokenizer: Any, 
     items: dict[str, list[Delta | Exception]] = {}
     ended: set[str] = set()
 
+    paused: set[str] = set()
+    failures_in_a_row = 0
+
     def step() -> None:
+        nonlocal failures_in_a_row
         if engine.has_work:
+            failures_in_a_row = failures_in_a_row + 1 if runner.fail_next else 0
             for output in engine.step():
+                assert output.request_id not in paused
                 items[output.request_id].append(output.item)
         engine.check_integrity()
 
@@ -76,17 +82,28 @@ def test_books_and_tokens_are_right_in_a_pool_that_is_too_small(tokenizer: Any, 
         engine.add_request(*request(name, prompt, n=n, max_tokens=length))
         for _ in range(data.draw(st.integers(0, 4), "steps")):
             step()
-        match data.draw(st.sampled_from(["", "", "abort", "fail", "reset"]), "event"):
+        match data.draw(
+            st.sampled_from(["", "", "abort", "fail", "reset", "pause", "resume"]), "event"
+        ):
             case "abort":
                 ended.add(victim := data.draw(st.sampled_from([*added]), "victim"))
                 engine.abort(victim)
-            case "fail":
+            case "fail" if failures_in_a_row < MAX_CONSECUTIVE_FAILURES - 1:
                 runner.fail_next = True
                 step()
                 runner.fail_next = False
             case "reset":
                 engine.reset_prefix_cache()
+            case "pause":
+                paused.add(victim := data.draw(st.sampled_from([*added]), "victim"))
+                engine.pause(victim)
+            case "resume" if paused:
+                paused.remove(victim := data.draw(st.sampled_from(sorted(paused)), "victim"))
+                engine.resume(victim)
         engine.check_integrity()
+    for name in sorted(paused):
+        engine.resume(name)
+    paused.clear()
     while engine.has_work:
         step()
     for name, (prompt, n, length) in added.items():

@@ -97,13 +97,14 @@ class Scheduler:
 
     def finish(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it is, and free its blocks."""
-        if sequence.status is Status.RUNNING:
-            self.running.remove(sequence)
-        elif sequence.status is Status.WAITING:
-            self._waiting.remove((sequence.order, sequence))
-            heapq.heapify(self._waiting)
-        self._free_blocks(sequence)
+        self._take_out(sequence)
         sequence.status = Status.FINISHED
+
+    def pause(self, sequence: Sequence) -> None:
+        """Take a sequence out until it is added again. As after a preemption, what it computed is
+        found in the prefix cache unless somebody needed the room."""
+        self._take_out(sequence)
+        sequence.status = Status.PAUSED
 
     def preempt_all(self) -> None:
         """Send every running sequence back to be recomputed."""
@@ -195,6 +196,14 @@ class Scheduler:
         self.running.remove(sequence)
         self._free_blocks(sequence)
         self._enqueue(sequence)
+
+    def _take_out(self, sequence: Sequence) -> None:
+        if sequence.status is Status.RUNNING:
+            self.running.remove(sequence)
+        elif sequence.status is Status.WAITING:
+            self._waiting.remove((sequence.order, sequence))
+            heapq.heapify(self._waiting)
+        self._free_blocks(sequence)
 
     def _free_blocks(self, sequence: Sequence) -> None:
         self.pool.release(sequence.block_table.view().tolist())

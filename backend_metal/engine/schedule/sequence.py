@@ -15,6 +15,8 @@ class Status(Enum):
     """Not yet given to the scheduler."""
     WAITING = auto()
     RUNNING = auto()
+    PAUSED = auto()
+    """Its client is to read first: until then it has no blocks and no place."""
     FINISHED = auto()
 
 
