@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
 from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS, load_config
 
 from backend_metal.models.families import family_of
 from backend_metal.models.generation_config import GENERATION_CONFIG, read_generation_config
-from backend_metal.models.progress import DownloadProgress
-
-logger = logging.getLogger(__name__)
+from backend_metal.models.hub import check_room, download
 
 DEMO_DIRECTORY = Path(__file__).parent / "demo"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json")
@@ -40,17 +27,18 @@ def find_checkpoint(model: str, revision: str | None = None) -> tuple[Path, dict
     path, config = find_config(model, revision)
     if _is_on_hub(model):
         # The cache names snapshots after their commits: a branch may have moved on meanwhile.
-        return _checked(_download(model, path.name, DEFAULT_ALLOW_PATTERNS))
+        return _checked(download(model, path.name, DEFAULT_ALLOW_PATTERNS))
     return path, config
 
 
 def find_config(model: str, revision: str | None = None) -> tuple[Path, dict[str, Any]]:
     """As ``find_checkpoint``, but of a model on the hub there need be no more than its config
-    and its sampling defaults."""
+    and its sampling defaults, and room on the disk for the rest."""
     if _is_on_hub(model):
-        snapshot = _download(model, revision, ["config.json", GENERATION_CONFIG])
+        snapshot = download(model, revision, ["config.json", GENERATION_CONFIG])
         config = _config_of(snapshot)
         family_of(config)
+        check_room(model, snapshot.name, DEFAULT_ALLOW_PATTERNS)
         return snapshot, config
     path = DEMO_DIRECTORY if model == "demo" else Path(model).expanduser()
     if path.is_file():
@@ -93,37 +81,3 @@ def _checked(path: Path) -> tuple[Path, dict[str, Any]]:
     if not any((path / name).is_file() for name in TOKENIZER_FILES):
         raise ValueError(f"{path} holds no tokenizer: none of {', '.join(TOKENIZER_FILES)}")
     return path, config
-
-
-def _download(model: str, revision: str | None, patterns: list[str]) -> Path:
-    wanted = f"{model!r} at {revision!r}" if revision else repr(model)
-    logger.info("looking for %s in the Hugging Face cache and hub", wanted)
-    try:
-        return Path(
-            snapshot_download(
-                model,
-                revision=revision,
-                allow_patterns=patterns,
-                tqdm_class=DownloadProgress,
-            )
-        )
-    except HFValidationError as error:
-        raise ValueError(f"model {model!r} is neither a directory nor a hub id: {error}") from error
-    except GatedRepoError as error:
-        raise ValueError(
-            f"model {model!r} is gated: accept its terms on the hub and log in with `hf auth login`"
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise ValueError(
-            f"model {model!r} is neither a local directory nor on the hub (or it is private)"
-        ) from error
-    except RevisionNotFoundError as error:
-        raise ValueError(
-            f"engine.revision must be a branch, tag or full commit of {model} on the hub, not "
-            f"{revision!r}"
-        ) from error
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError) as error:
-        raise ValueError(
-            f"model {wanted} is neither a local directory nor in the Hugging Face cache, and the "
-            f"hub can't be reached: {error}"
-        ) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from threading import Thread
@@ -19,14 +20,17 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from huggingface_hub.file_download import DryRunFileInfo
 from mlx.utils import tree_flatten
 from mlx_lm.utils import load_model, quantize_model
 
 from backend_metal import LLM
 from backend_metal.attention.kv_cache import KVCachePool
-from backend_metal.models import find as checkpoint
+from backend_metal.engine.build import check_config
+from backend_metal.models import hub
 from backend_metal.models.loader import LoadedModel, load
 from backend_metal.models.weights import check_stored_weights
+from deployments.backend import EngineConfig
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.packed_step import Chunk, forward, relative_rms
 
@@ -249,7 +253,7 @@ def test_what_the_hub_answers(error: Any, message: str, monkeypatch: pytest.Monk
     def refuse(*_: Any, **__: Any) -> str:
         raise error("no", response=response)
 
-    monkeypatch.setattr(checkpoint, "snapshot_download", refuse)
+    monkeypatch.setattr(hub, "snapshot_download", refuse)
     with pytest.raises(ValueError, match=message):
         load("some/model", device=CPU, memory_limit_bytes=PLENTY)
 
@@ -295,13 +299,13 @@ def test_all_files_are_of_the_commit_that_was_checked(
     """Also when somebody pushes meanwhile."""
     asked: list[str | None] = []
 
-    def download(_: str, *, revision: str | None, **__: Any) -> str:
+    def download(_: str, *, revision: str | None, **how: Any) -> Any:
         asked.append(revision)
-        return str(qwen3)
+        return [] if how.get("dry_run") else str(qwen3)
 
-    monkeypatch.setattr(checkpoint, "snapshot_download", download)
+    monkeypatch.setattr(hub, "snapshot_download", download)
     load("some/model", revision="main", device=CPU, memory_limit_bytes=PLENTY)
-    assert asked == ["main", qwen3.name]
+    assert asked == ["main", qwen3.name, qwen3.name]
 
 
 def test_a_hub_model_is_refused_before_its_weights_are_fetched(
@@ -310,11 +314,13 @@ def test_a_hub_model_is_refused_before_its_weights_are_fetched(
     edit_config(qwen3, model_type="deepseek_v3")
     fetched: list[list[str]] = []
 
-    def download(_: str, allow_patterns: list[str], **__: Any) -> str:
+    def download(_: str, allow_patterns: list[str], **how: Any) -> Any:
+        if how.get("dry_run"):
+            return []
         fetched.append(allow_patterns)
         return str(qwen3)
 
-    monkeypatch.setattr(checkpoint, "snapshot_download", download)
+    monkeypatch.setattr(hub, "snapshot_download", download)
     with pytest.raises(ValueError, match="model_type 'deepseek_v3' is not supported"):
         load("some/model", device=CPU, memory_limit_bytes=PLENTY)
     assert fetched == [["config.json", "generation_config.json"]]
@@ -322,3 +328,28 @@ def test_a_hub_model_is_refused_before_its_weights_are_fetched(
     load("some/model", device=CPU, memory_limit_bytes=PLENTY)
     assert fetched[1] == ["config.json", "generation_config.json"]
     assert "model*.safetensors" in fetched[2]
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_a_disk_without_room_is_told_before_a_download(
+    is_cached: bool, qwen3: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = shutil.disk_usage(qwen3).free
+
+    def download(_: str, **how: Any) -> Any:
+        if not how.get("dry_run"):
+            return str(qwen3)
+        assert "model*.safetensors" in how["allow_patterns"]
+        return [
+            DryRunFileInfo(MAIN, size, name, name, is_cached, not is_cached)
+            for name, size in (("config.json", None), ("model.safetensors", 2 * free))
+        ]
+
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(qwen3))
+    config = EngineConfig(model="some/model")
+    if is_cached:
+        check_config(config)
+        return
+    with pytest.raises(ValueError, match=f"no room for some/model: .* {qwen3} has .*hf cache rm"):
+        check_config(config)
