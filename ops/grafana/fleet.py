@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ops.grafana.model import Dashboard, Panel, Query, Row, Unit, Variable
-from ops.grafana.queries import rate
+from ops.grafana.queries import quantile, rate
 
 ENGINE = 'model=~"$model"'
 NODE = 'node=~"$node"'
@@ -151,6 +151,61 @@ BUSY = Row(
     ),
 )
 
+BEATS = "pomona_heartbeat_requests_total"
+FIRST_TOKEN = "pomona_heartbeat_time_to_first_token_seconds"
+ANSWERS = (
+    '{__name__=~"haproxy_frontend_http_responses_total|nginx_http_responses_total",'
+    'proxy=~"clients|"}'
+)
+CUT = '{__name__=~"haproxy_backend_server_aborts_total|nginx_answers_cut_total",proxy=~"gateways|"}'
+READY = (
+    'haproxy_backend_active_servers{proxy="gateways"}'
+    ' + haproxy_backend_backup_servers{proxy="gateways"}'
+)
+
+
+def of_balancers(selector: str, *by: str) -> str:
+    """HAProxy's own metrics, and of nginx what mtail counts."""
+    return f"sum by ({', '.join(('instance', *by))}) (rate({selector}[$__rate_interval]))"
+
+
+FRONT = Row(
+    "What do clients meet first?",
+    (
+        Panel(
+            "Heartbeat",
+            "Requests a minute that were made to be watched, by what they came to.",
+            (Query(f"60 * {rate(BEATS, 'url', 'outcome', labels='')}", "{{url}} {{outcome}}"),),
+            kind="stacked",
+            width=6,
+        ),
+        Panel(
+            "Heartbeat's first token",
+            "The 90th percentile of what its requests wait, through the load balancer.",
+            (Query(quantile(90, FIRST_TOKEN, "url", labels=""), "{{url}}"),),
+            unit="s",
+            width=6,
+        ),
+        Panel(
+            "Load balancers: answers",
+            "By class of status, those that no gateway ever saw included.",
+            (Query(of_balancers(ANSWERS, "code"), "{{instance}} {{code}}"),),
+            kind="stacked",
+            unit="reqps",
+            width=6,
+        ),
+        Panel(
+            "Load balancers: cut off",
+            "Answers that ended with their gateway, and gateways that HAProxy finds ready.",
+            (
+                Query(of_balancers(CUT), "{{instance}} cut a second"),
+                Query(READY, "{{instance}} gateways ready"),
+            ),
+            width=6,
+        ),
+    ),
+)
+
 HOSTS = Row(
     "The machines",
     (
@@ -232,5 +287,5 @@ FLEET = Dashboard(
         Variable("model", "pomona_steps_total", "model"),
         Variable("node", "pomona_host_memory_total_bytes", "node"),
     ),
-    rows=(HEALTH, BUSY, HOSTS),
+    rows=(HEALTH, FRONT, BUSY, HOSTS),
 )

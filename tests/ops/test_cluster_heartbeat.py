@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import shlex
+import socket
+import subprocess
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from deployments.gateway.access.api_keys import key_digest
 from deployments.gateway.access.keys_file import read_keys_file
 from ops.cluster.host_list import HostListError
-from tests.support.ops.host_lists import API_KEY, generated
+from tests.support.ops.host_lists import API_KEY, REPOSITORY, generated
+
+DEADLINE_S = 60.0
 
 
 def arguments(out: Path) -> list[str]:
@@ -73,3 +79,34 @@ def test_a_host_that_is_not_there_and_a_name_that_is_taken_are_refused(
     keys.write_text(keys.read_text().replace("name: one", "name: heartbeat"))
     with pytest.raises(HostListError, match="the name heartbeat is taken"):
         generated(content, tmp_path)
+
+
+def test_its_script_asks_and_tells(content: dict[str, Any], tmp_path: Path) -> None:
+    """As systemd and launchd start it, on a host that is this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as gateway, closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.2", 0))
+        content |= {"package": str(REPOSITORY), "heartbeat_port": probe.getsockname()[1]}
+        content["heartbeat"]["urls"] = [f"http://127.0.0.1:{gateway.getsockname()[1]}"]
+        [host] = (one for one in content["hosts"] if one["name"] == "edge-2")
+        host["address"] = "127.0.0.2"
+        out = generated(content, tmp_path)
+        unit = (out / "edge-2" / "pomona-heartbeat.service").read_text()
+        assert "ExecStart=/etc/pomona/pomona-heartbeat\n" in unit
+        probe.close()
+        process = subprocess.Popen(
+            [out / "edge-2" / "pomona-heartbeat"],
+            cwd=tmp_path,
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY)},
+        )
+        try:
+            gateway.settimeout(DEADLINE_S)
+            client, _ = gateway.accept()
+            with client, client.makefile("rb") as sent:
+                assert sent.readline() == b"POST /v1/completions HTTP/1.1\r\n"
+                key = (out / "edge-2" / "heartbeat_key").read_bytes().strip()
+                assert any(key in line for line in iter(sent.readline, b"\r\n"))
+            told = httpx.get(f"http://127.0.0.2:{content['heartbeat_port']}/metrics").text
+            assert 'pomona_heartbeat_requests_total{model="Qwen3-0.6B-4bit"' in told
+        finally:
+            process.terminate()
+            process.wait(DEADLINE_S)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import time
 from pathlib import Path
 
@@ -17,12 +16,10 @@ from matplotlib.image import imread
 
 from ops.grafana.__main__ import DASHBOARDS
 from ops.grafana.render import Prometheus, ask_all, draw
+from tests.support.ops.balancer_harness import needs
 from tests.support.ops.live_cluster import cluster, load, prometheus
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("prometheus") is None and "CI" not in os.environ,
-    reason="prometheus is not installed: it is in Debian's package prometheus",
-)
+pytestmark = [needs("prometheus"), needs("haproxy")]
 LOAD_S = 8.0
 LATEST = "pomona:slow_first_tokens:ratio_rate1h"
 """A recording rule over what only a gateway that has streamed can tell: the last to have data."""
@@ -42,7 +39,7 @@ async def until_it_has(url: str, series: str) -> None:
 
 async def test_every_panel_of_every_dashboard_shows_a_live_cluster(tmp_path: Path) -> None:
     async with cluster(tmp_path / "model") as running:
-        with prometheus(tmp_path, running.targets_url) as url:
+        with prometheus(tmp_path, running) as url:
             async with asyncio.timeout(60):
                 await asyncio.gather(
                     load(running, seconds=LOAD_S, at_once=8), until_it_has(url, LATEST)

@@ -1,5 +1,5 @@
-"""Two gateways and two engines with a tiny model, as if on three hosts, on loopback, and a real
-Prometheus that scrapes them.
+"""Two gateways and two engines with a tiny model, as if on three hosts, on loopback, behind a real
+HAProxy that a heartbeat asks, and a real Prometheus that scrapes them all.
 
 ``python -m tests.support.ops.live_cluster DIRECTORY`` runs it for a while under load and draws the
 dashboards into DIRECTORY.
@@ -25,12 +25,12 @@ from typing import Any
 from backend_metal.backend import MetalBackend  # isort: skip
 import httpx
 import yaml
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, start_http_server
 
 from deployments.backend import EngineConfig
 from deployments.fleet.directory import Replica, ReplicaDirectory
 from deployments.fleet.targets import GatewayAddress
-from deployments.gateway.access.api_keys import KeyRing
+from deployments.gateway.access.api_keys import ApiKey, KeyRing
 from deployments.gateway.app import GatewayParts, build_gateway_app
 from deployments.gateway.replicas.table import ReplicaTable
 from deployments.gateway.routing import build_router
@@ -47,8 +47,11 @@ from deployments.observe.metrics import EngineMetrics, GatewayMetrics, Identity
 from deployments.replica.app import build_replica_app
 from deployments.serve.gateway import replica_connections
 from deployments.settings import GatewaySettings, RoutingSettings
+from ops.heartbeat.heart import Heart
+from ops.heartbeat.metrics import HeartbeatMetrics
 from tests.support.backend_metal import tiny_models
 from tests.support.deployments.gateway_harness import SECRET, serving
+from tests.support.ops.balancer_harness import balancing, plan_for
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIG = ROOT / "ops" / "prometheus" / "prometheus.yml"
@@ -56,12 +59,15 @@ NODES = ("10.0.0.2", "10.0.0.3")
 GATEWAY_NODES = ("10.0.0.2", "10.0.0.4")
 """One has an engine beside it."""
 SCRAPE_S = 0.5
+API_KEY = "a-key-of-the-live-cluster"
 
 
 @dataclass
 class Cluster:
     gateways: list[str]
     replicas: list[Replica]
+    watchers: dict[str, str]
+    """Where else Prometheus asks, by the name of its job."""
 
     @property
     def targets_url(self) -> str:
@@ -107,7 +113,15 @@ async def cluster(directory: Path) -> AsyncIterator[Cluster]:
                 _gateway(f"gateway-{number}", node, replicas, addresses)
             )
             addresses.append(GatewayAddress(f"gateway-{number}", node, url))
-        yield Cluster([address.url for address in addresses], replicas)
+        urls = [address.url for address in addresses]
+        plan = plan_for(directory, [url.removeprefix("http://") for url in urls])
+        balancer = await stack.enter_async_context(balancing("haproxy", plan))
+        for address in plan.gateways:
+            await balancer.sees(address, "UP")
+        key_file = directory / "api_key"
+        key_file.write_text(API_KEY)
+        heartbeat = await stack.enter_async_context(_heartbeat(balancer.url, key_file))
+        yield Cluster(urls, replicas, {"balancers": plan.status, "heartbeat": heartbeat})
 
 
 @asynccontextmanager
@@ -154,7 +168,7 @@ async def _gateway(
         app = build_gateway_app(
             GatewayParts(
                 settings=GatewaySettings(),
-                keys=KeyRing([]),
+                keys=KeyRing([ApiKey.of("clients", API_KEY)]),
                 replicas=ReplicaTable(
                     ReplicaDirectory(replicas), load_half_life_s=routing.load_half_life_s
                 ),
@@ -169,6 +183,23 @@ async def _gateway(
                 yield url
 
 
+@asynccontextmanager
+async def _heartbeat(url: str, key_file: Path) -> AsyncIterator[str]:
+    """Beats faster than it is generated to. Yields the address of its metrics."""
+    metrics = HeartbeatMetrics()
+    heart = Heart([url], ["demo"], metrics, key_file, interval_s=SCRAPE_S)
+    server, thread = start_http_server(0, "127.0.0.1", metrics.registry)
+    beating = asyncio.create_task(heart.run())
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
 async def load(running: Cluster, *, seconds: float, at_once: int) -> None:
     """Streams of a few documents with different questions, some whole answers, some mistakes."""
     rng = random.Random(0)
@@ -176,7 +207,8 @@ async def load(running: Cluster, *, seconds: float, at_once: int) -> None:
     until = time.monotonic() + seconds
 
     async def client(number: int) -> None:
-        async with httpx.AsyncClient(timeout=60) as http:
+        headers = {"Authorization": f"Bearer {API_KEY}"}
+        async with httpx.AsyncClient(timeout=60, headers=headers) as http:
             while time.monotonic() < until:
                 body: dict[str, Any] = {
                     "model": "demo",
@@ -194,15 +226,18 @@ async def load(running: Cluster, *, seconds: float, at_once: int) -> None:
 
 
 @contextmanager
-def prometheus(directory: Path, targets_url: str) -> Iterator[str]:
+def prometheus(directory: Path, running: Cluster) -> Iterator[str]:
     """The shipped configuration and rules, looked at more often. Yields its URL."""
     config = yaml.safe_load(CONFIG.read_text())
     config["global"] = {"scrape_interval": f"{int(SCRAPE_S * 1000)}ms", "evaluation_interval": "1s"}
     config["rule_files"] = [str(CONFIG.parent / name) for name in config["rule_files"]]
     config["alerting"] = {}
-    [job] = [job for job in config["scrape_configs"] if job["job_name"] == "pomona"]
-    config["scrape_configs"] = [job]
-    job["http_sd_configs"][0]["url"] = targets_url
+    jobs = {job["job_name"]: job for job in config["scrape_configs"]}
+    jobs["pomona"]["http_sd_configs"][0]["url"] = running.targets_url
+    for name, address in running.watchers.items():
+        jobs[name].pop("file_sd_configs")
+        jobs[name]["static_configs"] = [{"targets": [address]}]
+    config["scrape_configs"] = [jobs["pomona"], *(jobs[name] for name in running.watchers)]
     path = directory / "prometheus.yml"
     path.write_text(yaml.safe_dump(config))
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -232,7 +267,7 @@ async def main(images: Path, seconds: float = 75.0) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         async with cluster(directory / "model") as running:
-            with prometheus(directory, running.targets_url) as url:
+            with prometheus(directory, running) as url:
                 await load(running, seconds=seconds, at_once=12)
                 end = time.time()
                 for dashboard in DASHBOARDS:
