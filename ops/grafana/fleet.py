@@ -85,8 +85,15 @@ HEALTH = Row(
         ),
         Panel(
             "Resumed",
-            "Streams a minute that lost their replica and went on at another one, by gateway.",
-            (Query(f"60 * {of_replicas('pomona_stream_resumes_total')}", BY_REPLICA),),
+            "Streams a minute that lost their replica and went on at another one, and those that "
+            "their clients came back for, by gateway.",
+            (
+                Query(f"60 * {of_replicas('pomona_stream_resumes_total')}", BY_REPLICA),
+                Query(
+                    f"60 * {of_replicas('pomona_stream_reconnects_total')}",
+                    f"{BY_REPLICA} by their clients",
+                ),
+            ),
             kind="stacked",
             width=6,
         ),
