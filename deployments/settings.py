@@ -59,7 +59,9 @@ class GatewaySettings(BaseModel):
         "`https://chat.example.com`, or `*` for any; none by default.",
     )
     log_prompts: bool = Field(
-        False, description="Write the body of each generation request, prompt included, to the log."
+        False,
+        description="Write the body of each generation request, prompt included, to the log, as "
+        "one line whose control characters are escaped.",
     )
     max_body_bytes: int = Field(
         8 * 1024 * 1024, ge=1024, description="Largest request body; a larger one gets a 413."

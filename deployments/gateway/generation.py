@@ -28,7 +28,7 @@ from deployments.http.errors import ApiError, model_not_found, shown
 from deployments.http.request_body import read_body
 from deployments.http.request_id import REQUEST_ID_HEADER, SCOPE_KEY
 from deployments.http.request_path import route_path
-from deployments.observe.logs import log_request
+from deployments.observe.logs import log_request, printable_json
 from deployments.observe.tracing import Tracer, request_span
 from deployments.protocol import (
     CHAT_COMPLETIONS_PATH,
@@ -72,8 +72,7 @@ async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
         raise ApiError(400, "The connection closed before the end of the body.") from error
     parsed = await parse_body(path, body)
     if parts.settings.log_prompts:
-        # JSON escapes the line breaks of texts; others would forge lines.
-        text = body.decode().replace("\n", " ").replace("\r", " ")
+        text = printable_json(body.decode())
         logger.info("request_id=%s body=%s", request.scope[SCOPE_KEY], text)
     serving = _allowed(parsed, parts)
     if parsed.model != (name := serving[0].model):

@@ -6,18 +6,32 @@ import asyncio
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from deployments.http.errors import ApiError
+from deployments.http.lingering_close import LingeringTransport
 
 MAX_HEAD_BYTES = 64 * 1024
 """Of a request's line and headers; one read of the socket may exceed it."""
+MAX_AHEAD = 16
+"""Requests that a client may send before it has the answer to an earlier one."""
+MAX_AHEAD_BYTES = 64 * 1024
+"""Of their bodies."""
+VERSIONS = ("1.0", "1.1")
 
 NOT_HTTP = ApiError(400, "The request is not valid HTTP/1.1.", code="invalid_http")
 UPGRADE_WITH_BODY = ApiError(
     400,
     "A request with a body can't ask for another protocol: leave out the header Upgrade.",
     param="Upgrade",
+    code="invalid_http",
+)
+UNKNOWN_VERSION = ApiError(400, "Only HTTP/1.1 is spoken here.", code="invalid_http")
+NOT_ONE_HOST = ApiError(400, "A request needs one header Host.", param="Host", code="invalid_http")
+UNKNOWN_CODING = ApiError(
+    400,
+    "The only transfer coding that is understood is `chunked`.",
+    param="Transfer-Encoding",
     code="invalid_http",
 )
 TOO_SLOW = ApiError(408, "The request took too long to arrive.", code="request_too_slow")
@@ -55,22 +69,33 @@ class BoundedProtocol(HttpToolsProtocol):
     """Received since something that is handed on or dropped: a part of a body, a whole request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        self._linger = LingeringTransport(transport, is_peer_sending=self._is_peer_sending)
+        self._open_cycles: list[RequestResponseCycle] = []
+        super().connection_made(self._linger)  # type: ignore[arg-type]
         self._receive_until_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
         _cancel(self._receiving)
         _cancel(self._sending)
         _cancel(self._stopping)
+        self._linger.closed()
         super().connection_lost(exc)
+        # uvicorn tells the last request alone.
+        for cycle in self._open_cycles:
+            cycle.disconnected = True
+            cycle.message_event.set()
 
     def data_received(self, data: bytes) -> None:
+        if self._linger.is_lingering:
+            self._linger.discard(data)
+            return
         if self._receiving is None:
             self._receive_until_deadline()
         self._unparsed_bytes += len(data)
         super().data_received(data)
         if self._unparsed_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self._refuse(HEAD_TOO_LARGE)
+        self._read_ahead()
 
     def on_message_begin(self) -> None:
         self._in_request = self._in_head = True
@@ -83,12 +108,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self._check_framing()
         if self.parser.should_upgrade() and any(name in BODY_HEADERS for name, _ in self.headers):
             # The parser would take the body for another request, and a proxy in front would give
             # the answer to that to somebody else.
-            self._refusal = UPGRADE_WITH_BODY
-            raise ValueError("an upgrade with a body")
+            self._fail(UPGRADE_WITH_BODY)
         super().on_headers_complete()
+        self._open_cycles.append(self.cycle)
         if self._stopping is not None:
             self.cycle.keep_alive = False
 
@@ -102,6 +128,13 @@ class BoundedProtocol(HttpToolsProtocol):
         _cancel(self._receiving)
         self._receiving = None
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self._open_cycles = [one for one in self._open_cycles if not one.response_complete]
+        if self._in_request and not self._in_head and self.cycle.response_complete:
+            # Nobody wants the rest of a request that has its answer.
+            self.transport.close()
+        super().on_response_complete()
 
     def shutdown(self) -> None:
         # A request may be under way on a connection that has none yet.
@@ -139,14 +172,50 @@ class BoundedProtocol(HttpToolsProtocol):
         if not (self._in_request or self._is_answering()):
             self.transport.close()
 
+    def _check_framing(self) -> None:
+        """What two servers may read in two ways is refused."""
+        values = [value for name, value in self.headers if name == b"transfer-encoding"]
+        num_hosts = sum(name == b"host" for name, _ in self.headers)
+        version = self.parser.get_http_version()
+        if version not in VERSIONS:
+            self._fail(UNKNOWN_VERSION)
+        if num_hosts > 1 or (num_hosts == 0 and version == "1.1"):
+            self._fail(NOT_ONE_HOST)
+        if values and (len(values) > 1 or values[0].lower() != b"chunked" or version == "1.0"):
+            self._fail(UNKNOWN_CODING)
+
+    def _fail(self, refusal: ApiError) -> None:
+        """Ends the parser, which has the refusal sent."""
+        self._refusal = refusal
+        raise ValueError(refusal.message)
+
+    def _read_ahead(self) -> None:
+        """While an answer is made, so that the end of its client is noticed: uvicorn would stop
+        reading when a second request comes."""
+        if self.transport.is_closing() or not self._is_answering():
+            return
+        bodies = sum(len(cycle.body) for cycle, _ in self.pipeline)
+        if len(self.pipeline) > MAX_AHEAD or bodies > MAX_AHEAD_BYTES:
+            self.transport.abort()
+        else:
+            self.flow.resume_reading()
+
+    def _is_peer_sending(self) -> bool:
+        return self._in_request and not self._is_answering()
+
     def _is_answering(self) -> bool:
         cycle = self.cycle
         return bool(self.pipeline) or (
-            cycle is not None and not (cycle.response_complete or cycle.more_body)
+            cycle is not None
+            and not cycle.response_complete
+            and (cycle.response_started or not cycle.more_body)
         )
 
     def _refuse(self, error: ApiError) -> None:
-        """Answer in the place of the application, and hang up."""
+        """Answer in the place of the application, unless it is answering, and hang up."""
+        if self._is_answering():
+            self.transport.close()
+            return
         body = error.json()
         head = (
             f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n"

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
+
+# Line breaks, what terminals obey, and what turns the direction of text: LS, PS, C0, C1, bidi.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def join_serve_log(*packages: str) -> None:
@@ -21,3 +25,13 @@ def log_request(logger: logging.Logger, message: str, **fields: object) -> None:
         told = " ".join(f"{name}={value}" for name, value in fields.items())
         # The caller's line is of interest, not this one.
         logger.info("%s %s", message, told, extra=fields, stacklevel=2)
+
+
+def printable_json(text: str) -> str:
+    """JSON as one line of a log that nothing in it can forge or hide, and still the same JSON."""
+    return _CONTROL.sub(_escaped, text)
+
+
+def _escaped(control: re.Match[str]) -> str:
+    # These may only stand between values; all others, only in strings.
+    return " " if control[0] in "\t\n\r" else f"\\u{ord(control[0]):04x}"

@@ -30,6 +30,7 @@ from deployments.gateway.replicas.table import ReplicaTable
 from deployments.gateway.routing import build_router
 from deployments.http.bounded_protocol import ClientTimeouts
 from deployments.http.metrics_endpoint import metrics_endpoint
+from deployments.http.own_host import OwnHostMiddleware
 from deployments.http.request_id import REQUEST_ID_HEADER
 from deployments.http.server import KEEP_ALIVE_S, HttpServer
 from deployments.observe.host.collector import HostCollector, host_sources
@@ -89,9 +90,10 @@ class Gateway:
         metrics.registry.register(self._host)
         self._host.start()
         self._connections = replica_connections()
+        metrics_host = self._settings.metrics_host or self._node
         self._metrics_server = HttpServer(
-            _metrics_app(metrics.registry),
-            host=self._settings.metrics_host or self._node,
+            OwnHostMiddleware(_metrics_app(metrics.registry), host=metrics_host),
+            host=metrics_host,
             port=self._settings.metrics_port,
         )
         directory = process_directory()

@@ -14,6 +14,7 @@ from starlette.datastructures import State
 
 from deployments.backend import Backend, UnavailableError, create_backend
 from deployments.fleet.directory import Replica
+from deployments.http.own_host import OwnHostMiddleware
 from deployments.http.server import HttpServer
 from deployments.observe.host.collector import HostCollector, host_sources
 from deployments.observe.logs import join_serve_log
@@ -77,8 +78,9 @@ class EngineReplica:
         )
         self._max_num_seqs = settings.engine.max_num_seqs
         self._drain_timeout_s = max(settings.replica.drain_timeout_s - HAND_OVER_S, 0.0)
+        host = settings.replica.host or node
         self._server = HttpServer(
-            self._app, host=settings.replica.host or node, port=settings.replica.port
+            OwnHostMiddleware(self._app, host=host), host=host, port=settings.replica.port
         )
         self._replica = Replica(
             replica_id=replica_id,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,9 +11,11 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from deployments.http import lingering_close
 from deployments.http.bounded_protocol import MAX_HEAD_BYTES, ClientTimeouts
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import fake_replica, gateway, serving
+from tests.support.deployments.raw_client import DEADLINE_S, connected
 
 KEY = "a-key-of-the-raw-client"
 BODY = json.dumps({"model": "demo", "prompt": "one two"}).encode()
@@ -32,55 +32,6 @@ WEBSOCKET = (
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 )
 H2C = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
-DEADLINE_S = 30
-
-
-class Raw:
-    """One connection, and what came back on it."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    async def send(self, *parts: bytes) -> None:
-        """Each part in a read of its own."""
-        for part in parts:
-            self.writer.write(part)
-            await self.writer.drain()
-            await asyncio.sleep(0.02)
-
-    async def send_until_cut_off(self, part: bytes) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            with contextlib.suppress(ConnectionError):
-                while True:
-                    await self.send(part)
-
-    async def response(self) -> tuple[int, bytes]:
-        """Status and body of the next one."""
-        async with asyncio.timeout(DEADLINE_S):
-            head = await self.reader.readuntil(b"\r\n\r\n")
-            length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
-            assert length, head
-            return int(head.split()[1]), await self.reader.readexactly(int(length[1]))
-
-    async def rest(self) -> bytes:
-        """Until the server hangs up."""
-        async with asyncio.timeout(DEADLINE_S):
-            try:
-                return await self.reader.read()
-            except ConnectionError:
-                # It hung up while there was more to read.
-                return b""
-
-
-@asynccontextmanager
-async def connected(url: str) -> AsyncIterator[Raw]:
-    host, _, port = url.removeprefix("http://").partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    try:
-        yield Raw(reader, writer)
-    finally:
-        writer.close()
 
 
 @asynccontextmanager
@@ -121,9 +72,15 @@ ODD: dict[str, tuple[bytes, int]] = {
     "a bare carriage return": (HEAD + b"X-A: a\rb\r\n" + LENGTH + b"\r\n" + BODY, 400),
     "a null in a header": (HEAD + b"X-A: a\0b\r\n" + LENGTH + b"\r\n" + BODY, 400),
     "a null in a path": (ask("GET", "/v1/\0models"), 400),
-    "HTTP/0.9": (b"GET /health\r\n\r\n", 200),
+    "a coding before chunked": (HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n" + CHUNKS, 400),
+    "chunked twice": (HEAD + CHUNKED + CHUNKED + b"\r\n" + CHUNKS, 400),
+    "chunks in HTTP/1.0": (HEAD.replace(b"1.1", b"1.0") + CHUNKED + b"\r\n" + CHUNKS, 400),
+    "two hosts": (HEAD + b"Host: y\r\n" + LENGTH + b"\r\n" + BODY, 400),
+    "no host": (HEAD.replace(b"Host: x\r\n", b"") + LENGTH + b"\r\n" + BODY, 400),
+    "HTTP/0.9": (b"GET /health\r\n\r\n", 400),
     "HTTP/1.0": (b"GET /health HTTP/1.0\r\n\r\n", 200),
     "HTTP/1.2": (b"GET /health HTTP/1.2\r\nHost: x\r\n\r\n", 400),
+    "HTTP/2.0": (b"GET /health HTTP/2.0\r\nHost: x\r\n\r\n", 400),
     "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
     "TLS": (bytes.fromhex("16030100a50100") + bytes(160), 400),
     "noise": (bytes(range(128, 256)) + b"\r\n\r\n", 400),
@@ -260,13 +217,46 @@ async def test_a_connection_that_asks_nothing_is_closed() -> None:
             assert await blank.rest() == b""
 
 
-async def test_a_refused_body_that_goes_on_for_ever_is_cut_off() -> None:
-    async with gate(ClientTimeouts(receive_s=0.3)) as (url, _), connected(url) as raw:
+WRONG = HEAD.replace(KEY.encode(), b"wrong")
+ENDLESS = b"Content-Length: 9999999999\r\n\r\n"
+
+
+@pytest.mark.parametrize("head", [WRONG + ENDLESS, HEAD + ENDLESS], ids=["401", "413"])
+async def test_a_refused_body_that_goes_on_for_ever_is_cut_off(
+    head: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lingering_close, "LINGER_S", 0.1)
+    async with gate(ClientTimeouts(receive_s=None)) as (url, _), connected(url) as raw:
         # So long a body is not waited for.
-        length = b"Content-Length: 9999999999\r\n\r\n"
-        await raw.send(HEAD.replace(KEY.encode(), b"wrong") + length)
-        assert (await raw.response())[0] == 401
+        await raw.send(head)
+        assert (await raw.response())[0] in (401, 413)
         await raw.send_until_cut_off(b"a")
+
+
+@pytest.mark.parametrize("head", [WRONG + ENDLESS, HEAD + ENDLESS], ids=["401", "413"])
+async def test_a_refusal_that_does_not_wait_for_the_body_ends_the_connection(head: bytes) -> None:
+    async with gate(ClientTimeouts(receive_s=None)) as (url, _), connected(url) as raw:
+        await raw.send(head)
+        async with asyncio.timeout(DEADLINE_S):
+            answered = await raw.reader.readuntil(b"\r\n\r\n")
+        assert b"\r\nconnection: close\r\n" in answered.lower()
+        assert b'"error"' in await raw.rest()
+
+
+async def test_an_answer_that_no_body_was_read_for_ends_the_connection() -> None:
+    async def hasty(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = [(b"content-length", b"2")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": b"ok"})
+
+    async with (
+        serving(hasty, timeouts=ClientTimeouts(receive_s=None)) as url,
+        connected(url) as raw,
+    ):
+        await raw.send(HEAD + ENDLESS)
+        assert await raw.response() == (200, b"ok")
+        assert await raw.rest() == b""
 
 
 @pytest.mark.parametrize("following", [b"GET /next", HEAD + LENGTH + b"\r\n" + BODY[:5]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -141,3 +142,20 @@ async def test_prompts_are_logged_when_asked_for(caplog: pytest.LogCaptureFixtur
             assert (await gate.client.post(PATH, content=body, headers=headers)).status_code == 200
     [line] = [message for message in caplog.messages if "question" in message]
     assert line == 'request_id=one body={"model": "demo",  "prompt": "a\\nquestion"}'
+
+
+@pytest.mark.parametrize(
+    "control", ["\x7f", "\x80", "\x85", "\x9b", "\u2028", "\u2029", "\u202e", "\u2066", "\u200f"]
+)
+async def test_a_logged_prompt_forges_no_line_and_commands_no_terminal(
+    caplog: pytest.LogCaptureFixture, control: str
+) -> None:
+    with caplog.at_level(logging.INFO, logger="deployments"):
+        async with running(FakeBackend(), log_prompts=True) as gate:
+            body = json.dumps({"model": "demo", "prompt": f"a{control}b"}, ensure_ascii=False)
+            headers = {"Authorization": "Bearer bobs"}
+            answer = await gate.client.post(PATH, content=body.encode(), headers=headers)
+            assert answer.status_code == 200
+    [line] = [message for message in caplog.messages if " body=" in message]
+    assert control not in line
+    assert json.loads(line.partition(" body=")[2])["prompt"] == f"a{control}b"

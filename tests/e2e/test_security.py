@@ -139,6 +139,16 @@ def test_a_replicas_port_answers_gateways_alone(guarded: ServeProcess) -> None:
     assert len(secret) == 43
 
 
+@pytest.mark.parametrize("component", ["engine", "gateway"])
+def test_ports_inside_the_cluster_answer_to_their_own_names(
+    guarded: ServeProcess, component: str
+) -> None:
+    url = scrape_url(guarded, component)
+    assert httpx.get(url).status_code == 200
+    refused = httpx.get(url, headers={"Host": "evil.test"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "host_not_allowed")
+
+
 def test_no_tenant_meets_anothers_prompts(url: str) -> None:
     def cached(key: str) -> int:
         answer = ask(url, key, prompt=f"{url} {PROMPT}")

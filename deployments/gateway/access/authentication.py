@@ -14,6 +14,7 @@ from deployments.gateway.access.api_keys import SCOPE_KEY, Keys, is_loopback
 from deployments.gateway.access.cross_origin import is_allowed
 from deployments.http.error_responses import error_response
 from deployments.http.errors import ApiError, shown, unauthorized
+from deployments.http.own_host import host_name
 from deployments.http.request_path import route_path
 
 # A proxy in front names the client that it speaks for in one of these.
@@ -88,7 +89,8 @@ def _unless_local(scope: Scope, headers: Headers) -> ApiError | None:
             code="loopback_only",
         )
     host = headers.get("host", "")
-    if not _names_this_machine(host):
+    name = host_name(host)
+    if not (name == "localhost" or name.endswith(".localhost") or is_loopback(name)):
         # A page that has its own name resolve to 127.0.0.1 makes the user's browser its client.
         return _refused(
             f"No API key is configured, so the Host header must be localhost or a loopback "
@@ -96,12 +98,6 @@ def _unless_local(scope: Scope, headers: Headers) -> ApiError | None:
             code="host_not_allowed",
         )
     return None
-
-
-def _names_this_machine(host: str) -> bool:
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    name = name.lower()
-    return name == "localhost" or name.endswith(".localhost") or is_loopback(name)
 
 
 def _refused(message: str, *, code: str) -> ApiError:
