@@ -16,8 +16,9 @@ from deployments.gateway.access.api_keys import ApiKey
 from deployments.gateway.access.limits_middleware import charge, meter
 from deployments.gateway.outcomes import outcome_of
 from deployments.gateway.parts import GatewayParts
+from deployments.gateway.refusals_log import record_refusal
 from deployments.gateway.relay.client_response import ClientResponse
-from deployments.gateway.relay.failures import no_replica
+from deployments.gateway.relay.failures import no_replica, told_error
 from deployments.gateway.relay.relay import relay
 from deployments.gateway.relay.request import Outgoing, RelayedRequest
 from deployments.gateway.relay.resumable import ResumableReader
@@ -180,6 +181,9 @@ def _account(request: RelayedRequest, scope: Scope, completed: bool) -> None:
         metrics.failed(model, client.error.type)
     elif completed and client.status == 200 and not client.has_error:
         metrics.completed(model, elapsed)
+    if client.refusal is not None and client.final_status < 500:
+        error = told_error(client.final_status, client.refusal)
+        record_refusal(metrics, scope, outgoing.path, error)
     log_request(
         logger,
         f"POST {outgoing.path} {client.status if completed else 'client gone'}",

@@ -1,4 +1,4 @@
-"""Refusals: one log line and one count for each request that the gateway answers with an error."""
+"""Refusals: a log line and a count for each request that is answered with an error of its own."""
 
 from __future__ import annotations
 
@@ -34,19 +34,24 @@ class RefusalRecorder:
 
     def tell(self, scope: Scope, error: ApiError) -> None:
         path = route_path(scope)
-        reason = error.code or ("invalid_field" if error.param else error.type)
         self._metrics.failed("", error.type)
-        self._metrics.refused(path if path in self._paths else OTHER_PATH, reason)
-        key: ApiKey | None = scope.get(API_KEY)
-        log_request(
-            logger,
-            f"refused with status {error.status}",
-            path=words_of(path),
-            param=words_of(error.param) if error.param else "-",
-            reason=reason,
-            key=key.name if key else "-",
-            request_id=scope.get(SCOPE_KEY, "-"),
-        )
+        record_refusal(self._metrics, scope, path if path in self._paths else OTHER_PATH, error)
+
+
+def record_refusal(metrics: GatewayMetrics, scope: Scope, counted: str, error: ApiError) -> None:
+    """``counted`` is the path as metrics have it."""
+    reason = error.code or ("invalid_field" if error.param else error.type)
+    metrics.refused(counted, reason)
+    key: ApiKey | None = scope.get(API_KEY)
+    log_request(
+        logger,
+        f"refused with status {error.status}",
+        path=words_of(route_path(scope)),
+        param=words_of(error.param) if error.param else "-",
+        reason=reason,
+        key=key.name if key else "-",
+        request_id=scope.get(SCOPE_KEY, "-"),
+    )
 
 
 def words_of(name: str) -> str:

@@ -111,6 +111,30 @@ async def test_a_refusal_leaves_one_line_and_one_count(
 
 
 @pytest.mark.parametrize("stream", [False, True])
+async def test_what_a_replica_refuses_is_told_and_counted_alike(
+    log: JsonLines, stream: bool
+) -> None:
+    body = {**CHAT, "messages": [{"role": "user", "content": "word " * 9}], "stream": stream}
+    async with fake_replica(max_model_len=8) as replica, gateway([replica]) as running:
+        headers = {"X-Request-Id": "refused"}
+        response = await running.client.post("/v1/chat/completions", json=body, headers=headers)
+        count = running.metrics.registry.get_sample_value(
+            "pomona_gateway_refusals_total",
+            {
+                "replica": "gateway-1",
+                "node": "10.0.0.1",
+                "path": "/v1/chat/completions",
+                "reason": "context_length_exceeded",
+            },
+        )
+    assert response.status_code == 400
+    [line] = (one for one in log.of("refused") if one["message"].startswith("refused with"))
+    assert line["message"].startswith("refused with status 400 path=/v1/chat/completions")
+    assert line["reason"] == "context_length_exceeded"
+    assert count == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
 async def test_a_request_is_found_by_its_id_from_gateway_to_engine(
     log: JsonLines, stream: bool
 ) -> None:

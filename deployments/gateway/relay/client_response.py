@@ -78,6 +78,8 @@ class ClientResponse:
         """The status of an error that was told within a stream, after it had begun as a success."""
         self.error: ApiError | None = None
         """What the gateway itself had to tell."""
+        self.refusal: bytes | None = None
+        """The body of an error that is the client's whole answer, whoever told it."""
         self.speed = StreamSpeed()
         """From the first content on."""
 
@@ -125,6 +127,7 @@ class ClientResponse:
 
     async def whole(self, head: Head, body: bytes) -> None:
         """Pass on a complete answer, or after an earlier replica's keep-alives its equivalent."""
+        self.refusal = body if head.status >= 400 else None
         if self.status == 0:
             length = (b"content-length", str(len(body)).encode())
             head = Head(head.status, (*head.headers, length))

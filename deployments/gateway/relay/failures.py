@@ -94,6 +94,18 @@ def belated_head(body: bytes) -> Head:
     return Head(status, tuple(headers))
 
 
+def told_error(status: int, body: bytes) -> ApiError:
+    """A replica's error, as far as it is one in OpenAI's shape."""
+    told = {name: str(value) for name, value in _error(body).items() if value is not None}
+    return ApiError(
+        status,
+        told.get("message", ""),
+        type=told.get("type", "invalid_request_error"),
+        param=told.get("param"),
+        code=told.get("code"),
+    )
+
+
 def cannot_resume(body: bytes) -> bool:
     return _error(body).get("code") == "resume_failed"
 
