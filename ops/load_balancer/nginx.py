@@ -32,6 +32,7 @@ def nginx(plan: Plan) -> str:
             "redirect": _lines(4, _redirect(plan)) if plan.redirect_from else "",
             "listen": _lines(8, [f"listen {address}{_tls(plan)};" for address in plan.listen]),
             "tls": _lines(8, _tls_settings(plan)) if plan.certificate else "",
+            "bad_request": _lines(12, _answer(answers.BAD_REQUEST)),
             "answers": _lines(8, _named_answers(plan)),
             "unknown_url": _lines(12, _answer(answers.UNKNOWN_URL)),
         },
@@ -77,7 +78,6 @@ def _redirect(plan: Plan) -> list[str]:
 
 def _named_answers(plan: Plan) -> list[str]:
     named = {
-        "bad_request": answers.BAD_REQUEST,
         "too_large": answers.too_large(plan.settings.max_body_bytes),
         "too_many": answers.too_many(1),
         "fault": answers.FAULT,
