@@ -1,7 +1,7 @@
 """The key that signs the ids of resumable streams: one an application, made by its first gateway.
 
 It lies in Ray's own store, and so outlives every gateway, updates, and a head that comes back with
-its store. What is bound to a deployment would be shown by Serve's dashboard.
+its store. Bound to a deployment, it would be new with each update, and replace every gateway.
 """
 
 from __future__ import annotations
