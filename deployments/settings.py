@@ -51,7 +51,8 @@ class GatewaySettings(BaseModel):
     isolate_tenants: bool = Field(
         False,
         description="Keep the prefix caches of different keys apart; what they have in common is "
-        "then computed and kept for each of them.",
+        "then computed and kept for each of them. Without it `cached_tokens`, and the time of a "
+        "first token, tell a key what others have asked.",
     )
     allowed_origins: tuple[str, ...] = Field(
         (),
