@@ -20,6 +20,10 @@ from deployments.backend import (
 
 ChoiceDelta = tuple[int, Delta]
 """Index of the choice over all prompts, and what was added to it."""
+MOST_UNREAD = 256
+"""Deltas; with so many the backend's own wait."""
+MOST_AT_ONCE = 64
+"""Deltas that are made events before others have their turn."""
 
 
 class Generation:
@@ -38,6 +42,8 @@ class Generation:
         self._tasks: list[asyncio.Task[None]] = []
         self._merged: asyncio.Queue[ChoiceDelta | asyncio.Task[None] | None] = asyncio.Queue()
         """None: some prompt got further."""
+        self._room = asyncio.Semaphore(MOST_UNREAD)
+        """For deltas in ``_merged``."""
         self._admitted: set[int] = set()
         """First choices of the prompts that the backend has let in."""
         self._prefills: dict[int, Prefill] = {}
@@ -85,8 +91,8 @@ class Generation:
         )
 
     async def next(self, wait_s: float | None = None) -> list[ChoiceDelta]:
-        """All deltas that are there, waiting up to ``wait_s`` for anything to happen. Empty: there
-        is none yet, and the backend is well. Raises what it raised for any of the prompts."""
+        """Deltas that are there, waiting up to ``wait_s`` for anything to happen. Empty: there is
+        none yet, and the backend is well. Raises what it raised for any of the prompts."""
         try:
             async with asyncio.timeout(wait_s):
                 item = await self._merged.get()
@@ -102,8 +108,9 @@ class Generation:
                     raise StepError("The engine cancelled the request.")
                 item.result()
             elif item is not None:
+                self._room.release()
                 batch.append(item)
-            if self._merged.empty():
+            if self._merged.empty() or len(batch) >= MOST_AT_ONCE:
                 return batch
             item = self._merged.get_nowait()
 
@@ -140,6 +147,7 @@ class Generation:
                 elif delta.index in unreplayed:
                     raise ResumeError("The engine began again instead of going on.")
                 num_unfinished -= delta.finish_reason is not None
+                await self._room.acquire()
                 self._merged.put_nowait((first_choice + delta.index, delta))
         except UnavailableError as error:
             raise self._gone(error, EngineStoppedError if taken_in else type(error)) from error

@@ -163,15 +163,16 @@ class GenerationResponse:
         deadline = now() + self._keep_alive_interval_s
         has_begun = False
         while not generation.finished:
-            events = b""
+            made: list[bytes] = []
             for index, delta in await generation.next(deadline - now()):
                 self._count(index, delta)
                 if delta.replayed or self._is_seen(index):
                     self._renderer.replay(index, delta)
                 else:
-                    events += self._renderer.chunks(index, delta)
+                    made.append(self._renderer.chunks(index, delta))
                 if not (delta.replayed and self._answer.is_progress_known):
                     self._checkpoints.add(index, delta)
+            events = b"".join(made)
             if events or now() >= deadline:
                 yield self._checked(events or _keep_alive(generation.prefill))
                 deadline = now() + self._keep_alive_interval_s
