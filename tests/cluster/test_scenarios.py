@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.cluster import losses
 from tests.support.cluster.balancers import CONFIGURATIONS, Balancer
 from tests.support.cluster.cluster import Cluster
 from tests.support.cluster.outcome import Answers, observe
-from tests.support.cluster.scenarios import SCENARIOS
+from tests.support.cluster.scenarios import RESUMABLE, SCENARIOS
 
 pytestmark = pytest.mark.cluster
 
@@ -32,3 +33,16 @@ def test_no_client_notices(
     if name == "rolling update":
         # Each gateway was away for a while, and nobody was sent there meanwhile.
         assert len(balancer.switches() - switches) == len(running.hosts.edges)
+
+
+@pytest.mark.parametrize("balancer", [FIRST], indirect=True)
+def test_clients_cut_from_their_gateway_get_the_rest_from_another_one(
+    running: Cluster, balancer: Balancer, answers: Answers
+) -> None:
+    before = answers.of_now(RESUMABLE)
+    event = losses.gateway_host_killed(running)
+    outcome = observe(event, lambda number: balancer.url, RESUMABLE)
+    assert outcome.failures == []
+    assert outcome.differences(before) == []
+    cut = [stream for stream in outcome.streams if stream.num_cuts]
+    assert len(cut) >= len(RESUMABLE.requests) // len(running.hosts.edges) - 1

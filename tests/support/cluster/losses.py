@@ -74,6 +74,21 @@ def engines_killed(count: int, *, apart_s: float) -> Callable[[Cluster], Event]:
     return event
 
 
+def gateway_host_killed(cluster: Cluster) -> Event:
+    """Its power fails, with all streams that it carries, and comes back when each of them has gone
+    on elsewhere."""
+    host, *_ = cluster.hosts.edges
+
+    def happen(load: Load) -> float:
+        moment = time.monotonic()
+        host.kill()
+        wait_until(lambda: load.all_began_again_after(moment), "every client has another stream")
+        cluster.hosts.start(host)
+        return moment
+
+    return Event(happen, lambda: cluster.is_serving(NUM_ENGINES))
+
+
 def head_restarted(cluster: Cluster) -> Event:
     """It is back only when every client has begun another stream without it."""
     head = cluster.hosts.head

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 SUBJECTS = (
@@ -24,6 +24,8 @@ QUESTIONS = ("What is {}?", "Tell me about {}.", "How does one keep {}?", "Why {
 class Request:
     path: str
     body: dict[str, Any]
+    resumable: bool = False
+    """Whether its client comes back when it is cut off."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +36,17 @@ class Clients:
 
 
 def requests(
-    count: int, *, seed: int = 5, tokens: tuple[int, int] = (150, 400), stream: bool = True
+    count: int,
+    *,
+    seed: int = 5,
+    tokens: tuple[int, int] = (150, 400),
+    stream: bool = True,
+    resumable: bool = False,
 ) -> list[Request]:
     """Every second one samples; of each sort half are chats, and some want logprobs."""
     rng = random.Random(seed)
-    return [_request(rng, number, rng.randint(*tokens), stream) for number in range(count)]
+    plain = [_request(rng, number, rng.randint(*tokens), stream) for number in range(count)]
+    return [replace(one, resumable=resumable) for one in plain]
 
 
 def _request(rng: random.Random, number: int, max_tokens: int, stream: bool) -> Request:

@@ -12,6 +12,7 @@ from tests.support.cluster.requests import Clients, requests
 
 CROWD = Clients(requests(NUM_STREAMS))
 FEW = {count: Clients(requests(count, tokens=(1000, 1400))) for count in (3, 6, 17)}
+RESUMABLE = Clients(requests(17, tokens=(1000, 1400), resumable=True))
 NOT_STREAMED = Clients(requests(12, tokens=(1000, 1400), stream=False))
 
 

@@ -11,6 +11,11 @@ import aiohttp
 
 from tests.support.cluster.requests import Request
 
+MOST_CUTS = 5
+"""That a client puts up with."""
+RESUMABLE_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_read=15)
+"""A host that lost its power tells nobody; streams that are well carry keep-alives."""
+
 
 @dataclass(frozen=True)
 class Said:
@@ -40,6 +45,12 @@ class Stream:
     failure: str | None = None
     done: bool = False
     """``[DONE]`` has come, and nothing after it."""
+    last_event_id: str = ""
+    """Of a resumable stream."""
+    num_cuts: int = 0
+    """How often its client has come back for the rest."""
+    _fields: dict[str, str] = field(default_factory=dict)
+    """Of an event that is not whole."""
 
     @property
     def said(self) -> Said:
@@ -66,11 +77,22 @@ class Stream:
 
     def take(self, line: str) -> None:
         """A line of the response. Raises ``ValueError`` for what no stream should hold."""
-        if not line or line.startswith(":"):
+        if line:
+            name, _, self._fields[name] = line.partition(": ")
             return
+        event, self._fields = self._fields, {}
+        if "data" in event:
+            self._take_data(event["data"])
+            self.last_event_id = event.get("id", "")
+
+    def cut(self) -> None:
+        """What has come of an event that is not whole will come again."""
+        self.num_cuts += 1
+        self._fields = {}
+
+    def _take_data(self, data: str) -> None:
         if self.done:
-            raise ValueError(f"after the end: {line}")
-        data = line.removeprefix("data: ")
+            raise ValueError(f"after the end: {data}")
         if data == "[DONE]":
             self.done = True
             return
@@ -101,17 +123,41 @@ class Stream:
 
 async def run_stream(session: aiohttp.ClientSession, url: str, stream: Stream) -> None:
     """Whatever goes wrong is told in ``stream.failure``."""
+    while True:
+        cut = await _run(session, url, stream)
+        if cut is None:
+            return
+        if not stream.last_event_id or stream.num_cuts == MOST_CUTS:
+            stream.failure = cut
+            return
+        stream.cut()
+
+
+async def _run(session: aiohttp.ClientSession, url: str, stream: Stream) -> str | None:
+    """Why the connection ended before its time, if it did."""
+    headers = {}
+    if stream.request.resumable:
+        headers["X-Pomona-Resumable"] = "1"
+    if stream.last_event_id:
+        headers["Last-Event-ID"] = stream.last_event_id
     try:
-        async with session.post(url + stream.request.path, json=stream.request.body) as response:
+        async with session.post(
+            url + stream.request.path,
+            json=stream.request.body,
+            headers=headers,
+            timeout=RESUMABLE_TIMEOUT if stream.request.resumable else session.timeout,
+        ) as response:
             if response.status != 200:
                 stream.failure = f"{response.status}: {(await response.text()).strip()}"
-                return
+                return None
             if not stream.request.body["stream"]:
                 stream.take_whole(await response.json())
-                return
+                return None
             async for line in response.content:
                 stream.take(line.decode().rstrip("\r\n"))
-        if not stream.done:
-            stream.failure = "the stream ended before it was done"
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+    except (aiohttp.ClientError, TimeoutError) as error:
+        return f"{type(error).__name__}: {error}"
+    except ValueError as error:
         stream.failure = f"{type(error).__name__}: {error}"
+        return None
+    return None if stream.done else "the stream ended before it was done"
