@@ -37,7 +37,7 @@ from deployments.observe.host.collector import HostCollector, host_sources
 from deployments.observe.logs import join_serve_log
 from deployments.observe.metrics import GatewayMetrics
 from deployments.observe.tracing import build_tracer
-from deployments.serve.disk import check_disk
+from deployments.serve.disk import wait_for_room
 from deployments.serve.garbage_collection import spare_what_is_there
 from deployments.serve.resumption_key import resumption_key
 from deployments.serve.shipped_settings import GatewayReplicaSettings
@@ -61,7 +61,6 @@ class Gateway:
     ) -> None:
         self._is_serving = False
         join_serve_log("deployments")
-        check_disk()
         context = serve.get_replica_context()
         self._settings = settings.gateway
         self._routing = settings.routing
@@ -78,14 +77,14 @@ class Gateway:
         peers = serve.get_deployment_handle(context.deployment, context.app_name)
         self._peers = peers.options(method_name="check_health")
         self._resumption_key = resumption_key(context.app_name)
-        self._host = HostCollector(
-            self._node, host_sources(Path(ray.get_runtime_context().get_temp_dir()))
-        )
+        self._folder = Path(ray.get_runtime_context().get_temp_dir())
+        self._host = HostCollector(self._node, host_sources(self._folder))
         self._port: GatewayPort | None = None
         if not self._keys:
             logger.warning("No API key is configured: only clients on the same machine are served.")
 
     async def __serve_build_asgi_app__(self) -> ASGIApp:
+        await wait_for_room(self._folder)
         metrics = GatewayMetrics(replica=self._replica_id, node=self._node)
         metrics.registry.register(self._host)
         self._host.start()

@@ -23,7 +23,7 @@ from deployments.observe.tracing import build_tracer
 from deployments.replica.app import build_replica_app
 from deployments.replica.load_summary import log_load
 from deployments.serve.autoscaling import LOAD, engine_load
-from deployments.serve.disk import check_disk
+from deployments.serve.disk import wait_for_room
 from deployments.serve.garbage_collection import spare_what_is_there
 from deployments.serve.shipped_settings import EngineReplicaSettings
 
@@ -49,7 +49,8 @@ class EngineReplica:
         # Importing a backend can take seconds, in which the actor must still answer Serve.
         self._backend = await asyncio.to_thread(create_backend, settings.engine.backend)
         join_serve_log("deployments", type(self._backend).__module__.partition(".")[0])
-        check_disk()
+        folder = Path(ray.get_runtime_context().get_temp_dir())
+        await wait_for_room(folder)
         model = await self._backend.start(settings.engine)
         node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         replica_id = serve.get_replica_context().replica_id.unique_id
@@ -59,9 +60,7 @@ class EngineReplica:
             model.attention,
             model.revision,
         )
-        self._host = HostCollector(
-            node, host_sources(Path(ray.get_runtime_context().get_temp_dir()))
-        )
+        self._host = HostCollector(node, host_sources(folder))
         self._host.start()
         metrics.registry.register(self._host)
         # Nobody but the gateways is told, by way of Serve's controller.
