@@ -171,9 +171,6 @@ def _account(request: RelayedRequest, scope: Scope, completed: bool) -> None:
     outcome_of(scope).status = client.final_status
     elapsed = time.perf_counter() - request.arrived
     model = outgoing.work.model
-    if request.state and not request.was_interrupted:
-        # Otherwise the speed is that of several replicas and of the way between them.
-        request.state.streamed(outgoing.work, client.speed.num_events, client.speed.seconds)
     metrics.resumed(model, request.num_resumed)
     metrics.reconnected(model, outgoing.goes_on)
     key: ApiKey | None = scope.get(API_KEY)

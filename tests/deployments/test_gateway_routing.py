@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
-from deployments.gateway.relay.client_response import ClientResponse, Head, StreamSpeed
+from deployments.gateway.relay.client_response import ClientResponse, Head
 from deployments.gateway.relay.failures import timed_out
 from deployments.gateway.replicas.state import ReplicaState
 from deployments.gateway.routing import LeastOutstandingTokens, PrefixAffinity, Work
@@ -74,12 +74,12 @@ async def test_a_record_is_told_how_fast_a_stream_was(monkeypatch: pytest.Monkey
         body = {"model": "demo", "prompt": "one two three four five", "stream": True}
         await running.client.post("/v1/completions", json=body)
         await running.client.post("/v1/completions", json=body | {"stream": False})
-    (name, num_tokens, seconds), whole = speeds
+    # Not that of an answer that is whole.
+    [(name, num_tokens, seconds)] = speeds
     assert name == replica.replica_id
-    # Four tokens after the first, and the end of the stream.
-    assert num_tokens == 5
+    # Five words, of which the first is where the time begins.
+    assert num_tokens == 4
     assert seconds >= 4 * 0.001
-    assert whole[1:] == (0, 0.0)
 
 
 async def test_requests_that_begin_alike_meet_the_same_replica() -> None:
@@ -100,26 +100,15 @@ async def test_requests_that_begin_alike_meet_the_same_replica() -> None:
     assert all(homes)
 
 
-def test_stream_speed_counts_events_from_the_first_on() -> None:
-    times = iter([10.0, 10.5, 12.0])
-    speed = StreamSpeed(now=lambda: next(times))
-    for events in (b"data: 1\n\n", b"data: 2\n\ndata: 3\n\n", b"data: 4\n\n"):
-        speed.count(events)
-    assert speed.num_events == 3
-    assert speed.seconds == pytest.approx(2.0)
-
-
-async def test_what_comes_before_the_first_content_is_no_part_of_its_speed() -> None:
+async def test_what_comes_before_the_first_content_is_none() -> None:
     async def send(message: Message) -> None: ...
 
     client = ClientResponse(send)
-    head = Head(200, ())
-    for _ in range(3):
-        await client.events(head, KEEP_ALIVE)
-    assert (client.speed.num_events, client.speed.seconds) == (0, 0)
-    for _ in range(3):
-        await client.events(head, b"data: 1\n\n")
-    assert client.speed.num_events == 2
+    await client.begin(Head(200, ()))
+    await client.events(KEEP_ALIVE)
+    assert not client.has_content
+    await client.events(KEEP_ALIVE + b"data: 1\n\n")
+    assert client.has_content
 
 
 async def test_a_response_that_could_not_be_begun_is_begun_by_the_error() -> None:
@@ -132,7 +121,7 @@ async def test_a_response_that_could_not_be_begun_is_begun_by_the_error() -> Non
 
     client = ClientResponse(send)
     with pytest.raises(TimeoutError):
-        await client.events(Head(200, ()), b"data: 1\n\n")
+        await client.begin(Head(200, ()))
     await client.fail(timed_out(1))
     assert [message.get("status") for message in sent] == [504, None]
     assert client.is_complete

@@ -157,7 +157,8 @@ def test_memory_is_bounded() -> None:
 def stream(one: Routed, *speeds: float) -> None:
     for _ in range(40):
         for each, speed in zip(one.replicas, speeds, strict=True):
-            each.streamed(work(), 100, 100 / speed)
+            with one.start(work(tokens=0), each):
+                each.streamed(work(), 100, 100 / speed)
 
 
 def test_a_faster_replica_gets_more() -> None:

@@ -100,8 +100,9 @@ async def _forward_events(
     if request.outgoing.stream:
         await client.begin(head)
     has_begun = False
+    first_at, num_before = 0.0, 0
     while chunk := await response.readany():
-        received_at = time.perf_counter()
+        received_at = 0.0 if client.has_content else time.perf_counter()
         if not (events := reader.feed(chunk)):
             continue
         if not has_begun:
@@ -115,16 +116,20 @@ async def _forward_events(
                 await client.whole(head, body)
                 return
             continue
-        waiting = not client.has_content
-        await client.events(head, events)
-        if waiting and client.has_content:
-            _count_first_content(request, received_at)
+        await client.events(events)
+        if received_at and client.has_content:
+            first_at, num_before = received_at, reader.num_logged
+            _count_first_content(request, first_at)
         if events.endswith(sse.DONE):
             request.in_time.reschedule(None)
+            if first_at:
+                # Otherwise the speed is that of several replicas and of the way between them.
+                num_tokens = reader.num_logged - num_before
+                state.streamed(request.outgoing.work, num_tokens, time.perf_counter() - first_at)
             await _read_to_end(response)
-            await client.end(head, b"")
+            await client.end()
             return
-    await _end_early(request, head)
+    await _end_early(request)
 
 
 def _count_first_content(request: RelayedRequest, received_at: float) -> None:
@@ -136,7 +141,7 @@ def _count_first_content(request: RelayedRequest, received_at: float) -> None:
     )
 
 
-async def _end_early(request: RelayedRequest, head: Head) -> None:
+async def _end_early(request: RelayedRequest) -> None:
     """The replica ended the answer before it was done: with an error, or in silence."""
     client, event = request.client, request.reader.held
     if not (event.startswith(sse.ERROR_START) and event.endswith(sse.EVENT_END)):
@@ -150,8 +155,8 @@ async def _end_early(request: RelayedRequest, head: Head) -> None:
     if not request.outgoing.stream:
         await client.whole(told, body)
         return
-    await client.events(head, event, error_status=told.status)
-    await client.end(head, b"")
+    client.error_status = told.status
+    await client.end(event)
 
 
 def _body_in(events: bytes) -> bytes:

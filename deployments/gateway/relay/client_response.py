@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,30 +37,6 @@ class Head:
         return cls(response.status, kept)
 
 
-class StreamSpeed:
-    """Counts the events of one response; an engine sends about one for each token."""
-
-    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        self._now = now
-        self._first_at = 0.0
-        self._latest_at = 0.0
-        self.num_events = 0
-        """Those after the first that came."""
-
-    @property
-    def seconds(self) -> float:
-        """From the first event to the latest."""
-        return self._latest_at - self._first_at
-
-    def count(self, events: bytes) -> None:
-        """Whole events that go out now."""
-        self._latest_at = self._now()
-        if self._first_at:
-            self.num_events += events.count(sse.EVENT_END)
-        else:
-            self._first_at = self._latest_at
-
-
 class ClientResponse:
     """A response that starts with the first bytes there are to send."""
 
@@ -80,8 +54,6 @@ class ClientResponse:
         """What the gateway itself had to tell."""
         self.refusal: bytes | None = None
         """The body of an error that is the client's whole answer, whoever told it."""
-        self.speed = StreamSpeed()
-        """From the first content on."""
 
     @property
     def has_error(self) -> bool:
@@ -105,23 +77,14 @@ class ClientResponse:
             await self._send(message | {"headers": list(head.headers)})
             self.status = head.status
 
-    async def events(self, head: Head, events: bytes, *, error_status: int = 500) -> None:
-        """Pass on whole events of a stream; ``error_status``: of the error among them, if any."""
-        await self.begin(head)
+    async def events(self, events: bytes) -> None:
+        """Pass on whole events of a stream that has begun."""
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
-        if self.has_content or _more_than_comments(events):
-            self.has_content = True
-            self.speed.count(events)
-        if sse.ERROR_START in events:
-            self.error_status = error_status
+        if not self.has_content:
+            self.has_content = _more_than_comments(events)
 
-    async def comment(self, comment: bytes) -> None:
-        """Into a stream that has begun."""
-        await self._send({"type": "http.response.body", "body": comment, "more_body": True})
-
-    async def end(self, head: Head, rest: bytes) -> None:
-        """Pass on the end of a stream."""
-        await self.begin(head)
+    async def end(self, rest: bytes = b"") -> None:
+        """Pass on the end of a response that has begun."""
         await self._send({"type": "http.response.body", "body": rest, "more_body": False})
         self.is_complete = True
 
@@ -135,7 +98,8 @@ class ClientResponse:
             # The body is JSON: a line break in it can only be between two tokens.
             body = sse.event(body.replace(b"\n", b" "))
             self.error_status = head.status
-        await self.end(head, body)
+        await self.begin(head)
+        await self.end(body)
 
     async def fail(self, error: ApiError) -> None:
         """Tell the client what went wrong: by status, or as an event once a stream has begun."""

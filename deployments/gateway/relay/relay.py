@@ -203,4 +203,4 @@ async def _wait_in_line(request: RelayedRequest) -> None:
 async def _keep_alive(client: ClientResponse) -> None:
     """The silence that gave a replica away has lasted a while for the client, too."""
     if client.status:
-        await client.comment(sse.KEEP_ALIVE)
+        await client.events(sse.KEEP_ALIVE)

@@ -65,12 +65,12 @@ class ReplicaState:
             self.retry_after_s = retry_after_s
 
     def streamed(self, work: Work, num_tokens: int, seconds: float) -> None:
-        """It has sent ``num_tokens`` after the first of a stream, over all sequences, in so
+        """One that is here has got ``num_tokens`` after the first, over all sequences, in so
         long."""
         self.capacity.streamed(
             num_tokens=num_tokens // work.num_sequences,
             seconds=seconds,
-            num_sequences=self.load.sequences + work.num_sequences,
+            num_sequences=self.load.sequences,
         )
 
     def check_integrity(self) -> None:

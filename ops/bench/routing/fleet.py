@@ -223,8 +223,8 @@ class Fleet:
     def _finish(self, one: _Running) -> None:
         now = self._clock.time
         self._e2e_s.append(now - one.request.at)
-        one.attempt.close()
         one.state.streamed(one.work, one.request.output_tokens - 1, now - one.first_token_at)
+        one.attempt.close()
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
