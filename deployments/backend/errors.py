@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
+
+class FailureKind(StrEnum):
+    """What a request that got no answer says about its replica."""
+
+    FULL = "full"
+    """It is well and has no room."""
+    SICK = "sick"
+    """The next request would fail there, too."""
+    LOST = "lost"
+    """It fell while it worked on the request, and so perhaps because of it."""
+    STEP_FAILED = "step-failed"
+    """So did a step of it, but it goes on."""
+    CANNOT_RESUME = "cannot-resume"
+    """It is well, but can't go on in the middle."""
+
+    @property
+    def is_sick(self) -> bool:
+        return self in (FailureKind.SICK, FailureKind.LOST)
+
+    @property
+    def is_loss(self) -> bool:
+        return self in (FailureKind.LOST, FailureKind.STEP_FAILED)
+
 
 class BackendError(Exception):
     """Anything a backend says no with. ``error_type`` is OpenAI's, and the metric's label."""
 
     error_type = "server_error"
     code: str | None = None
+    failure: FailureKind | None = None
+    """None: another replica would say the same."""
 
 
 class InvalidRequestError(BackendError):
@@ -51,6 +78,7 @@ class QueueFullError(BackendError):
 
     error_type = "rate_limit_error"
     code = "queue_full"
+    failure = FailureKind.FULL
 
     def __init__(self, message: str, *, retry_after: int) -> None:
         super().__init__(message)
@@ -62,21 +90,25 @@ class UnavailableError(BackendError):
 
     error_type = "service_unavailable"
     code = "unavailable"
+    failure = FailureKind.SICK
 
 
 class EngineStoppedError(UnavailableError):
     """The engine stopped while it had the request, which may be why."""
 
     code = "engine_stopped"
+    failure = FailureKind.LOST
 
 
 class ResumeError(BackendError):
     """The backend can't go on from ``GenerationRequest.resume``, here or at all."""
 
     code = "resume_failed"
+    failure = FailureKind.CANNOT_RESUME
 
 
 class StepError(BackendError):
     """The step that this request was part of failed; the request may be sent again."""
 
     code = "step_failed"
+    failure = FailureKind.STEP_FAILED

@@ -14,6 +14,8 @@ from deployments.backend import (
 )
 
 UNAVAILABLE_RETRY_AFTER_S = 1
+FAILURE_HEADER = "X-Pomona-Failure"
+"""A ``FailureKind``, on an error of a replica: what its gateway goes by, and clients don't see."""
 MAX_SHOWN_CHARS = 80
 
 
@@ -88,14 +90,15 @@ def internal_error() -> ApiError:
 
 def api_error_from(exc: BackendError) -> ApiError:
     """The status and shape of a backend's refusal or fault."""
-    status, headers, param = 500, {}, None
+    status, param = 500, None
+    headers: dict[str, str] = {FAILURE_HEADER: exc.failure} if exc.failure else {}
     match exc:
         case InvalidRequestError():
             status, param = 400, exc.param
         case QueueFullError():
-            status, headers = 429, {"Retry-After": str(exc.retry_after)}
+            status, headers["Retry-After"] = 429, str(exc.retry_after)
         case UnavailableError():
-            status, headers = 503, {"Retry-After": str(UNAVAILABLE_RETRY_AFTER_S)}
+            status, headers["Retry-After"] = 503, str(UNAVAILABLE_RETRY_AFTER_S)
     return ApiError(
         status, str(exc), type=exc.error_type, param=param, code=exc.code, headers=headers
     )

@@ -10,8 +10,6 @@ HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 EVENT_END = b"\n\n"
 DONE = b"data: [DONE]\n\n"
-ERROR_START = b'data: {"error":'
-"""How an error event begins. No text can contain it: JSON escapes its quotation marks."""
 KEEP_ALIVE = b": keep-alive\n\n"
 
 

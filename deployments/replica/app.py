@@ -31,6 +31,7 @@ from deployments.replica.read_routes import reading_routes
 from deployments.replica.response import GenerationResponse
 from deployments.wire.checkpoint import Progress
 from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
+from deployments.wire.failure import FAILURE_HEADER, FailureKind
 
 
 def build_replica_app(
@@ -56,7 +57,7 @@ def build_replica_app(
     async def generate(request: Request) -> GenerationResponse:
         given = request.headers.get("authorization", "").encode("latin-1")
         if not hmac.compare_digest(given, expected):
-            raise unauthorized("This replica answers its gateways only.")
+            raise _not_the_secret()
         try:
             answer = await _answer(request, max_body_bytes, kept)
             if answer.request.model not in (model.name, *model.other_names):
@@ -90,6 +91,13 @@ def build_replica_app(
     app.router.redirect_slashes = False
     app.state.draining = False
     return app
+
+
+def _not_the_secret() -> ApiError:
+    error = unauthorized("This replica answers its gateways only.")
+    # A gateway's client has done nothing wrong.
+    error.headers[FAILURE_HEADER] = FailureKind.SICK
+    return error
 
 
 async def _answer(request: Request, max_body_bytes: int, kept: KeptStreams) -> Answer:

@@ -13,6 +13,7 @@ from deployments.http.errors import api_error_from, internal_error
 from deployments.protocol import ChatCompletionRequest, CompletionRequest
 from deployments.wire.checkpoint import Progress
 from deployments.wire.envelope import CHECKPOINTS_HEADER, Envelope
+from deployments.wire.failure import BelatedError
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,9 @@ class Answer:
     def failure(self, error: Exception) -> bytes:
         """The end of a response that has begun as a success and can't go on."""
         told = api_error_from(error) if isinstance(error, BackendError) else internal_error()
-        is_events = self.request.stream or self.for_gateway
-        return sse.error_event(told) if is_events else told.json()
+        if self.for_gateway:
+            return BelatedError.render(told)
+        return sse.error_event(told) if self.request.stream else told.json()
 
 
 def _salt(tenant: str, cache_salt: str) -> str:

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from deployments.fleet.directory import Replica
 from deployments.gateway.replicas.state import ReplicaState
 from deployments.http.server import HttpServer
+from deployments.wire.failure import FailureKind
 from tests.support.clock import Clock
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import (
@@ -59,7 +60,7 @@ async def test_the_head_of_a_long_answer_ends_the_probe(stream: bool) -> None:
 
 
 async def test_a_full_replica_is_well() -> None:
-    async with scripted(ScriptedReplica(status=429, chunks=[b"{}"])) as one:
+    async with scripted(ScriptedReplica(429, chunks=[b"{}"], failure=FailureKind.FULL)) as one:
         clock = Clock()
         async with gateway([one], now=clock) as running:
             state = half_open(running, clock)

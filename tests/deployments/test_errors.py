@@ -14,8 +14,10 @@ from starlette.routing import Route
 
 from deployments.backend import (
     BackendError,
+    EngineStoppedError,
     InvalidRequestError,
     QueueFullError,
+    ResumeError,
     StepError,
     UnavailableError,
 )
@@ -23,6 +25,7 @@ from deployments.http.error_responses import error_response, exception_handlers
 from deployments.http.errors import ApiError, api_error_from, model_not_found
 from deployments.http.request_id import RequestIdMiddleware, choose_request_id
 from deployments.http.response_events import ResponseEventsMiddleware
+from deployments.wire.failure import FAILURE_HEADER, BelatedError
 from tests.support.deployments.replica_server import in_memory
 
 
@@ -78,6 +81,32 @@ def test_what_a_backend_says_no_with(
     }
     assert {name: response.headers[name] for name in headers} == headers
     assert ("retry-after" in response.headers) == bool(headers)
+
+
+@pytest.mark.parametrize(
+    ("raised", "failure"),
+    [
+        (QueueFullError("full", retry_after=7), "full"),
+        (UnavailableError("draining"), "sick"),
+        (EngineStoppedError("gone"), "lost"),
+        (StepError("failed"), "step-failed"),
+        (ResumeError("begins again"), "cannot-resume"),
+        (InvalidRequestError("too long"), None),
+        (NewError("odd"), None),
+    ],
+)
+def test_a_gateway_is_told_what_an_error_means(raised: BackendError, failure: str | None) -> None:
+    error = api_error_from(raised)
+    assert error_response(error).headers.get(FAILURE_HEADER) == failure
+    belated = BelatedError.parse(BelatedError.render(error))
+    assert belated == BelatedError(error.status, error.headers, error.json())
+    assert belated.headers.get(FAILURE_HEADER) == failure
+
+
+@pytest.mark.parametrize("rest", [b"", b"data: {}\n\n", b": keep-alive\n\n"])
+def test_what_ends_without_a_whole_error_ends_with_none(rest: bytes) -> None:
+    assert BelatedError.parse(rest) is None
+    assert BelatedError.parse(BelatedError.render(ApiError(500, "no"))[:-1]) is None
 
 
 def test_a_message_may_quote_what_utf8_cannot_say() -> None:

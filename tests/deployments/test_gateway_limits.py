@@ -15,7 +15,9 @@ from deployments.fleet.directory import Replica
 from deployments.gateway.access.api_keys import ApiKey, KeyRing
 from deployments.gateway.access.rate_limits import RateLimiter, RateLimits
 from deployments.gateway.access.watched_keys import KeySource, WatchedKeys
+from deployments.http.errors import ApiError
 from deployments.http.sse import KEEP_ALIVE
+from deployments.wire.failure import BelatedError
 from tests.support.clock import Clock
 from tests.support.deployments.answers import error_of
 from tests.support.deployments.fake_backend import FakeBackend
@@ -256,15 +258,15 @@ async def test_a_long_stream_costs_what_there_is_of_it_while_it_lasts() -> None:
 
 
 async def test_an_answer_that_fails_costs_what_there_was_of_it() -> None:
-    error = b'{"error":{"message":"m","type":"server_error","param":null,"code":null}}'
-    event = b"data: " + error + b"\n\n"
+    error = ApiError(500, "m", type="server_error")
+    event = BelatedError.render(error)
     tokens = [KEEP_ALIVE + b":~0=0/7 0:1,2\n\n", KEEP_ALIVE + b":~0:3\n\n"]
     for chunks, used in (([KEEP_ALIVE + b":~\n\n", event], 0), ([*tokens, event], 7 + 3)):
         replica = ScriptedReplica(chunks=chunks)
         async with limited_to(scripted(replica), RateLimits(tokens_per_minute=1000)) as running:
             failed = await ask(running, max_tokens=100)
             assert (failed.status_code, failed.json()["error"]["message"]) == (500, "m")
-            replica.status, replica.chunks = 400, [error]
+            replica.status, replica.chunks = 400, [error.json()]
             assert remaining(await ask(running, max_tokens=1), "tokens") == 1000 - used - 8
 
 

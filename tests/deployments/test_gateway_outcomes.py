@@ -13,7 +13,10 @@ from deployments.gateway import generation as gateway_generation
 from deployments.gateway.access.api_keys import ApiKey, KeyRing
 from deployments.gateway.access.rate_limits import RateLimits
 from deployments.gateway.outcomes import OutcomesMiddleware
+from deployments.http import sse
+from deployments.http.errors import ApiError
 from deployments.http.response_events import ResponseEventsMiddleware
+from deployments.wire.failure import BelatedError, FailureKind
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import (
     CHAT,
@@ -67,7 +70,8 @@ async def test_what_another_replica_makes_good_is_a_success() -> None:
 
 @pytest.mark.parametrize(("status", "outcome"), [(429, "rate_limited"), (503, "server_error")])
 async def test_a_request_that_all_replicas_refuse_counts_once(status: int, outcome: str) -> None:
-    refusing = ScriptedReplica(status=status)
+    failure = FailureKind.FULL if status == 429 else FailureKind.SICK
+    refusing = ScriptedReplica(status=status, failure=failure)
     async with (
         scripted(refusing) as one,
         scripted(refusing, name="replica-2") as other,
@@ -79,17 +83,18 @@ async def test_a_request_that_all_replicas_refuse_counts_once(status: int, outco
 
 
 @pytest.mark.parametrize(
-    ("kind", "outcome"),
+    ("status", "outcome"),
     [
-        ("invalid_request_error", "client_error"),
-        ("rate_limit_error", "rate_limited"),
-        ("server_error", "server_error"),
+        (400, "client_error"),
+        (429, "rate_limited"),
+        (500, "server_error"),
     ],
 )
-async def test_a_stream_counts_as_the_error_that_it_ends_with(kind: str, outcome: str) -> None:
-    error = b'data: {"error":{"message":"no","type":"%b","code":"none"}}\n\n' % kind.encode()
+async def test_a_stream_counts_as_the_error_that_it_ends_with(status: int, outcome: str) -> None:
+    told = ApiError(status, "no")
+    error = sse.error_event(told)
     async with (
-        scripted(ScriptedReplica(chunks=[CONTENT, error])) as one,
+        scripted(ScriptedReplica(chunks=[CONTENT, BelatedError.render(told)])) as one,
         gateway([one]) as running,
     ):
         response = await running.client.post(PATH, json=STREAM)

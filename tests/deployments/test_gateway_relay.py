@@ -10,7 +10,11 @@ from contextlib import AsyncExitStack
 import httpx
 import pytest
 
+from deployments.backend import BackendError, QueueFullError, StepError, UnavailableError
 from deployments.fleet.directory import Replica
+from deployments.http import sse
+from deployments.http.errors import api_error_from, internal_error
+from deployments.wire.failure import BelatedError, FailureKind
 from tests.support.deployments.answers import closed_port, error_of
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import (
@@ -113,9 +117,9 @@ async def test_without_a_living_replica_the_client_is_told_to_come_back() -> Non
     assert error_of(response)["code"] == "unavailable"
 
 
-@pytest.mark.parametrize("status", [429, 503])
-async def test_a_refusal_goes_to_the_next_replica(status: int) -> None:
-    refusing = ScriptedReplica(status=status, chunks=[b"{}"])
+@pytest.mark.parametrize("failure", [FailureKind.FULL, FailureKind.SICK])
+async def test_a_refusal_goes_to_the_next_replica(failure: FailureKind) -> None:
+    refusing = ScriptedReplica(status=503, chunks=[b"{}"], failure=failure)
     async with (
         scripted(refusing) as first,
         fake_replica(name="replica-2") as second,
@@ -127,7 +131,8 @@ async def test_a_refusal_goes_to_the_next_replica(status: int) -> None:
 
 async def test_a_refusal_by_all_is_passed_on_as_it_is() -> None:
     headers = [(b"content-type", b"application/json"), (b"retry-after", b"7")]
-    full = ScriptedReplica(status=429, headers=headers, chunks=[b'{"error": {"type": "full"}}'])
+    body = b'{"error": {"type": "full"}}'
+    full = ScriptedReplica(429, headers, chunks=[body], failure=FailureKind.FULL)
     async with scripted(full) as one, gateway([one]) as running:
         response = await running.client.post(PATH, json=STREAM)
     assert (response.status_code, response.headers["retry-after"]) == (429, "7")
@@ -150,7 +155,13 @@ async def test_of_several_refusals_the_client_gets_the_one_with_the_shortest_wai
         replicas = [
             await stack.enter_async_context(
                 scripted(
-                    ScriptedReplica(status, [(b"retry-after", wait)], [b"{}"]), name=str(number)
+                    ScriptedReplica(
+                        status,
+                        [(b"retry-after", wait)],
+                        [b"{}"],
+                        FailureKind.FULL if status == 429 else FailureKind.SICK,
+                    ),
+                    name=str(number),
                 )
             )
             for number, (status, wait) in enumerate(answers)
@@ -163,7 +174,9 @@ async def test_of_several_refusals_the_client_gets_the_one_with_the_shortest_wai
 async def test_a_full_replica_is_no_reason_for_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    full = ScriptedReplica(status=429, headers=[(b"retry-after", b"2")], chunks=[b"{}"])
+    full = ScriptedReplica(
+        429, headers=[(b"retry-after", b"2")], chunks=[b"{}"], failure=FailureKind.FULL
+    )
     async with scripted(full) as one, gateway([one]) as running:
         assert (await running.client.post(PATH, json=CHAT)).status_code == 429
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -192,9 +205,13 @@ async def test_a_replica_lost_before_the_first_content_is_replaced_unnoticed() -
     assert b"error" not in got
 
 
-UNAVAILABLE = b'data: {"error":{"message":"draining","code":"unavailable"}}\n\n'
-QUEUE_FULL = b'data: {"error":{"message":"full","code":"queue_full"}}\n\n'
-STEP_FAILED = b'data: {"error":{"message":"step","code":"step_failed"}}\n\n'
+def belated(error: BackendError) -> bytes:
+    return BelatedError.render(api_error_from(error))
+
+
+UNAVAILABLE = belated(UnavailableError("draining"))
+QUEUE_FULL = belated(QueueFullError("full", retry_after=1))
+STEP_FAILED = belated(StepError("step"))
 
 
 @pytest.mark.parametrize(
@@ -265,9 +282,9 @@ async def test_a_refusal_after_the_head_is_an_event() -> None:
 @pytest.mark.parametrize("before", [[BEAT], [BEAT, EVENTS[1] + CHECKPOINT]])
 async def test_an_error_of_the_request_itself_ends_the_stream(before: list[bytes]) -> None:
     other = ScriptedReplica()
-    fault = b'data: {"error":{"message":"bug","code":"internal_error"}}\n\n'
+    fault = sse.error_event(internal_error())
     async with (
-        scripted(ScriptedReplica(chunks=[*before, fault])) as first,
+        scripted(ScriptedReplica(chunks=[*before, BelatedError.render(internal_error())])) as first,
         scripted(other, name="replica-2") as second,
         gateway([first, second]) as running,
     ):
@@ -306,7 +323,7 @@ async def test_a_request_that_takes_replicas_down_is_refused_after_two_alone(str
 
 
 async def test_a_replica_that_has_just_refused_is_not_asked_first_again() -> None:
-    refusing = ScriptedReplica(status=503, chunks=[b"{}"])
+    refusing = ScriptedReplica(status=503, chunks=[b"{}"], failure=FailureKind.SICK)
     backend = FakeBackend()
     backend.hold()
     async with (
@@ -331,7 +348,7 @@ async def test_a_stream_that_nobody_goes_on_with_ends_with_an_error_after_a_chec
     half: bytes,
 ) -> None:
     lost = ScriptedReplica(chunks=[EVENTS[1] + CHECKPOINT, half], then="vanish")
-    cannot = ScriptedReplica(status=500, chunks=[b'{"error":{"code":"resume_failed"}}'])
+    cannot = ScriptedReplica(500, chunks=[b"{}"], failure=FailureKind.CANNOT_RESUME)
     async with (
         scripted(lost) as one,
         scripted(cannot, name="replica-2") as other,
@@ -347,7 +364,7 @@ async def test_a_stream_that_nobody_goes_on_with_ends_with_an_error_after_a_chec
 async def test_a_refusal_after_keep_alives_is_told_inside_the_stream() -> None:
     drained = ScriptedReplica(chunks=[BEAT, UNAVAILABLE])
     body = b'{"error": {"message": "full",\n"code": "queue_full"}}'
-    full = ScriptedReplica(status=429, chunks=[body])
+    full = ScriptedReplica(status=429, chunks=[body], failure=FailureKind.FULL)
     async with (
         scripted(drained) as first,
         scripted(full, name="replica-2") as second,

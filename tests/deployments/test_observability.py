@@ -20,6 +20,7 @@ from deployments.app import build_app
 from deployments.gateway.refusals_log import words_of
 from deployments.observe.tracing import build_tracer
 from deployments.settings import ObservabilitySettings, SettingsError
+from deployments.wire.failure import FailureKind
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import (
     CHAT,
@@ -155,7 +156,7 @@ async def test_a_request_is_found_by_its_id_from_gateway_to_engine(
 
 async def test_a_replica_that_fails_is_told_with_the_requests_id(log: JsonLines) -> None:
     async with (
-        scripted(ScriptedReplica(status=503), name="replica-0") as broken,
+        scripted(ScriptedReplica(status=503, failure=FailureKind.SICK), name="replica-0") as broken,
         fake_replica(FakeBackend()) as replica,
         gateway([broken, replica]) as running,
     ):

@@ -19,17 +19,15 @@ from deployments.gateway.relay.connections import (
 )
 from deployments.gateway.relay.failures import (
     CannotResumeError,
-    FailureKind,
     ReplicaFailedError,
-    belated_head,
-    cannot_resume,
-    failure_of,
+    check_failure,
 )
 from deployments.gateway.relay.request import RelayedRequest
 from deployments.gateway.replicas.state import ReplicaState
 from deployments.http import sse
 from deployments.observe.tracing import trace_headers
 from deployments.wire.envelope import CHECKPOINTS_HEADER, ENVELOPE_HEADER
+from deployments.wire.failure import FAILURE_HEADER, BelatedError, FailureKind
 
 CLOSES_WITHIN_S = 0.1
 """A replica ends its response right behind the last event."""
@@ -76,16 +74,15 @@ def _post(
 
 async def _forward(request: RelayedRequest, state: ReplicaState, response: ReplicaResponse) -> None:
     client = request.client
-    head = Head.of(response)
-    if head.status in (200, 429):
+    head, failure = Head.of(response), _text(response.header(FAILURE_HEADER))
+    if head.status == 200 or failure == FailureKind.FULL:
         state.answered()
     if head.status == 200 and response.header(CHECKPOINTS_HEADER) is not None:
         await _forward_events(request, state, head, response)
         return
     body = await response.read()
-    if head.status != 200 and (failure := failure_of(head, body)):
-        raise failure
-    if client.has_content or cannot_resume(body):
+    check_failure(failure, head, body)
+    if client.has_content:
         raise CannotResumeError(f"status {head.status} in the middle of an answer")
     state.answered()
     await client.whole(head, body)
@@ -143,20 +140,16 @@ def _count_first_content(request: RelayedRequest, received_at: float) -> None:
 
 async def _end_early(request: RelayedRequest) -> None:
     """The replica ended the answer before it was done: with an error, or in silence."""
-    client, event = request.client, request.reader.held
-    if not (event.startswith(sse.ERROR_START) and event.endswith(sse.EVENT_END)):
+    client, error = request.client, BelatedError.parse(request.reader.held)
+    if error is None:
         raise ReplicaFailedError("ended the stream before it was done", FailureKind.LOST)
-    body = event.removeprefix(b"data: ").rstrip()
-    told = belated_head(body)
-    if failure := failure_of(told, body, has_begun=True):
-        raise failure
-    if cannot_resume(body):
-        raise CannotResumeError(body.decode())
-    if not request.outgoing.stream:
-        await client.whole(told, body)
-        return
-    client.error_status = told.status
-    await client.end(event)
+    head = Head.of_error(error.status, error.headers)
+    check_failure(error.headers.get(FAILURE_HEADER), head, error.body)
+    await client.whole(head, error.body)
+
+
+def _text(header: bytes | None) -> str | None:
+    return None if header is None else header.decode("latin-1")
 
 
 def _body_in(events: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +12,15 @@ from deployments.gateway.relay.connection import ReplicaResponse
 from deployments.http import sse
 from deployments.http.errors import ApiError
 from deployments.wire.envelope import CHECKPOINTS_HEADER
+from deployments.wire.failure import FAILURE_HEADER
 
 # What a proxy must not pass on (RFC 9110, 7.6.1), and what the gateway's own server writes.
 _OF_A_CONNECTION = (
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer "
     b"transfer-encoding upgrade content-length date server x-request-id"
 )
-DROPPED_HEADERS = {*_OF_A_CONNECTION.split(), CHECKPOINTS_HEADER.lower().encode()}
+_OF_THE_WIRE = (CHECKPOINTS_HEADER.lower().encode(), FAILURE_HEADER.lower().encode())
+DROPPED_HEADERS = {*_OF_A_CONNECTION.split(), *_OF_THE_WIRE}
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,13 @@ class Head:
             dropped = dropped | {name.strip() for name in named.lower().split(b",")}
         kept = tuple(item for item in response.headers if item[0] not in dropped)
         return cls(response.status, kept)
+
+    @classmethod
+    def of_error(cls, status: int, headers: Mapping[str, str]) -> Head:
+        """Without what is between replica and gateway."""
+        named = {"content-type": "application/json", **headers}
+        encoded = ((name.lower().encode(), value.encode()) for name, value in named.items())
+        return cls(status, tuple(item for item in encoded if item[0] not in DROPPED_HEADERS))
 
 
 class ClientResponse:
@@ -104,9 +114,7 @@ class ClientResponse:
     async def fail(self, error: ApiError) -> None:
         """Tell the client what went wrong: by status, or as an event once a stream has begun."""
         self.error = error
-        headers = {"content-type": "application/json", **error.headers}
-        encoded = ((name.lower().encode(), value.encode()) for name, value in headers.items())
-        await self.whole(Head(error.status, tuple(encoded)), error.json())
+        await self.whole(Head.of_error(error.status, error.headers), error.json())
 
 
 def _more_than_comments(events: bytes) -> bool:

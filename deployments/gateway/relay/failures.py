@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
 
 from deployments.gateway.relay.client_response import Head
 from deployments.http.errors import UNAVAILABLE_RETRY_AFTER_S, ApiError, shown
+from deployments.wire.failure import FailureKind
 
 Refusal = tuple[Head, bytes]
 """What a replica answered that has no room, or none for a while."""
-
-
-class FailureKind(Enum):
-    """What an attempt that gave the client no answer says about its replica."""
-
-    FULL = "full"
-    """It is well and has no room."""
-    SICK = "sick"
-    """The next request would fail there, too."""
-    LOST = "lost"
-    """It fell while it worked on the request, and so perhaps because of it."""
-    STEP_FAILED = "step failed"
-    """So did a step of it, but it goes on."""
-
-    @property
-    def is_sick(self) -> bool:
-        return self in (FailureKind.SICK, FailureKind.LOST)
-
-    @property
-    def is_loss(self) -> bool:
-        return self in (FailureKind.LOST, FailureKind.STEP_FAILED)
 
 
 class ReplicaFailedError(Exception):
@@ -47,51 +26,17 @@ class CannotResumeError(Exception):
     """The replicas answer, but can't go on in the middle."""
 
 
-# By code, with the status of one that comes before the response has begun.
-_KINDS = {
-    "queue_full": (429, FailureKind.FULL),
-    "unavailable": (503, FailureKind.SICK),
-    "engine_stopped": (503, FailureKind.LOST),
-    "step_failed": (500, FailureKind.STEP_FAILED),
-}
-# Of answers with other codes, or none.
-_KINDS_BY_STATUS = {
-    401: FailureKind.SICK,
-    403: FailureKind.SICK,
-    429: FailureKind.FULL,
-    503: FailureKind.SICK,
-}
-_STATUS_OF_TYPE = {
-    "invalid_request_error": 400,
-    "rate_limit_error": 429,
-    "service_unavailable": 503,
-}
-
-
-def failure_of(head: Head, body: bytes, *, has_begun: bool = False) -> ReplicaFailedError | None:
-    """Why another replica should be asked, if this answer, which is no success, is a reason. Once
-    the response ``has_begun``, only the error's code may tell."""
-    code = str(_error(body).get("code"))
-    by_status = None if has_begun else _KINDS_BY_STATUS.get(head.status)
-    _, kind = _KINDS.get(code, (0, by_status))
-    if kind is None:
-        return None
+def check_failure(failure: str | None, head: Head, body: bytes) -> None:
+    """Raise ``ReplicaFailedError`` or ``CannotResumeError`` for an answer whose replica calls it a
+    ``failure``."""
+    if failure is None:
+        return
+    kind = FailureKind(failure)
+    if kind is FailureKind.CANNOT_RESUME:
+        raise CannotResumeError(body.decode(errors="replace"))
     # A wrong secret is between gateway and replica; the client's own key was good.
-    refusal = None if head.status in (401, 403) else (head, body)
-    return ReplicaFailedError(f"refused with status {head.status}, {code}", kind, refusal)
-
-
-def belated_head(body: bytes) -> Head:
-    """Of an error that came after the response had begun as a success: the head that it would
-    have had."""
-    error = _error(body)
-    status, _ = _KINDS.get(
-        str(error.get("code")), (_STATUS_OF_TYPE.get(str(error.get("type")), 500), None)
-    )
-    headers = [(b"content-type", b"application/json")]
-    if status in (429, 503):
-        headers.append((b"retry-after", str(UNAVAILABLE_RETRY_AFTER_S).encode()))
-    return Head(status, tuple(headers))
+    refusal = None if head.status == 401 else (head, body)
+    raise ReplicaFailedError(f"refused with status {head.status}, {kind}", kind, refusal)
 
 
 def told_error(status: int, body: bytes) -> ApiError:
@@ -104,10 +49,6 @@ def told_error(status: int, body: bytes) -> ApiError:
         param=told.get("param"),
         code=told.get("code"),
     )
-
-
-def cannot_resume(body: bytes) -> bool:
-    return _error(body).get("code") == "resume_failed"
 
 
 def _error(body: bytes) -> dict[str, object]:

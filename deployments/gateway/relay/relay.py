@@ -16,7 +16,6 @@ from deployments.gateway.relay.attempt import attempt
 from deployments.gateway.relay.client_response import ClientResponse
 from deployments.gateway.relay.failures import (
     CannotResumeError,
-    FailureKind,
     ReplicaFailedError,
     kinder,
     no_replica,
@@ -32,6 +31,7 @@ from deployments.gateway.replicas.suspect import MOST_ALONE
 from deployments.gateway.replicas.table import full_retry_after_s, open_retry_after_s
 from deployments.http import sse
 from deployments.http.errors import ApiError
+from deployments.wire.failure import FailureKind
 
 logger = logging.getLogger(__name__)
 

@@ -28,6 +28,7 @@ from deployments.observe.tracing import NoOpTracer, Tracer
 from deployments.replica.app import build_replica_app
 from deployments.serve.gateway import replica_connections
 from deployments.settings import GatewaySettings
+from deployments.wire.failure import FAILURE_HEADER, FailureKind
 from tests.support.deployments.fake_backend import FakeBackend
 
 SECRET = "the-deployments-secret"
@@ -184,7 +185,8 @@ def replica_at(url: str, *, name: str = "replica-1", model: str = "demo") -> Rep
 
 @dataclass
 class ScriptedReplica:
-    """Answers every request with the same status, headers and chunks; then may just vanish."""
+    """Answers every request with the same status, headers and chunks; then may just vanish.
+    ``failure``: what it calls this answer."""
 
     status: int = 200
     headers: list[tuple[bytes, bytes]] = field(
@@ -194,6 +196,7 @@ class ScriptedReplica:
         ]
     )
     chunks: Sequence[bytes] = ()
+    failure: FailureKind | None = None
     then: str = "end"
     """`end`, `vanish` (closes the connection mid-response) or `hang`."""
     requests: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
@@ -210,7 +213,10 @@ class ScriptedReplica:
             more = message.get("more_body", False)
         names = {name.decode(): value.decode() for name, value in scope["headers"]}
         self.requests.append((names, body))
-        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
+        headers = list(self.headers)
+        if self.failure is not None:
+            headers.append((FAILURE_HEADER.encode(), self.failure.encode()))
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
         for chunk in self.chunks:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
             # A turn of the loop, so that chunks are usually sent one by one.

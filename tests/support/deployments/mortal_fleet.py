@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.fleet.directory import Replica
+from deployments.wire.failure import FAILURE_HEADER
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import Running, replica_app, replica_at, serving
 
@@ -41,7 +42,8 @@ class Host:
             return
         if self.dead.is_set():
             # As good as a port where nobody listens.
-            await send({"type": "http.response.start", "status": 503, "headers": []})
+            headers = [(FAILURE_HEADER.encode(), b"sick")]
+            await send({"type": "http.response.start", "status": 503, "headers": headers})
             await send({"type": "http.response.body", "body": b""})
             return
         self.num_present += 1
