@@ -81,6 +81,14 @@ class Cluster:
     def engines_have_settled(self, num_engines: int) -> bool:
         return self.has_settled("engines", "EngineReplica", num_engines)
 
+    def messages(self) -> list[str]:
+        """What Serve says of each deployment; nothing if it is away."""
+        told = self._on_head("serve", "status")
+        if told.returncode:
+            return []
+        applications = yaml.safe_load(told.stdout)["applications"].values()
+        return [one["message"] for app in applications for one in app["deployments"].values()]
+
     def _on_head(self, *command: str) -> subprocess.CompletedProcess[str]:
         head = self.hosts.head
         return head.run(self.hosts.script(head, "pomona"), *command)

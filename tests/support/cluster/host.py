@@ -19,14 +19,17 @@ from tests.support.cluster.network import Network, address_of
 START_TIMEOUT_S = 10.0
 STATE = "/mnt/pomona"
 """Where every host has a folder of its own."""
+LEFT_BYTES = 32 << 20
+FILLER = f"{STATE}/filler"
 TEMPORARY = "/mnt/tmp"
 SHARED_MEMORY = "512m"
+SMALL_DISK = "512m"
 NOBODYS_CARD = "02:00:00:00:00:ff"
 
 _BOOT = """
 mount -t tmpfs tmpfs {state_parent}
 mkdir {state} {temporary}
-mount --bind {folder}/state {state}
+mount --bind {disk} {state}
 mount -t tmpfs -o size={memory} tmpfs /dev/shm
 hostname {name}
 touch {folder}/up
@@ -54,20 +57,39 @@ class Host:
         self.address = address_of(number)
         self.folder = folder / name
         self.home = self.folder / "home"
+        self._disk = self.folder / "state"
         self._root: subprocess.Popen[bytes] | None = None
         self._init = 0
-        for one in (self.home, self.folder / "state"):
+        for one in (self.home, self._disk):
             one.mkdir(parents=True)
 
     @property
     def is_up(self) -> bool:
         return self._root is not None
 
+    def has_small_disk(self) -> None:
+        """As long as ``gives_disk_back`` was not called, whether the host is up or down."""
+        size = f"size={SMALL_DISK}"
+        subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", self._disk], check=True)
+
+    def gives_disk_back(self) -> None:
+        subprocess.run(["umount", "--lazy", self._disk], check=True)
+
+    def fill_disk(self) -> None:
+        """But for what a process's first lines take: without any, Ray starts none that could say
+        what is wrong."""
+        size = psutil.disk_usage(str(self._disk)).free - LEFT_BYTES
+        self.run("fallocate", "--length", str(size), FILLER).check_returncode()
+
+    def clear_disk(self) -> None:
+        self.run("rm", FILLER).check_returncode()
+
     def boot(self) -> None:
         """Power on, with nothing running yet."""
         (self.folder / "up").unlink(missing_ok=True)
         script = _BOOT.format(
             folder=self.folder,
+            disk=self._disk,
             memory=SHARED_MEMORY,
             name=self.name,
             state=STATE,

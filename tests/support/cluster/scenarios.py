@@ -13,6 +13,8 @@ from tests.support.cluster.requests import Clients, requests
 CROWD = Clients(requests(NUM_STREAMS))
 FEW = {count: Clients(requests(count, tokens=(1000, 1400))) for count in (3, 6, 17)}
 RESUMABLE = Clients(requests(17, tokens=(1000, 1400), resumable=True))
+SHORT = Clients(requests(17))
+"""Over before their gateway has drained, however slow the machine."""
 NOT_STREAMED = Clients(requests(12, tokens=(1000, 1400), stream=False))
 
 
@@ -52,6 +54,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "the head killed, and back": Scenario(losses.head_restarted, behind_each_balancer=True),
     "the store killed, and back": Scenario(losses.store_restarted, behind_each_balancer=True),
     "rolling update": Scenario(updates.rolling_update, behind_each_balancer=True),
+    "a disk is full in a rolling update": Scenario(updates.full_disk, SHORT),
     "another model": Scenario(updates.model_changed, behind_each_balancer=True),
     "a host joins, and is killed": Scenario(
         losses.host_joins_and_leaves, behind_each_balancer=True
