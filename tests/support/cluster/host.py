@@ -67,12 +67,12 @@ class Host:
     def is_up(self) -> bool:
         return self._root is not None
 
-    def has_small_disk(self) -> None:
-        """As long as ``gives_disk_back`` was not called, whether the host is up or down."""
+    def mount_small_disk(self) -> None:
+        """As long as ``unmount_small_disk`` was not called, whether the host is up or down."""
         size = f"size={SMALL_DISK}"
         subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", self._disk], check=True)
 
-    def gives_disk_back(self) -> None:
+    def unmount_small_disk(self) -> None:
         subprocess.run(["umount", "--lazy", self._disk], check=True)
 
     def fill_disk(self) -> None:

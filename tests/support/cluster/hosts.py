@@ -104,8 +104,8 @@ def hosts(network: Network, folder: Path, *, num_workers: int) -> Iterator[Hosts
         keys.parent.mkdir()
         write_private(keys, f"{API_KEY}\n")
     with ExitStack() as stack:
-        made.workers[0].has_small_disk()
-        stack.callback(made.workers[0].gives_disk_back)
+        made.workers[0].mount_small_disk()
+        stack.callback(made.workers[0].unmount_small_disk)
         for host in (*made.of_cluster, made.balancer):
             stack.callback(host.kill)
         yield made
