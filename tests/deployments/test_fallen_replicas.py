@@ -35,7 +35,7 @@ def innocent_answers(answers: list[httpx.Response]) -> list[str]:
 async def test_a_request_that_kills_every_replica_is_refused_and_its_neighbours_are_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with gateway([]) as running, mortal_fleet(running, 3) as fleet:
+    async with gateway([], resume_timeout_s=600) as running, mortal_fleet(running, 3) as fleet:
         replacing = asyncio.create_task(fleet.replace_each())
         for host in fleet.hosts:
             host.backend.hold(after_tokens=2)
@@ -69,7 +69,7 @@ async def test_replicas_that_fall_one_after_another_cost_nobody_his_answer(
 ) -> None:
     clock = Clock()
     async with (
-        gateway([], now=clock) as running,
+        gateway([], now=clock, resume_timeout_s=600) as running,
         mortal_fleet(running, 3) as fleet,
     ):
         for host in fleet.hosts:

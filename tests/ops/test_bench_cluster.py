@@ -23,6 +23,7 @@ def a_stream(*lines: str) -> Stream:
     stream = Stream(0, REQUEST)
     for line in lines:
         stream.take(line)
+        stream.take("")
     return stream
 
 
@@ -40,13 +41,14 @@ def test_what_a_stream_says() -> None:
     usage = {"prompt_tokens": 3, "completion_tokens": 2}
     stream = a_stream(
         event(text="an "),
-        "",
         ": keep-alive",
         event(text="apple", finish_reason="length", logprobs={"tokens": ["apple"]}),
         "data: " + json.dumps({"choices": [], "usage": usage}),
     )
     assert not stream.done
     stream.take("data: [DONE]")
+    assert not stream.done
+    stream.take("")
     assert stream.done
     said = stream.said
     assert (said.text, said.tokens, said.finish_reasons) == ("an apple", ("apple",), ("length",))
