@@ -15,6 +15,7 @@ from deployments.fleet.directory import Replica
 from deployments.gateway.replicas.state import ReplicaState
 from deployments.gateway.replicas.table import ReplicaTable
 from deployments.http import sse
+from tests.support.deployments.bodies import STREAM, STREAMED, WORDS, chat, completion
 from tests.support.deployments.failover_cases import Cut, Seen, ask, places
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import (
@@ -26,17 +27,6 @@ from tests.support.deployments.gateway_harness import (
     replica_at,
     serving,
 )
-
-WORDS = "one two three é 🍎 日本"
-STREAM = {"stream": True, "stream_options": {"include_usage": True}}
-
-
-def chat(words: str = WORDS, **fields: Any) -> dict[str, Any]:
-    return {**CHAT, "messages": [{"role": "user", "content": words}], **fields}
-
-
-def completion(prompt: Any = WORDS, **fields: Any) -> dict[str, Any]:
-    return {"model": "demo", "prompt": prompt, "max_tokens": 50, **fields}
 
 
 @dataclass
@@ -95,17 +85,9 @@ async def looks_again(table: ReplicaTable) -> None:
                 await asyncio.sleep(0.001)
 
 
-BODIES = {
-    "chat": chat(**STREAM),
-    "no usage": chat(stream=True),
+BODIES = STREAMED | {
     "long prompt": chat("w " * 20, **STREAM, max_tokens=4),
-    "choices": chat(n=3, logprobs=True, top_logprobs=2, **STREAM),
-    "stop across tokens": chat("a bc de fg h", stop=["c de f"], n=2, **STREAM),
-    "almost a stop": chat("a bc de fg h", stop=["c de x", "h i"], **STREAM),
     "length": chat(max_tokens=3, ignore_eos=True, **STREAM),
-    "one token": chat("one", **STREAM),
-    "completion": completion(logprobs=2, **STREAM),
-    "prompts": completion(["one two", WORDS, "a b c"], n=2, logprobs=0, **STREAM),
     "not streamed": chat(n=2, logprobs=True),
     "completion, not streamed": completion(logprobs=1, stop="é"),
 }

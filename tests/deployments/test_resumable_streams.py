@@ -16,10 +16,10 @@ import pytest
 
 from deployments.fleet.directory import Replica
 from deployments.gateway.access.api_keys import ApiKey, KeyRing
+from tests.support.deployments.bodies import STREAM, STREAMED, chat, completion
 from tests.support.deployments.failover_cases import PATHS, Cut
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import (
-    CHAT,
     Running,
     gateway,
     replica_app,
@@ -38,29 +38,9 @@ from tests.support.deployments.resumable_streams import (
 )
 from tests.support.documents import block
 
-WORDS = "one two three é 🍎 日本"
-STREAM = {"stream": True, "stream_options": {"include_usage": True}}
-
-
-def chat(words: str = WORDS, **fields: Any) -> dict[str, Any]:
-    return {**CHAT, "messages": [{"role": "user", "content": words}], **fields}
-
-
-def completion(prompt: Any = WORDS, **fields: Any) -> dict[str, Any]:
-    return {"model": "demo", "prompt": prompt, "max_tokens": 50, **fields}
-
-
-BODIES = {
-    "chat": chat(**STREAM),
-    "no usage": chat(stream=True),
-    "choices": chat(n=3, logprobs=True, top_logprobs=2, **STREAM),
-    "stop across tokens": chat("a bc de fg h", stop=["c de f"], n=2, **STREAM),
-    "almost a stop": chat("a bc de fg h", stop=["c de x", "h i"], **STREAM),
-    "one token": chat("one", **STREAM),
+BODIES = STREAMED | {
     "length": chat(max_tokens=3, ignore_eos=True, seed=4, **STREAM),
     "cached prompt": completion("w " * 20, **STREAM),
-    "completion": completion(logprobs=2, **STREAM),
-    "prompts": completion(["one two", WORDS, "a b c"], n=2, logprobs=0, **STREAM),
 }
 
 

@@ -1,0 +1,30 @@
+"""Bodies of requests whose answers have every shape that a stream can have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.deployments.gateway_harness import CHAT
+
+WORDS = "one two three é 🍎 日本"
+STREAM = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+def chat(words: str = WORDS, **fields: Any) -> dict[str, Any]:
+    return {**CHAT, "messages": [{"role": "user", "content": words}], **fields}
+
+
+def completion(prompt: Any = WORDS, **fields: Any) -> dict[str, Any]:
+    return {"model": "demo", "prompt": prompt, "max_tokens": 50, **fields}
+
+
+STREAMED = {
+    "chat": chat(**STREAM),
+    "no usage": chat(stream=True),
+    "choices": chat(n=3, logprobs=True, top_logprobs=2, **STREAM),
+    "stop across tokens": chat("a bc de fg h", stop=["c de f"], n=2, **STREAM),
+    "almost a stop": chat("a bc de fg h", stop=["c de x", "h i"], **STREAM),
+    "one token": chat("one", **STREAM),
+    "completion": completion(logprobs=2, **STREAM),
+    "prompts": completion(["one two", WORDS, "a b c"], n=2, logprobs=0, **STREAM),
+}
