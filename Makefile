@@ -1,5 +1,6 @@
 # make setup | serve [CONFIG=configs/qwen3.yaml] [MODEL=id-or-folder] [VERBOSE=1] | test | lint | native | test-asan | test-ubsan
 #      bench | bench-attention | bench-engine
+#      fuzz [COUNT=1000000] [SEED=1] [START=0]
 #      test-cluster, as root on Linux
 #      on a Mac: test-metal | bench-metal
 #      Metal's kernels without a Mac: metal-tools | test-metal-ladder | test-metal-RUNG, see RUNGS
@@ -26,7 +27,7 @@ endif
 BUILD_INPUTS := pyproject.toml $(wildcard CMakeLists.txt) \
 	$(shell find backend_metal/csrc backend_metal/shaders -type f 2>/dev/null)
 
-.PHONY: setup serve test lint bench bench-attention bench-engine native test-asan test-ubsan \
+.PHONY: setup serve test fuzz lint bench bench-attention bench-engine native test-asan test-ubsan \
 	test-metal bench-metal metal-tools test-metal-ladder
 
 setup: $(STAMP)
@@ -54,6 +55,12 @@ WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
 
 test: lint
 	$(BIN)/python -m pytest $(WORKERS)
+
+# Mutated requests against a gateway and its replica; `make test` has the first 5,000. START= goes on
+# where one ended.
+fuzz: setup
+	$(BIN)/python -m tests.support.deployments.fuzz --count $(or $(COUNT),1000000) \
+		--seed $(or $(SEED),1) --start $(or $(START),0)
 
 bench: setup
 	$(BIN)/python -m ops.bench

@@ -6,15 +6,15 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from backend_metal.engine.admission import check_text_size, retry_after
 from backend_metal.engine.build import build_engine, check_config
 from backend_metal.engine.engine import Engine, Output
+from backend_metal.engine.grammar.matcher import GrammarMatcher
 from backend_metal.engine.loop import EngineLoop
-from backend_metal.engine.text.prompt import encode_prompt
+from backend_metal.preparation import Preparation
 from backend_metal.unread import Unread
+from backend_metal.waiting_room import WaitingRoom
 from deployments.backend import (
     BackendError,
     BackendStats,
@@ -25,7 +25,6 @@ from deployments.backend import (
     InvalidRequestError,
     ModelInfo,
     Prefill,
-    QueueFullError,
     StepError,
     UnavailableError,
 )
@@ -39,12 +38,12 @@ class MetalBackend:
     def __init__(self) -> None:
         self._loop: EngineLoop | None = None
         self._engine: Engine | None = None
+        self._waiting_room: WaitingRoom | None = None
         self._streams: dict[str, Unread] = {}
         self._draining = False
         self._idle = asyncio.Event()
         self._idle.set()
-        # One thread, so that prompts are tokenized in order and never beside each other.
-        self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
+        self._preparation: Preparation | None = None
 
     def check(self, config: EngineConfig) -> None:
         check_config(config)
@@ -52,8 +51,10 @@ class MetalBackend:
     async def start(self, config: EngineConfig) -> ModelInfo:
         event_loop = asyncio.get_running_loop()
 
+        waiting_room = WaitingRoom(config.max_num_seqs, config.max_queued_requests)
+
         def deliver(outputs: list[Output]) -> None:
-            event_loop.call_soon_threadsafe(self._dispatch, outputs)
+            event_loop.call_soon_threadsafe(self._dispatch, outputs, waiting_room)
 
         def ended() -> None:
             event_loop.call_soon_threadsafe(self._end_streams)
@@ -63,7 +64,9 @@ class MetalBackend:
         )
         self._loop.start()
         self._engine = await asyncio.wrap_future(self._loop.started)
+        self._waiting_room = waiting_room
         engine = self._engine
+        self._preparation = Preparation(engine, limit_s=config.step_timeout_s)
         return ModelInfo(
             config.name,
             engine.max_model_len,
@@ -71,29 +74,46 @@ class MetalBackend:
             engine.revision,
             config.other_names,
             engine.default_sampling,
+            chat_template=engine.prompts.template.source,
+            added_tokens={
+                token.content: token_id
+                for token_id, token in engine.tokenizer.added_tokens_decoder.items()
+            },
+            special_tokens=frozenset(
+                token.content
+                for token in engine.tokenizer.added_tokens_decoder.values()
+                if token.special
+            ),
         )
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta | Prefill]:
-        loop, engine = self._started()
+        loop, engine, waiting_room, preparation = self._started()
         arrival_time = time.perf_counter()
         request_id = request.request_id
         stream = Unread(
             request.n,
+            on_made=request.on_made,
             pause=partial(loop.submit, partial(_pause, request_id)),
             resume=partial(loop.submit, partial(_resume, request_id)),
         )
         unfinished = request.n
         try:
             self._check_admission(request, loop, engine)
+            preparation.check_health()
+            waiting_room.enter(request, seconds_per_request=engine.seconds_per_request)
         except BackendError as error:
             loop.submit(partial(_count_refusal, error))
             raise
         self._streams[request_id] = stream
         self._idle.clear()
         try:
-            prompt_token_ids = await self._encode(request, loop, engine)
+            try:
+                prompt_token_ids, matcher = await preparation.prepare(request)
+            except BackendError as error:
+                loop.submit(partial(_count_refusal, error))
+                raise
             loop.check_health()
-            loop.submit(partial(_add, request, prompt_token_ids, arrival_time))
+            loop.submit(partial(_add, request, prompt_token_ids, arrival_time, matcher))
             while unfinished:
                 item = await stream.get()
                 if isinstance(item, BackendError):
@@ -104,6 +124,7 @@ class MetalBackend:
                 yield item
         finally:
             del self._streams[request_id]
+            waiting_room.leave(request_id)
             if not self._streams:
                 self._idle.set()
             if unfinished:
@@ -118,6 +139,8 @@ class MetalBackend:
         if self._loop is None:
             raise UnavailableError("the engine has not started")
         self._loop.check_health()
+        if self._preparation is not None:
+            self._preparation.check_health()
 
     async def drain(self) -> None:
         self._draining = True
@@ -129,12 +152,13 @@ class MetalBackend:
             await asyncio.to_thread(self._loop.stop)
         # A thread that hangs ends no stream.
         self._end_streams()
-        self._tokenizing.shutdown(wait=False)
+        if self._preparation is not None:
+            self._preparation.stop()
 
-    def _started(self) -> tuple[EngineLoop, Engine]:
-        if self._loop is None or self._engine is None:
+    def _started(self) -> tuple[EngineLoop, Engine, WaitingRoom, Preparation]:
+        if not (self._loop and self._engine and self._waiting_room and self._preparation):
             raise UnavailableError("the engine has not started")
-        return self._loop, self._engine
+        return self._loop, self._engine, self._waiting_room, self._preparation
 
     def _check_admission(
         self, request: GenerationRequest, loop: EngineLoop, engine: Engine
@@ -145,36 +169,12 @@ class MetalBackend:
         loop.check_health()
         if request.request_id in self._streams:
             raise InvalidRequestError(f"request id {request.request_id!r} is already in use")
-        if len(self._streams) >= engine.max_requests and not request.was_admitted:
-            num_running = loop.stats().requests_running
-            raise QueueFullError(
-                f"{len(self._streams)} requests run or wait, as many as max_num_seqs and "
-                "max_queued_requests allow",
-                retry_after=retry_after(
-                    num_running=num_running,
-                    num_waiting=len(self._streams) - num_running,
-                    seconds_per_request=engine.seconds_per_request,
-                ),
-            )
-        check_text_size(request, engine.longest_token, engine.max_model_len)
+        engine.prompts.check_size(request)
 
-    async def _encode(
-        self, request: GenerationRequest, loop: EngineLoop, engine: Engine
-    ) -> list[int]:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(
-                self._tokenizing,
-                encode_prompt,
-                engine.tokenizer,
-                request.prompt,
-                engine.vocab_size,
-            )
-        except BackendError as error:
-            loop.submit(partial(_count_refusal, error))
-            raise
-
-    def _dispatch(self, outputs: list[Output]) -> None:
+    def _dispatch(self, outputs: list[Output], waiting_room: WaitingRoom) -> None:
         for output in outputs:
+            if not (isinstance(output.item, Prefill) and output.item.num_computed_tokens == 0):
+                waiting_room.begin(output.request_id)
             if stream := self._streams.get(output.request_id):
                 stream.put(output.item)
 
@@ -185,10 +185,14 @@ class MetalBackend:
 
 
 def _add(
-    request: GenerationRequest, prompt_token_ids: list[int], arrival_time: float, engine: Engine
+    request: GenerationRequest,
+    prompt_token_ids: list[int],
+    arrival_time: float,
+    matcher: GrammarMatcher | None,
+    engine: Engine,
 ) -> list[Output]:
     try:
-        return engine.add_request(request, prompt_token_ids, arrival_time)
+        return engine.add_request(request, prompt_token_ids, arrival_time, matcher)
     except BackendError as error:
         return [Output(request.request_id, error)]
     except Exception as error:

@@ -10,7 +10,6 @@ from tqdm import tqdm
 
 from backend_metal.device import is_registered
 from backend_metal.engine.build import build_engine
-from backend_metal.engine.text.prompt import encode_prompt
 from deployments.backend import (
     BackendError,
     BackendStats,
@@ -72,7 +71,6 @@ class LLM:
                 "block_size": block_size,
                 "prefix_caching": prefix_caching,
                 "device": "auto" if is_registered(device) else device or "auto",
-                "max_queued_requests": 2**31,
                 **settings,
             }
         )
@@ -132,5 +130,10 @@ class LLM:
     def _add(self, request_id: str, prompt: Prompt | list[int], sampling: SamplingParams) -> None:
         prompt = tuple(prompt) if isinstance(prompt, list) else prompt
         engine = self.engine
-        prompt_token_ids = encode_prompt(engine.tokenizer, prompt, engine.vocab_size)
-        engine.add_request(GenerationRequest(request_id, prompt, sampling), prompt_token_ids)
+        # One group: they run in the order in which they were given.
+        request = GenerationRequest(request_id, prompt, sampling, group="generate")
+        prompt_token_ids = engine.prompts.encode(request)
+        matcher = None
+        if sampling.grammar is not None:
+            matcher = engine.grammars.compile(sampling.grammar, engine.text_end(prompt_token_ids))
+        engine.add_request(request, prompt_token_ids, matcher=matcher)

@@ -20,8 +20,14 @@ class Unread:
     """A queue whose length holds its request back. Belongs to one event loop."""
 
     def __init__(
-        self, num_sequences: int, *, pause: Callable[[], None], resume: Callable[[], None]
+        self,
+        num_sequences: int,
+        *,
+        on_made: Callable[[Delta | Prefill], None],
+        pause: Callable[[], None],
+        resume: Callable[[], None],
     ) -> None:
+        self._on_made = on_made
         self._most = MOST_UNREAD * num_sequences
         self._few = FEW_UNREAD * num_sequences
         self._pause = pause
@@ -30,6 +36,8 @@ class Unread:
         self._is_paused = False
 
     def put(self, item: Item) -> None:
+        if not isinstance(item, BackendError):
+            self._on_made(item)
         self._items.put_nowait(item)
         if self._items.qsize() >= self._most and not self._is_paused:
             self._is_paused = True

@@ -1,17 +1,19 @@
 """Variables that Ray reads before any of this package is imported.
 
-`serve run` works without them; they spare its users questions and surprises. `make serve` and the
-service files take them from here: ``python -m deployments.environment`` prints them for a shell,
-those of a cluster's host with the argument ``head`` or ``worker``.
+`serve run` works without them; they spare its users questions and surprises, and keep Ray to this
+user and, on a single machine, to loopback. `make serve` and the service files take them from here.
+``eval "$(python -m deployments.environment)"`` readies a shell, of a cluster's host with the
+argument ``head`` or ``worker``.
 """
 
 from __future__ import annotations
 
 import argparse
-import platform
 import shlex
 import sys
 from typing import Literal
+
+from deployments.private_files import keep_private, ray_folder
 
 Role = Literal["alone", "head", "worker"]
 
@@ -22,12 +24,16 @@ EVERYWHERE = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Otherwise lines that differ only in numbers are shown once: most of the request log.
     "RAY_DEDUP_LOGS": "0",
+    # Serve's proxy answers what it can't read as this project does, not with a fault.
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.serve.proxy_headers.middlewares",
 }
-MACOS = {
-    # Without it Ray refuses workers on other Macs and calls this one 127.0.0.1.
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",
+ALONE = {
+    # Ray calls the machine 127.0.0.1, on Linux, too, and all of its ports are open there alone.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
 CLUSTER = {
+    # Without it Ray refuses workers on other Macs.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",
     # Seconds that a host serves on without the head, which may be back by then.
     "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
 }
@@ -38,21 +44,32 @@ HEAD = {
     "RAY_health_check_timeout_ms": "2000",
     "RAY_health_check_failure_threshold": "60",
 }
-OF_ROLE: dict[Role, dict[str, str]] = {"alone": {}, "head": CLUSTER | HEAD, "worker": CLUSTER}
+OF_ROLE: dict[Role, dict[str, str]] = {"alone": ALONE, "head": CLUSTER | HEAD, "worker": CLUSTER}
 
 
-def variables(system: str, role: Role = "alone") -> dict[str, str]:
-    """For a host whose ``platform.system()`` is ``system``."""
-    return EVERYWHERE | (MACOS if system == "Darwin" else {}) | OF_ROLE[role]
+def variables(role: Role = "alone") -> dict[str, str]:
+    """For every process of Ray on a host."""
+    return EVERYWHERE | OF_ROLE[role]
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description="Prints what Ray needs in a shell's environment.")
     parser.add_argument("role", nargs="?", choices=OF_ROLE, default="alone")
-    for name, value in variables(platform.system(), parser.parse_args().role).items():
+    role = parser.parse_args().role
+    folder = ray_folder()
+    try:
+        keep_private(folder)
+    except OSError as error:
+        sys.stderr.write(f"pomona: {error}\n")
+        # What evaluates this fails, too.
+        sys.stdout.write("false\n")
+        return 1
+    sys.stdout.write(f"umask 077\nexport RAY_TMPDIR={shlex.quote(str(folder))}\n")
+    for name, value in variables(role).items():
         # What the user has set wins.
         sys.stdout.write(f'export {name}="${{{name}:-{shlex.quote(value)}}}"\n')
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -46,7 +46,7 @@ class GatewaySettings(BaseModel):
         "cluster",
         description="What a key's limits are for: all gateways together, each of which enforces "
         "an equal part, or each gateway. Parts of `max_concurrent_requests` are rounded up: three "
-        "gateways allow a key of 1 three requests at a time, one each.",
+        "gateways allow a key of 1 three sequences at a time, one each.",
     )
     isolate_tenants: bool = Field(
         False,
@@ -66,6 +66,12 @@ class GatewaySettings(BaseModel):
     )
     max_body_bytes: int = Field(
         8 * 1024 * 1024, ge=1024, description="Largest request body; a larger one gets a 413."
+    )
+    max_sequences_per_request: int = Field(
+        128,
+        ge=1,
+        description="Most answers that one request may ask for, prompts times `n`; a request for "
+        "more gets a 400.",
     )
     keep_alive_interval_s: float = Field(
         5.0, gt=0.0, description="A silent stream carries an SSE comment this often."

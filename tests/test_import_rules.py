@@ -27,7 +27,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "backend_metal.engine.text": ("backend_metal.engine.schedule", "deployments.backend"),
     "backend_metal.engine.sampling": ("deployments.backend",),
-    "backend_metal.engine.schedule": ("deployments.backend",),
+    "backend_metal.engine.schedule": ("backend_metal.engine.grammar", "deployments.backend"),
+    "backend_metal.engine.grammar": ("deployments.backend",),
     "backend_metal.models": (
         "backend_metal.attention",
         "backend_metal.linux_cpu",
@@ -48,6 +49,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "deployments.backend",
         "deployments.environment",
         "deployments.gateway",
+        "deployments.private_files",
         "deployments.settings",
     ),
     "deployments.serve": (
@@ -61,7 +63,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "deployments.settings",
         "deployments.wire",
     ),
-    "deployments.environment": (),
+    "deployments.environment": ("deployments.private_files",),
     "deployments.gateway": (
         "deployments.fleet",
         "deployments.gateway",
@@ -101,12 +103,18 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "deployments.wire",
     ),
     "deployments.wire": ("deployments.backend", "deployments.http"),
-    "deployments.protocol": ("deployments.backend", "deployments.http.errors"),
+    "deployments.protocol": (
+        "deployments.backend",
+        "deployments.http.errors",
+        "deployments.protocol.chat_formats",
+    ),
+    "deployments.protocol.chat_formats": ("deployments.backend",),
     "deployments.observe": ("deployments.backend", "deployments.settings"),
     "deployments.settings": ("deployments.backend",),
     "deployments.http": ("deployments.backend", "deployments.http"),
     "deployments.http.errors": ("deployments.backend",),
     "deployments.fleet": (),
+    "deployments.private_files": (),
     "deployments.backend": (),
 }
 """What each room may import of ours; files outside of them belong to their package."""

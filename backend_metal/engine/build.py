@@ -53,6 +53,7 @@ def build_engine(config: EngineConfig) -> Engine:
         memory_limit_bytes=int(memory_bytes * config.memory_fraction),
         trust_remote_code=config.trust_remote_code,
         chat_template=config.chat_template,
+        parse_special_tokens_in_messages=config.parse_special_tokens_in_messages,
         generation_config=config.generation_config,
         generation_defaults=config.generation_defaults,
     )

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from backend_metal.attention.operators import attention_launches
-from backend_metal.engine.admission import check_queue, check_resume, check_tokens, retry_after
+from backend_metal.engine.admission import (
+    check_known_tokens,
+    check_resume,
+)
+from backend_metal.engine.grammar.compiler import GrammarCompiler
+from backend_metal.engine.grammar.matcher import GrammarMatcher
 from backend_metal.engine.request_state import RequestState, make_sequences
 from backend_metal.engine.schedule.block_pool import BlockPool
 from backend_metal.engine.schedule.scheduler import Scheduler
@@ -19,7 +24,9 @@ from backend_metal.engine.schedule.sequence import Sequence, Status
 from backend_metal.engine.schedule.step import Runner, ScheduledSequence, Step, TokenDraw
 from backend_metal.engine.schedule.step_pace import StepPace
 from backend_metal.engine.stats import StatsRecorder
+from backend_metal.engine.text.context_length import check_num_tokens
 from backend_metal.engine.text.output import SequenceOutput
+from backend_metal.engine.text.prompt import PromptEncoder
 from backend_metal.engine.text.token_text import TokenText
 from backend_metal.engine.text.tokenizer import Tokenizer
 from deployments.backend import (
@@ -80,9 +87,14 @@ class Engine:
         self.max_model_len = min(max_model_len, self.scheduler.capacity_tokens)
         self.vocab_size = vocab_size
         self.tokenizer = tokenizer
-        self.longest_token = max(map(len, tokenizer.get_vocab()))
+        self.prompts = PromptEncoder(
+            tokenizer,
+            vocab_size=vocab_size,
+            max_model_len=self.max_model_len,
+            parse_special_tokens=config.parse_special_tokens_in_messages,
+        )
+        self.grammars = GrammarCompiler(tokenizer, vocab_size, eos_token_ids)
         self._prefix_caching = config.prefix_caching
-        self._max_queued_requests = config.max_queued_requests
         self._runner = runner
         self._token_text = TokenText(tokenizer)
         self._eos_token_ids = eos_token_ids
@@ -98,11 +110,6 @@ class Engine:
         return self.scheduler.has_work
 
     @property
-    def max_requests(self) -> int:
-        """As many as can run and wait at once."""
-        return self.scheduler.max_num_seqs + self._max_queued_requests
-
-    @property
     def seconds_per_request(self) -> float:
         """What a request took of late once it ran; any thread may ask."""
         return self._stats.seconds_per_request
@@ -116,17 +123,19 @@ class Engine:
         request: GenerationRequest,
         prompt_token_ids: list[int],
         arrival_time: float | None = None,
+        matcher: GrammarMatcher | None = None,
     ) -> list[Output]:
         """Queue a request; returns that it was admitted, and a delta for each sequence that it
         resumes, which may be all there is.
 
         ``arrival_time``, by ``time.perf_counter``, is when its latencies begin; now by default.
+        ``matcher`` is its grammar's, as ``grammars`` compiles it.
         Raises a ``BackendError`` that says why it can't be taken.
         """
         arrival_time = time.perf_counter() if arrival_time is None else arrival_time
         try:
             self._check_admission(request, prompt_token_ids)
-            outputs = self._make_outputs(request, prompt_token_ids)
+            outputs = self._make_outputs(request, prompt_token_ids, matcher)
             replayed = [delta for output in outputs if (delta := output.replay())]
         except BackendError as error:
             self._stats.request_failure[error.error_type] += 1
@@ -140,8 +149,13 @@ class Engine:
                 request, arrival_time, unfinished, siblings
             )
             self.scheduler.add(first)
-        items: list[Delta | Prefill] = [Prefill(0, len(prompt_token_ids)), *replayed]
+        admitted = Prefill(0, len(prompt_token_ids), self.text_end(prompt_token_ids))
+        items: list[Delta | Prefill] = [admitted, *replayed]
         return [Output(request.request_id, item) for item in items]
+
+    def text_end(self, token_ids: list[int]) -> str:
+        """How their text ends, control tokens included."""
+        return self._token_text.end_of(token_ids)
 
     def count_refusal(self, error: BackendError) -> None:
         """A request that was refused before it came here."""
@@ -258,30 +272,16 @@ class Engine:
             raise UnavailableError("the engine failed several steps in a row and must be restarted")
         if request.request_id in self._requests:
             raise InvalidRequestError(f"request id {request.request_id!r} is already in use")
-        check_tokens(
-            request,
-            len(prompt_token_ids),
-            max_model_len=self.max_model_len,
-            vocab_size=self.vocab_size,
-        )
+        check_num_tokens(request, len(prompt_token_ids), self.max_model_len)
+        check_known_tokens(request, vocab_size=self.vocab_size)
         if request.was_admitted:
             check_resume(request, vocab_size=self.vocab_size)
-            return
-        running = {sequence.request_id for sequence in self.scheduler.running}
-        num_waiting = len(self._requests) - len(running)
-        check_queue(
-            num_waiting=num_waiting,
-            num_free_slots=self.scheduler.max_num_seqs - len(self.scheduler.running),
-            max_queued_requests=self._max_queued_requests,
-            retry_after=retry_after(
-                num_running=len(running),
-                num_waiting=num_waiting,
-                seconds_per_request=self.seconds_per_request,
-            ),
-        )
 
     def _make_outputs(
-        self, request: GenerationRequest, prompt_token_ids: list[int]
+        self,
+        request: GenerationRequest,
+        prompt_token_ids: list[int],
+        matcher: GrammarMatcher | None,
     ) -> list[SequenceOutput]:
         arrival = next(self._arrivals)
         sequences = make_sequences(
@@ -290,6 +290,7 @@ class Engine:
             max_model_len=self.max_model_len,
             arrival=arrival - RESUMED_BEFORE if request.was_admitted else arrival,
             prefix_caching=self._prefix_caching,
+            matcher=matcher,
         )
         return [
             SequenceOutput(sequence, self.tokenizer, self._token_text, self._eos_token_ids)
@@ -318,6 +319,8 @@ class Engine:
         self._add_siblings(state, sequence)
         try:
             delta = state.unfinished[sequence.index].push(draw)
+        except BackendError as error:
+            return self._fail_request(sequence.request_id, error)
         except Exception as error:
             request_id = sequence.request_id
             logger.exception(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from backend_metal.engine.grammar.matcher import GrammarMatcher
 from backend_metal.engine.schedule.sequence import Sequence, Status
 from backend_metal.engine.text.output import SequenceOutput
 from deployments.backend import GenerationRequest
@@ -51,6 +52,7 @@ def make_sequences(
     max_model_len: int,
     arrival: int,
     prefix_caching: bool,
+    matcher: GrammarMatcher | None = None,
 ) -> list[Sequence]:
     """The request's ``n`` sequences, with the output that they resume."""
     # Without a prefix cache for all, a request's own sequences share its prompt, and find what they
@@ -70,8 +72,12 @@ def make_sequences(
             seed=_seed_of_sequence(seed, index),
             arrival=arrival,
             priority=request.priority,
+            tenant=request.tenant,
+            weight=request.weight,
+            group=request.group,
             cache_salt=cache_salt,
             output_token_ids=request.resume[index] if request.resume else (),
+            matcher=matcher.copy() if matcher else None,
         )
         for index in range(request.n)
     ]

@@ -1,12 +1,18 @@
-"""Runs a step on the device: one lazy graph from token ids to drawn tokens, evaluated once."""
+"""Runs a step on the device: one lazy graph from token ids to drawn tokens.
+
+Where a grammar restricts a row, its mask is filled while the device computes the logits.
+"""
 
 from __future__ import annotations
+
+from math import inf
 
 import mlx.core as mx
 import numpy as np
 
 from backend_metal.attention.kv_cache import AttentionMetadata, KVCachePool
 from backend_metal.engine.batch import build_batch
+from backend_metal.engine.grammar.matcher import MaskFiller, Masks
 from backend_metal.engine.sampling.batch import SamplingRow, build_sampling_batch
 from backend_metal.engine.sampling.sampler import Sampled, sample
 from backend_metal.engine.schedule.step import ScheduledSequence, Step, TokenDraw
@@ -17,6 +23,7 @@ class ModelRunner:
     def __init__(self, model: PagedModel, pool: KVCachePool) -> None:
         self._model = model
         self._pool = pool
+        self._masks = MaskFiller()
 
     def run(self, step: Step) -> list[TokenDraw]:
         logits = self._forward(step)
@@ -25,9 +32,21 @@ class ModelRunner:
             mx.eval(self._pool.evaluation_roots())
             return []
         rows = [_sampling_row(item) for item in sampling]
-        sampled = sample(logits, build_sampling_batch(rows, self._model.vocab_size))
+        masks = self._fill_masks(logits, sampling)
+        sampled = sample(logits, build_sampling_batch(rows, self._model.vocab_size, masks))
         mx.eval(sampled.arrays, self._pool.evaluation_roots())
         return _draws(rows, sampled)
+
+    def _fill_masks(self, logits: mx.array, sampling: list[ScheduledSequence]) -> Masks | None:
+        matchers = [
+            (row, item.sequence.matcher)
+            for row, item in enumerate(sampling)
+            if item.sequence.matcher is not None
+        ]
+        if not matchers:
+            return None
+        mx.async_eval(logits, self._pool.evaluation_roots())  # type: ignore[no-untyped-call]
+        return self._masks.fill(matchers, len(sampling), self._model.vocab_size)
 
     def reset(self) -> None:
         self._pool.reset()
@@ -69,8 +88,9 @@ def _draws(rows: list[SamplingRow], sampled: Sampled) -> list[TokenDraw]:
     if sampled.top_token_ids is not None and sampled.top_logprobs is not None:
         columns = (np.asarray(sampled.top_token_ids), np.asarray(sampled.top_logprobs))
         tops = [
-            list(zip(ids.tolist(), values.tolist(), strict=True))
-            for ids, values in zip(*columns, strict=True)
+            # What a grammar rules out has no logprob.
+            [(token, value) for token, value in zip(ids, values, strict=True) if value > -inf]
+            for ids, values in zip(*(column.tolist() for column in columns), strict=True)
         ]
     return [
         TokenDraw(token)

@@ -11,6 +11,7 @@ from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS, load_config
 from backend_metal.models.families import family_of
 from backend_metal.models.generation_config import GENERATION_CONFIG, read_generation_config
 from backend_metal.models.hub import check_room, download
+from backend_metal.models.sizes import check_sizes
 
 DEMO_DIRECTORY = Path(__file__).parent / "demo"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json")
@@ -37,7 +38,6 @@ def find_config(model: str, revision: str | None = None) -> tuple[Path, dict[str
     if _is_on_hub(model):
         snapshot = download(model, revision, ["config.json", GENERATION_CONFIG])
         config = _config_of(snapshot)
-        family_of(config)
         check_room(model, snapshot.name, DEFAULT_ALLOW_PATTERNS)
         return snapshot, config
     path = DEMO_DIRECTORY if model == "demo" else Path(model).expanduser()
@@ -53,9 +53,12 @@ def find_config(model: str, revision: str | None = None) -> tuple[Path, dict[str
 
 
 def _config_of(path: Path) -> dict[str, Any]:
+    """Of a model that may be served, as far as its config tells."""
     # mlx-lm reads both files, and says nothing of one that is no JSON.
     read_generation_config(path)
     config: dict[str, Any] = load_config(path)
+    family_of(config)
+    check_sizes(config)
     return config
 
 
@@ -68,7 +71,6 @@ def _checked(path: Path) -> tuple[Path, dict[str, Any]]:
     if not (path / "config.json").is_file():
         raise ValueError(f"{path} holds no config.json, so it is no model")
     config = _config_of(path)
-    family_of(config)
     if not any(path.glob("model*.safetensors")):
         raise ValueError(
             f"{path} holds no model*.safetensors; `mlx_lm.convert` makes them from other formats"

@@ -51,6 +51,7 @@ def load(
     memory_limit_bytes: int,
     trust_remote_code: bool = False,
     chat_template: str | None = None,
+    parse_special_tokens_in_messages: bool = False,
     generation_config: Source = "auto",
     generation_defaults: GenerationDefaults | None = None,
 ) -> LoadedModel:
@@ -65,6 +66,7 @@ def load(
         memory_limit_bytes: most that the weights may take.
         trust_remote_code: run Python that ships with the checkpoint.
         chat_template: path of a Jinja file that replaces the tokenizer's template.
+        parse_special_tokens_in_messages: told by the revision, since it changes prompts.
         generation_config: whose sampling defaults hold, the checkpoint's or OpenAI's.
         generation_defaults: that win over those.
 
@@ -80,7 +82,7 @@ def load(
     )
     logger.info("loading %s (%s) from %s", model, config["model_type"], path)
     on_cpu = device.type == mx.cpu
-    network, config = load_model(path, lazy=True, trust_remote_code=trust_remote_code)
+    network, config = _build(path, trust_remote_code)
     max_model_len = _context_length(config, network)
     weight_bytes = materialize(
         network,
@@ -113,8 +115,23 @@ def load(
         eos_token_ids=frozenset(tokenizer.eos_token_ids),
         weight_bytes=weight_bytes,
         default_sampling=sampling,
-        revision=revision_of(path, paged.dtype, template, sampling),
+        revision=revision_of(
+            path, paged.dtype, template, sampling, parse_special_tokens_in_messages
+        ),
     )
+
+
+def _build(path: Path, trust_remote_code: bool) -> tuple[nn.Module, dict[str, Any]]:
+    """mlx-lm's model with lazy weights."""
+    try:
+        network, config = load_model(path, lazy=True, trust_remote_code=trust_remote_code)
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        # What a config lacks, or has in another shape, shows as whatever mlx-lm stumbles over.
+        raise ValueError(
+            f"{path}: no model can be built as its config.json says: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return network, config
 
 
 def _dtype(name: DtypeName, on_cpu: bool) -> mx.Dtype | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import mlx.core as mx
@@ -32,7 +32,8 @@ def materialize(
         dequantize: quantized layers become ``dtype`` ones.
 
     Raises:
-        ValueError: with the figures, when the weights don't fit ``memory_limit_bytes``.
+        ValueError: with the figures, when the weights don't fit ``memory_limit_bytes``; or naming
+            one that holds NaN.
     """
     if dtype is not None:
         _cast(model, dtype)
@@ -123,14 +124,31 @@ def _evaluate(model: nn.Module, total_bytes: int) -> None:
     """One module at a time, so that what is cast or dequantized frees its source soon."""
     progress = Progress(total=total_bytes, unit="B", unit_scale=True, desc="loading weights")
     with progress:
-        for module in model.modules():
+        for name, module in model.named_modules():
             # Private arrays, such as rotary frequencies, are no parameters; they too must be
             # evaluated here, because no other thread can evaluate this thread's graphs.
             arrays = [array for _, array in tree_flatten(_own_arrays(module))]
             mx.eval(arrays)
             public = _own_arrays(module, public=True)
+            _check_numbers(name, public)
             progress.update(sum(int(array.nbytes) for _, array in tree_flatten(public)))
     mx.eval(model.parameters())
+
+
+def _check_numbers(module_name: str, arrays: Mapping[str, mx.array]) -> None:
+    """Every answer of a model with one NaN is NaN, and so noise."""
+    has_nan = {
+        name: mx.any(mx.isnan(array))
+        for name, array in arrays.items()
+        if mx.issubdtype(array.dtype, mx.floating)
+    }
+    mx.eval(has_nan)
+    for name, found in has_nan.items():
+        if found.item():
+            raise ValueError(
+                f"the weight {module_name}.{name} holds NaN: the checkpoint is damaged, or too "
+                "large for its dtype"
+            )
 
 
 def _own_arrays(module: nn.Module, public: bool = False) -> dict[str, mx.array]:

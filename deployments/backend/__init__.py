@@ -15,6 +15,7 @@ from deployments.backend.errors import (
     EngineStoppedError,
     FailureKind,
     InvalidRequestError,
+    PromptTooLongError,
     QueueFullError,
     ResumeError,
     StepError,
@@ -27,11 +28,20 @@ from deployments.backend.protocol import (
     ModelInfo,
     create_backend,
 )
-from deployments.backend.request import ChatPrompt, GenerationRequest, Prompt, SamplingParams
+from deployments.backend.request import (
+    JSON_WHITESPACE,
+    ChatPrompt,
+    GenerationRequest,
+    Grammar,
+    GrammarKind,
+    Prompt,
+    SamplingParams,
+)
 from deployments.backend.stats import BackendStats, Histogram
 
 __all__ = [
     "ENTRY_POINT_GROUP",
+    "JSON_WHITESPACE",
     "AttentionStatus",
     "Backend",
     "BackendError",
@@ -45,11 +55,14 @@ __all__ = [
     "FinishReason",
     "GenerationDefaults",
     "GenerationRequest",
+    "Grammar",
+    "GrammarKind",
     "Histogram",
     "InvalidRequestError",
     "ModelInfo",
     "Prefill",
     "Prompt",
+    "PromptTooLongError",
     "QueueFullError",
     "ResumeError",
     "SamplingParams",

@@ -92,17 +92,27 @@ class EngineConfig(BaseModel):
     )
     prefix_caching: bool = Field(True, description="Reuse the blocks of shared prompt prefixes.")
     max_queued_requests: int = Field(
-        256, ge=0, description="Waiting requests past which the answer is 429."
+        256,
+        ge=0,
+        description="Waiting requests past which the answer is 429. One key alone may take half of "
+        "the room, and several so much each that there is some left.",
     )
     step_timeout_s: float = Field(
         120.0,
         gt=0.0,
-        description="A step that takes longer, kernels compiled in it included, counts as hung: "
-        "streams go on at other replicas and the engine is replaced. Raise it for a machine that "
-        "needs minutes for `max_num_batched_tokens` tokens.",
+        description="A step that takes longer, kernels compiled in it included, counts as hung, as "
+        "does a prompt that takes longer to render and tokenize: streams go on at other replicas "
+        "and the engine is replaced. Raise it for a machine that needs minutes for "
+        "`max_num_batched_tokens` tokens.",
     )
     chat_template: str | None = Field(
         None, description="Path of a Jinja file that replaces the tokenizer's chat template."
+    )
+    parse_special_tokens_in_messages: bool = Field(
+        False,
+        description="Text in messages that spells a control token, such as `<|im_end|>`, is that "
+        "token, so that whoever writes a message can end it and begin another; by default it is "
+        "text. In the `prompt` of `/v1/completions` it always is the token.",
     )
     generation_config: Literal["auto", "openai"] = Field(
         "auto",

@@ -3,7 +3,7 @@ adds to a sequence."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 FinishReason = Literal["stop", "length", "abort"]
@@ -26,6 +26,9 @@ class Prefill:
 
     num_computed_tokens: int
     num_prompt_tokens: int
+    prompt_end: str = field(default="", compare=False)
+    """In the first one: how the prompt ends as text, control tokens included. Some templates begin
+    the answer."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ class FailureKind(StrEnum):
 
     FULL = "full"
     """It is well and has no room."""
+    FULL_FOR_TENANT = "full-for-tenant"
+    """It may have room for others."""
     SICK = "sick"
     """The next request would fail there, too."""
     LOST = "lost"
@@ -18,6 +20,10 @@ class FailureKind(StrEnum):
     """So did a step of it, but it goes on."""
     CANNOT_RESUME = "cannot-resume"
     """It is well, but can't go on in the middle."""
+
+    @property
+    def is_full(self) -> bool:
+        return self in (FailureKind.FULL, FailureKind.FULL_FOR_TENANT)
 
     @property
     def is_sick(self) -> bool:
@@ -73,6 +79,20 @@ class ContextLengthError(InvalidRequestError):
         )
 
 
+class PromptTooLongError(BackendError):
+    """The prompt has more tokens than its key's limit leaves at the moment."""
+
+    error_type = "rate_limit_error"
+    code = "rate_limit_exceeded"
+
+    def __init__(self, num_tokens: int, max_tokens: int, *, least: str = "") -> None:
+        """``least``: ``"at least "`` for a bound."""
+        super().__init__(
+            f"Request too large: the API key's limit leaves {max_tokens} tokens for the prompt "
+            f"now, which has {least}{num_tokens}."
+        )
+
+
 class QueueFullError(BackendError):
     """Admission is bounded; try again after ``retry_after`` seconds."""
 
@@ -80,9 +100,12 @@ class QueueFullError(BackendError):
     code = "queue_full"
     failure = FailureKind.FULL
 
-    def __init__(self, message: str, *, retry_after: int) -> None:
+    def __init__(self, message: str, *, retry_after: int, for_tenant: bool = False) -> None:
+        """``for_tenant``: there may be room for others."""
         super().__init__(message)
         self.retry_after = retry_after
+        if for_tenant:
+            self.failure = FailureKind.FULL_FOR_TENANT
 
 
 class UnavailableError(BackendError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Protocol
@@ -39,6 +39,12 @@ class ModelInfo:
     """That requests may have, too."""
     default_sampling: SamplingParams = field(default_factory=SamplingParams)
     """Of requests that do not say how their tokens are drawn."""
+    chat_template: str = ""
+    """In Jinja, if it has one."""
+    added_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Ids of those that the tokenizer takes whole, by their text."""
+    special_tokens: frozenset[str] = frozenset()
+    """Those of them that are no text, unless a request wants them shown."""
 
 
 class Backend(Protocol):

@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+from deployments.backend.delta import Delta, Prefill
+
+JSON_WHITESPACE = r" |\r?\n[ \t]{0,24}"
+"""Between two tokens of JSON that is held to a schema, if any: a blank, or a new line and its
+indentation. Without a bound small models would write blanks for ever."""
+GrammarKind = Literal["json_schema", "regex", "choice", "grammar"]
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """What a whole answer must match; every token that could not lead there is left out."""
+
+    kind: GrammarKind
+    text: str
+    """A JSON schema; a regular expression without look-around; a JSON array of strings; a grammar
+    in Lark's notation (llguidance's) or GBNF."""
+    param: str = "grammar"
+    """The field that it came in, for errors."""
+    thinking: tuple[str, str] | None = None
+    """What stands before and behind a thought: a prompt that ends with the one has begun it, and
+    the answer that must match begins behind the other."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +53,10 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    shown_tokens: tuple[str, ...] = ()
+    """Special tokens that are part of the text; all others are left out of it."""
+    grammar: Grammar | None = None
+    """Logprobs are those of the tokens that it leaves."""
 
     def __post_init__(self) -> None:
         for name, valid, allowed in (
@@ -60,6 +87,12 @@ class ChatPrompt:
 
     messages: tuple[Mapping[str, Any], ...]
     template_arguments: Mapping[str, Any] = field(default_factory=dict)
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """As OpenAI describes them."""
+
+
+def _unheard(item: Delta | Prefill) -> None:
+    pass
 
 
 Prompt = str | tuple[int, ...] | ChatPrompt
@@ -73,8 +106,21 @@ class GenerationRequest:
     prompt: Prompt
     sampling: SamplingParams
     n: int = 1
+    max_prompt_tokens: int | None = None
+    """A longer prompt is refused with ``PromptTooLongError``: whoever sends it may not use more
+    now."""
+    on_made: Callable[[Delta | Prefill], None] = field(default=_unheard, compare=False, repr=False)
+    """Hears of each item that the iterator is going to give, as soon as it is made."""
     priority: int = 0
     """Lower runs first; equal priorities run in order of arrival."""
+    tenant: str = ""
+    """Whom it is for: a backend shares itself between tenants first. Empty: nobody in particular,
+    who has no share of its own to keep to."""
+    weight: float = 1.0
+    """Of the tenant: with twice the weight it gets twice as much where several want all."""
+    group: str = ""
+    """The HTTP request that it is a prompt of: a tenant's part is shared between these. Empty: it
+    is alone in one."""
     cache_salt: str = ""
     """Requests with different salts never share cached blocks."""
     resume: tuple[tuple[int, ...], ...] = ()
@@ -84,6 +130,8 @@ class GenerationRequest:
     only begun. Empty: an ordinary request."""
 
     def __post_init__(self) -> None:
+        if not 0.0 < self.weight < math.inf:
+            raise ValueError(f"weight must be more than 0 and finite, not {self.weight}")
         if self.resume and (len(self.resume) != self.n or self.sampling.seed is None):
             raise ValueError(
                 f"resume must have tokens for each of {self.n} sequences, not {len(self.resume)}, "

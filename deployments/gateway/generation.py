@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route
@@ -13,7 +14,9 @@ from starlette.types import Receive, Scope, Send
 from deployments.fleet.directory import Replica
 from deployments.gateway.access.api_keys import SCOPE_KEY as API_KEY
 from deployments.gateway.access.api_keys import ApiKey
-from deployments.gateway.access.limits_middleware import charge, meter
+from deployments.gateway.access.limits_middleware import meter, reserve
+from deployments.gateway.access.reservation import Reservation
+from deployments.gateway.metering import RequestMeter
 from deployments.gateway.outcomes import outcome_of
 from deployments.gateway.parts import GatewayParts
 from deployments.gateway.refusals_log import record_refusal
@@ -58,13 +61,15 @@ class _Generation:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         arrived = time.perf_counter()
-        outgoing = await _accept(Request(scope, receive), self._parts)
+        outgoing, reservation = await _accept(Request(scope, receive), self._parts)
         request = RelayedRequest(outgoing, self._parts, ClientResponse(send), arrived)
+        meter(scope, RequestMeter(request, reservation))
         await _answer(request, self._parts.tracer, scope, receive)
 
 
-async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
-    """Raises ``ApiError`` for whatever no replica needs to see."""
+async def _accept(request: Request, parts: GatewayParts) -> tuple[Outgoing, Reservation | None]:
+    """With what is reserved of its key's tokens, if they are counted. Raises ``ApiError`` for
+    whatever no replica needs to see."""
     path = route_path(request.scope)
     _check_request_id(request)
     try:
@@ -80,21 +85,40 @@ async def _accept(request: Request, parts: GatewayParts) -> Outgoing:
         parsed = parsed.model_copy(update={"model": name})
     outcome_of(request.scope).model = name
     key: ApiKey | None = request.scope.get(API_KEY)
-    tenant = key.tenant if key and parts.settings.isolate_tenants else ""
-    envelope = Envelope.seal(tenant=tenant, priority=key.priority if key else 0)
+    envelope = _envelope(key, parts.settings.isolate_tenants)
     resumption = resumption_of(request, body, parsed.stream, envelope, parts)
-    work = _work(parsed, request, parts.session_header, tenant, serving)
-    charge(request.scope, work.tokens)
-    return Outgoing(
+    work = _work(parsed, request, parts.session_header, envelope.cache_tenant, serving)
+    reservation = reserve(
+        request.scope,
+        parsed,
+        max_tokens=resumption.max_tokens if resumption else None,
+        max_model_len=max(replica.max_model_len for replica in serving),
+    )
+    if reservation is not None:
+        envelope = replace(
+            envelope,
+            max_tokens=reservation.answer_bound,
+            max_prompt_tokens=reservation.max_prompt_tokens,
+        )
+    resumption = resumption and resumption.bounded(envelope)
+    outgoing = Outgoing(
         path=path,
         body=body,
         stream=parsed.stream,
         request_id=request.scope[SCOPE_KEY],
         work=work,
         envelope=resumption.address(envelope) if resumption else envelope,
-        prompt_tokens=min(parsed.prompt_size_estimate(), work.tokens),
         begins_anew=not parsed.stream and parsed.num_logprobs is not None,
         resumable=ResumableReader(resumption, parts.resumption_key) if resumption else None,
+    )
+    return outgoing, reservation
+
+
+def _envelope(key: ApiKey | None, isolate_tenants: bool) -> Envelope:
+    if key is None:
+        return Envelope.seal()
+    return Envelope.seal(
+        tenant=key.tenant, weight=key.weight, is_isolated=isolate_tenants, priority=key.priority
     )
 
 
@@ -108,6 +132,15 @@ def _allowed(
             "priority is not allowed here, since any client could pass all others; leave it out, "
             "or have gateway.allow_priority set.",
             param="priority",
+        )
+    most, num_sequences = parts.settings.max_sequences_per_request, parsed.num_sequences
+    if num_sequences > most:
+        raise ApiError(
+            400,
+            f"{num_sequences // parsed.n} prompts times n = {parsed.n} are {num_sequences} "
+            f"sequences; one request may ask for at most {most} "
+            "(gateway.max_sequences_per_request).",
+            param="n",
         )
     if serving := parts.directory.lately_serving(parts.directory.name_of(parsed.model)):
         return serving
@@ -149,7 +182,6 @@ def _check_request_id(request: Request) -> None:
 
 async def _answer(request: RelayedRequest, tracer: Tracer, scope: Scope, receive: Receive) -> None:
     client, outgoing = request.client, request.outgoing
-    meter(scope, lambda: request.tokens_used)
     with request_span(tracer, f"POST {outgoing.path}", scope, outgoing.request_id) as span:
         completed = await run_until_disconnect(
             receive, relay(request), is_sent=lambda: client.is_complete
@@ -179,7 +211,8 @@ def _account(request: RelayedRequest, scope: Scope, completed: bool) -> None:
     elif completed and client.status == 200 and not client.has_error:
         metrics.completed(model, elapsed)
     if client.refusal is not None and client.final_status < 500:
-        error = told_error(client.final_status, client.refusal)
+        head, body = client.refusal
+        error = told_error(head.status, body)
         record_refusal(metrics, scope, outgoing.path, error)
     log_request(
         logger,

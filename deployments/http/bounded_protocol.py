@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -17,6 +19,9 @@ MAX_AHEAD = 16
 """Requests that a client may send before it has the answer to an earlier one."""
 MAX_AHEAD_BYTES = 64 * 1024
 """Of their bodies."""
+SEND_BUFFER_BYTES = 256 * 1024
+"""Of an answer that its client has not read yet, in the socket; the system itself would let it
+become many megabytes, and whoever makes the answer would hear that late."""
 VERSIONS = ("1.0", "1.1")
 
 NOT_HTTP = ApiError(400, "The request is not valid HTTP/1.1.", code="invalid_http")
@@ -72,6 +77,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._linger = LingeringTransport(transport, is_peer_sending=self._is_peer_sending)
         self._open_cycles: list[RequestResponseCycle] = []
         super().connection_made(self._linger)  # type: ignore[arg-type]
+        with suppress(OSError):
+            # A peer that has hung up by now is noticed soon enough; macOS refuses options then.
+            transport.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES
+            )
         self._receive_until_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -80,6 +90,8 @@ class BoundedProtocol(HttpToolsProtocol):
         _cancel(self._stopping)
         self._linger.closed()
         super().connection_lost(exc)
+        # uvicorn leaves its timer, which holds all this, if the connection was reset.
+        self._unset_keepalive_if_required()
         # uvicorn tells the last request alone.
         for cycle in self._open_cycles:
             cycle.disconnected = True
@@ -99,6 +111,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._in_request = self._in_head = True
+        # It may have come in one read with the end of another.
+        if self._receiving is None:
+            self._receive_until_deadline()
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -115,7 +130,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._fail(UPGRADE_WITH_BODY)
         super().on_headers_complete()
         self._open_cycles.append(self.cycle)
-        if self._stopping is not None:
+        # The parser drops what it has read behind an upgrade: its client would wait for ever.
+        if self._stopping is not None or self.parser.should_upgrade():
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
@@ -216,6 +232,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_answering():
             self.transport.close()
             return
+        _cancel(self._receiving)
         body = error.json()
         head = (
             f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n"

@@ -9,6 +9,7 @@ from typing import Any
 from deployments.backend import (
     BackendError,
     InvalidRequestError,
+    PromptTooLongError,
     QueueFullError,
     UnavailableError,
 )
@@ -25,8 +26,13 @@ def cut(text: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as JSON, cut."""
-    return cut(json.dumps(value))
+    """A value as JSON, cut; of one with a million members only the first are looked at."""
+    text = ""
+    for piece in json.JSONEncoder().iterencode(value):
+        text += piece
+        if len(text) > MAX_SHOWN_CHARS:
+            break
+    return cut(text)
 
 
 class ApiError(Exception):
@@ -95,6 +101,8 @@ def api_error_from(exc: BackendError) -> ApiError:
     match exc:
         case InvalidRequestError():
             status, param = 400, exc.param
+        case PromptTooLongError():
+            status = 429
         case QueueFullError():
             status, headers["Retry-After"] = 429, str(exc.retry_after)
         case UnavailableError():

@@ -48,8 +48,13 @@ class LingeringTransport:
             self._transport.close()
             return
         self._end = asyncio.get_running_loop().call_later(LINGER_S, self._transport.close)
-        self._transport.write_eof()
-        self._transport.resume_reading()
+        try:
+            self._transport.write_eof()
+        except OSError:
+            # The peer has hung up already.
+            self._transport.abort()
+        else:
+            self._transport.resume_reading()
 
     def discard(self, data: bytes) -> None:
         """What the peer has sent since."""

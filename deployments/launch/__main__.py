@@ -1,26 +1,23 @@
 """``python -m deployments.launch CONFIG.yaml [--model MODEL] [--verbose]``."""
 
 import os
-import platform
 import sys
 
-from deployments.environment import variables
-from deployments.launch.private_files import keep_private
-
-LONGEST_TMPDIR = 36
-"""In characters: below it Ray has sockets, whose paths may have 107 in all."""
+from deployments.environment import Role, variables
+from deployments.private_files import keep_private, ray_folder
 
 
 def run() -> int:
+    folder = ray_folder()
     try:
-        keep_private()
+        keep_private(folder)
     except OSError as error:
-        sys.stderr.write(f"pomona: Ray's token can't be kept from others: {error}\n")
+        sys.stderr.write(f"pomona: Ray can't be kept from other users: {error}\n")
         return 2
-    wanted = variables(platform.system())
-    if len(os.environ.get("TMPDIR", "")) > LONGEST_TMPDIR:
-        wanted |= {"RAY_TMPDIR": "/tmp"}
-    for name, value in wanted.items():
+    os.environ["RAY_TMPDIR"] = str(folder)
+    # A cluster that runs already has hosts that are known by their addresses.
+    role: Role = "worker" if os.environ.get("RAY_ADDRESS") else "alone"
+    for name, value in variables(role).items():
         # What the user has set wins.
         os.environ.setdefault(name, value)
     # It imports Ray, which reads its environment just then.

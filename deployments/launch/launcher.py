@@ -2,25 +2,20 @@
 
 Mistakes in the config and models that can't be loaded are told before anything starts. The
 terminal has what this project says, and at last where to point a client; if Serve gives up, it has
-the cause, and the launcher ends.
+the cause, and the launcher ends. If Ray dies, it is started again.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import multiprocessing
 import os
 import shlex
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -32,17 +27,12 @@ from ray._private.services import canonicalize_bootstrap_address
 from deployments.backend import EngineConfig, create_backend
 from deployments.launch.output import ServerOutput
 from deployments.launch.serve_config import applications, check, engine_configs, names, with_model
-from deployments.launch.serve_status import ServeStatus, cause, failures, setbacks
+from deployments.launch.server import Server
+from deployments.launch.start import Start
+from deployments.launch.supervisor import Supervisor
 from deployments.settings import AppSettings
 
 logger = logging.getLogger("pomona")
-
-POLL_INTERVAL_S = 0.5
-SLOW_START_S = 60
-
-
-class DeployError(Exception):
-    """Serve has given up an application; the message says why."""
 
 
 def main(arguments: list[str]) -> int:
@@ -71,7 +61,11 @@ def main(arguments: list[str]) -> int:
         if options.model:
             path = Path(folder, "config.yaml")
             path.write_text(yaml.safe_dump(config))
-        return _serve(path, found, names(config), verbose=options.verbose)
+        command = [sys.executable, "-m", "ray.serve.scripts", "run", str(path)]
+        return Supervisor(
+            lambda: Server(command, verbose=options.verbose),
+            lambda server: _follow(server, found, names(config)),
+        ).run()
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -99,101 +93,19 @@ def _check_engine(engine: EngineConfig) -> None:
     create_backend(engine.backend).check(engine)
 
 
-def _serve(
-    path: Path, found: list[tuple[str, AppSettings]], application_names: list[str], *, verbose: bool
-) -> int:
-    # A script's `&` has its jobs ignore SIGINT, and a child would inherit that: not so a handler.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    server = subprocess.Popen(
-        [sys.executable, "-m", "ray.serve.scripts", "run", str(path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        # Ctrl-C goes to the whole foreground group, and Serve cuts its shutdown short at a second
-        # signal: it gets its own group, and every signal once.
-        start_new_session=True,
-    )
-    stopped = False
-
-    def stop(*_: object) -> None:
-        nonlocal stopped
-        stopped = True
-        server.send_signal(signal.SIGINT)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, stop)
-    assert server.stdout is not None
-    output = ServerOutput(server.stdout, sys.stderr, verbose=verbose)
-    output.start()
-    try:
-        start = Start(server, output, application_names)
-        ready = [(where, settings) for where, settings in found if start.wait_until_ready(where)]
-    except DeployError as error:
-        logger.error("%s", error)
-        logger.info("Stopping.")
-        server.send_signal(signal.SIGINT)
-        server.wait()
-        return 1
+def _follow(
+    server: Server, found: list[tuple[str, AppSettings]], application_names: list[str]
+) -> float | None:
+    """Until it is up no more. Returns for how many seconds it served, if it did."""
+    start = Start(server, application_names)
+    ready = [(where, settings) for where, settings in found if start.wait_until_ready(where)]
+    since = time.monotonic()
     if ready:
-        _tell_where_to_look(output)
+        _tell_where_to_look(server.output)
     for where, settings in ready:
         announce(where, settings)
-    code = server.wait()
-    if not stopped:
-        logger.error("The server has ended by itself: %s", cause(output.last_words()))
-        return code or 1
-    return code
-
-
-class Start:
-    """Follows the start of a server, and tells once each what keeps it."""
-
-    def __init__(
-        self, server: subprocess.Popen[str], output: ServerOutput, application_names: list[str]
-    ) -> None:
-        self._server = server
-        self._output = output
-        self._names = application_names
-        self.status: ServeStatus | None = None
-        self._told: set[str] = set()
-        self._started = time.monotonic()
-
-    def wait_until_ready(self, url: str) -> bool:
-        """Whether the application at ``url`` has a replica that answers; False if the server ended
-        first. Raises ``DeployError``."""
-        while self._server.poll() is None:
-            try:
-                with urllib.request.urlopen(f"{url}/ready", timeout=5) as response:
-                    if json.load(response).get("status") == "ready":
-                        return True
-            except urllib.error.HTTPError as error:
-                with error:
-                    if error.code in (401, 403):
-                        refusal = f"{error.code}: {error.read().decode(errors='replace')}"
-                        self._tell(f"{url}/ready refuses this launcher with {refusal}")
-            except (OSError, ValueError):
-                # Not listening yet, or somebody else's server that is not ready in our sense.
-                pass
-            self._look_at_status()
-            time.sleep(POLL_INTERVAL_S)
-        return False
-
-    def _look_at_status(self) -> None:
-        if self.status is None and self._output.dashboard_url is not None:
-            self.status = ServeStatus(self._output.dashboard_url)
-        details = self.status.details() if self.status is not None else {}
-        if failed := failures(details, self._names):
-            raise DeployError("\n".join(failed))
-        for text in setbacks(details, self._names):
-            self._tell(f"Trying again, since it did not start: {text}")
-        if time.monotonic() - self._started > SLOW_START_S:
-            self._tell("Still starting.")
-
-    def _tell(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
-            logger.warning("%s", text)
+    server.wait()
+    return time.monotonic() - since if ready else None
 
 
 def answers(url: str) -> bool:

@@ -17,8 +17,12 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 DASHBOARD = re.compile(r"View the dashboard at (\S+)")
 ACTOR = re.compile(r"\((?P<actor>[^()]+?) pid=\d+(?:, ip=[^()]+)?\) (?P<line>.*)")
 TEXT_LINE = re.compile(r"(?P<level>[A-Z]+) \S+ \S+ .*? -- (?P<message>.*)")
-GENERATION = re.compile(r"generation (?P<outcome>finished|client gone|failed) (?P<fields>.*)")
-FIELD = re.compile(r"(\w+)=(\S*)")
+GENERATION = re.compile(
+    r"generation (?P<outcome>finished|client gone|failed) .*"
+    r"prompt_tokens=(?P<prompt>\d+) cached_tokens=(?P<cached>\d+) completion_tokens=(?P<out>\d+) "
+    r"first_token_s=(?P<first_s>\d+\.?\d*) seconds=(?P<all_s>\d+\.?\d*) .* request_id=(?P<id>\S+)"
+)
+"""All of it: where two processes write at once, a line may have a part of another in it."""
 REPLICA = "ServeReplica:"
 QUIET = "ray.serve._private"
 """In what Serve tells of its own parts within a replica."""
@@ -93,16 +97,13 @@ def _level_and_message(line: str) -> tuple[str, str] | None:
 
 def _request_line(generation: re.Match[str]) -> str:
     """``generation`` is the engine's line of a request."""
-    fields = dict(FIELD.findall(generation["fields"]))
-    tokens_in, cached, out = (
-        int(fields[name]) for name in ("prompt_tokens", "cached_tokens", "completion_tokens")
-    )
-    told = [f"{tokens_in} tokens in ({cached} cached)", f"{out} out"]
+    out = int(generation["out"])
+    told = [f"{generation['prompt']} tokens in ({generation['cached']} cached)", f"{out} out"]
     if out:
-        first_s, all_s = float(fields["first_token_s"]), float(fields["seconds"])
+        first_s, all_s = float(generation["first_s"]), float(generation["all_s"])
         told.append(f"first after {first_s:.2f} s")
         if out > 1 and all_s > first_s:
             told.append(f"{(out - 1) / (all_s - first_s):.1f} tokens/s")
     if generation["outcome"] != "finished":
         told.append(generation["outcome"])
-    return f"{fields['request_id']}: {', '.join(told)}"
+    return f"{generation['id']}: {', '.join(told)}"

@@ -88,7 +88,7 @@ def _settings(application: dict[str, Any]) -> AppSettings:
 def _warn_without_keys(config: dict[str, Any], settings: AppSettings) -> None:
     key, host = "http_options.host", _proxy_host(config)
     if settings.gateway.port:
-        key, host = "gateway.host", settings.gateway.host or "the node's address"
+        key, host = "gateway.host", _own_host(settings)
     local = host == "localhost" or is_loopback(host)
     if not KeySource.of(settings.gateway) and not local:
         logger.warning(
@@ -101,8 +101,12 @@ def _warn_without_keys(config: dict[str, Any], settings: AppSettings) -> None:
 
 
 def _own_url(settings: AppSettings) -> str:
-    host = settings.gateway.host or ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-    return f"http://{_local(host)}:{settings.gateway.port}"
+    return f"http://{_local(_own_host(settings))}:{settings.gateway.port}"
+
+
+def _own_host(settings: AppSettings) -> str:
+    node: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    return settings.gateway.host or node
 
 
 def _proxy_url(config: dict[str, Any]) -> str:

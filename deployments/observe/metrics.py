@@ -138,7 +138,11 @@ class EngineCollector(Collector):
                 "Prompt tokens looked up in the prefix cache.",
                 stats.prefix_cache_query_tokens,
             ),
-            ("pomona_preemptions", "Sequences preempted for their blocks.", stats.preemptions),
+            (
+                "pomona_preemptions",
+                "Sequences preempted for their blocks or places.",
+                stats.preemptions,
+            ),
             ("pomona_steps", "Forward passes of a batch.", stats.steps),
         ):
             family = CounterMetricFamily(name, help_text, labels=IDENTITY)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, FailFast, Field, model_validator
 
@@ -14,66 +15,55 @@ from deployments.protocol.common import (
     MAX_LOGPROBS,
     UNBOUNDED_NEW_TOKENS_ESTIMATE,
     GenerationFields,
+    PromptSize,
+    num_bytes,
 )
-from deployments.protocol.strict import RefusedError, StrictModel
+from deployments.protocol.messages import Message
+from deployments.protocol.strict import RefusedError
+from deployments.protocol.tools import (
+    CHOICE,
+    MAX_TOOLS,
+    Function,
+    ToolChoice,
+    ToolChoiceField,
+    Tools,
+)
 
 MESSAGE_OVERHEAD_TOKENS = 4
+TEMPLATE_TOKENS = 512
+TEMPLATE_TOKENS_PER_MESSAGE = 16
+"""What templates write of their own, and some more."""
 MAX_TEMPLATE_ARGUMENT_DEPTH = 16
+MAX_TEMPLATE_ARGUMENT_VALUES = 4096
+MAX_TEMPLATE_ARGUMENT_CHARS = 256 * 1024
 MAX_MESSAGES = 4096
-
-
-def _as_parts(value: Any) -> Any:
-    return [{"type": "text", "text": value}] if isinstance(value, str) else value
 
 
 def _template_variables(value: Any) -> Any:
     for name in value if isinstance(value, dict) else ():
         if not name.isidentifier():
             raise RefusedError(f"must not set {shown(name)}")
-    if _is_deeper(value, MAX_TEMPLATE_ARGUMENT_DEPTH):
-        raise RefusedError(f"must nest at most {MAX_TEMPLATE_ARGUMENT_DEPTH} levels deep")
+    num_chars = 0
+    for num_values, chars in enumerate(_sizes(value, MAX_TEMPLATE_ARGUMENT_DEPTH), 1):
+        num_chars += chars
+        if num_values > MAX_TEMPLATE_ARGUMENT_VALUES:
+            raise RefusedError(f"must have at most {MAX_TEMPLATE_ARGUMENT_VALUES} values")
+        if num_chars > MAX_TEMPLATE_ARGUMENT_CHARS:
+            raise RefusedError(f"must have at most {MAX_TEMPLATE_ARGUMENT_CHARS} characters")
     return value
 
 
-def _is_deeper(value: Any, limit: int) -> bool:
-    members = value.values() if isinstance(value, dict) else value
+def _sizes(value: Any, levels: int) -> Iterator[int]:
+    """The characters of each value, as templates may write it."""
     if not isinstance(value, (dict, list)):
-        return False
-    return limit == 0 or any(_is_deeper(member, limit - 1) for member in members)
-
-
-class TextPart(StrictModel):
-    unsupported: ClassVar = unsupported.CONTENT_PART_FIELDS
-
-    type: Literal["text"] = Field(description='"text", the only kind of part that is supported')
-    text: str = Field(description="a string")
-
-
-class Message(StrictModel):
-    unsupported: ClassVar = unsupported.MESSAGE_FIELDS
-
-    role: Literal["system", "developer", "user", "assistant"] = Field(
-        description='"system", "developer", "user" or "assistant"'
-    )
-    content: Annotated[
-        list[TextPart],
-        FailFast(),
-        BeforeValidator(
-            _as_parts,
-            json_schema_input_type=str | Annotated[list[TextPart], Field(min_length=1)],
-        ),
-    ] = Field(min_length=1, description='a string or a non-empty array of {"type": "text"} parts')
-    name: str | None = Field(None, description="a string")
-
-    @property
-    def text(self) -> str:
-        return "\n".join(part.text for part in self.content)
-
-    def for_template(self) -> dict[str, str]:
-        """The message as chat templates know it; they know no developer role."""
-        role = "system" if self.role == "developer" else self.role
-        message = {"role": role, "content": self.text}
-        return message if self.name is None else message | {"name": self.name}
+        yield len(value if isinstance(value, str) else repr(value))
+        return
+    if not levels:
+        raise RefusedError(f"must nest at most {MAX_TEMPLATE_ARGUMENT_DEPTH} levels deep")
+    if isinstance(value, dict):
+        yield sum(map(len, value))
+    for member in value.values() if isinstance(value, dict) else value:
+        yield from _sizes(member, levels - 1)
 
 
 class ChatCompletionRequest(GenerationFields):
@@ -92,9 +82,16 @@ class ChatCompletionRequest(GenerationFields):
         0, ge=0, le=MAX_LOGPROBS, description=f"an integer from 0 to {MAX_LOGPROBS}"
     )
     chat_template_kwargs: Annotated[dict[str, Any], BeforeValidator(_template_variables)] = Field(
-        {}, description="an object"
+        {},
+        description=f"an object of at most {MAX_TEMPLATE_ARGUMENT_VALUES} values and "
+        f"{MAX_TEMPLATE_ARGUMENT_CHARS} characters in all",
     )
     add_generation_prompt: bool = Field(True, description="a boolean")
+    tools: Tools = Field(
+        [], max_length=MAX_TOOLS, description=f"an array of at most {MAX_TOOLS} tools"
+    )
+    tool_choice: ToolChoiceField = Field(ToolChoice(), description=CHOICE)
+    parallel_tool_calls: bool = Field(True, description="a boolean")
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
@@ -107,7 +104,37 @@ class ChatCompletionRequest(GenerationFields):
                 f"{self.max_tokens}; send one of them",
                 where=".max_completion_tokens",
             )
+        self._check_tools()
         return self
+
+    def _check_tools(self) -> None:
+        names = [tool.function.name for tool in self.tools]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise RefusedError(
+                    f"is {shown(name)}, as another tool's", where=f".tools[{index}].function.name"
+                )
+        if self.tool_choice.required and not names:
+            raise RefusedError("requires a call, but there are no tools", where=".tool_choice")
+        for name in self.tool_choice.names or ():
+            if name not in names:
+                raise RefusedError(
+                    f"names {shown(name)}, which is none of the tools", where=".tool_choice"
+                )
+        if self.usable_tools and (grammar := self.grammar) is not None:
+            raise RefusedError(
+                'can\'t be combined with tools; leave one of them out, or send tool_choice "none"',
+                where=f".{grammar.param}",
+            )
+
+    @property
+    def usable_tools(self) -> list[Function]:
+        """Those that the model is told of."""
+        if self.tool_choice.forbidden:
+            return []
+        names = self.tool_choice.names
+        functions = (tool.function for tool in self.tools)
+        return [one for one in functions if names is None or one.name in names]
 
     @property
     def max_new_tokens(self) -> int | None:
@@ -125,14 +152,31 @@ class ChatCompletionRequest(GenerationFields):
 
     def prompt_parts(self) -> Iterator[str]:
         """What the prompt is made of, in the order in which templates write it, for routing."""
+        yield from self._tool_texts()
         for message in self.messages:
             yield f"\n{message.role}\n"
-            yield from (part.text for part in message.content)
+            yield from message.texts()
+
+    def _tool_texts(self) -> Iterator[str]:
+        for tool in self.usable_tools:
+            yield json.dumps(tool.for_template(), ensure_ascii=False)
 
     def prompt_size_estimate(self) -> int:
         """Tokens of the prompt, roughly, for routing."""
-        chars = sum(len(part.text) for message in self.messages for part in message.content)
+        chars = sum(len(text) for message in self.messages for text in message.texts())
+        chars += sum(len(text) for text in self._tool_texts())
         return chars // CHARS_PER_TOKEN + MESSAGE_OVERHEAD_TOKENS * len(self.messages)
+
+    def prompt_sizes(self) -> tuple[PromptSize, ...]:
+        """Tokens of the prompt, for limits. A template that writes more of its own than most do
+        makes it longer than that."""
+        size = num_bytes(json.dumps(self.chat_template_kwargs, ensure_ascii=False))
+        size += sum(map(num_bytes, self._tool_texts()))
+        for message in self.messages:
+            size += num_bytes(message.name or "") + num_bytes(message.tool_call_id or "")
+            size += sum(map(num_bytes, message.texts()))
+        added = TEMPLATE_TOKENS + TEMPLATE_TOKENS_PER_MESSAGE * len(self.messages)
+        return (PromptSize.of_bytes(size, added=added),)
 
     def max_new_tokens_estimate(self) -> int:
         """Tokens that may be generated, over all choices, roughly, for routing."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from deployments.http.errors import shown
 from deployments.protocol import unsupported
 from deployments.protocol.strict import RefusedError, StrictModel
+from deployments.protocol.structured_output import StructuredOutputFields
 
 MAX_CHOICES = 16
 MAX_STOP_STRINGS = 16
@@ -17,6 +18,7 @@ MAX_STOP_CHARS = 1000
 MAX_LISTED_TOKENS = 1024
 MAX_LOGPROBS = 20
 CHARS_PER_TOKEN = 4
+BYTES_PER_TOKEN = 4
 UNBOUNDED_NEW_TOKENS_ESTIMATE = 256
 
 _TOKEN_ID_KEY = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -44,13 +46,34 @@ Bias = Annotated[float, Field(ge=-100, le=100)]
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
 
 
+def num_bytes(text: str) -> int:
+    """In UTF-8; a lone surrogate, which nobody can encode, counts as a character there."""
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+class PromptSize(NamedTuple):
+    """What a prompt's tokens are reckoned with before anybody has tokenized it."""
+
+    likely: int
+    most: int
+    """A byte may be a token, and no token is less."""
+
+    @classmethod
+    def of_bytes(cls, num_bytes: int, *, added: int) -> Self:
+        """``added``: tokens that stand in no text of the request."""
+        return cls(num_bytes // BYTES_PER_TOKEN + 1, num_bytes + added)
+
+    def within(self, longest: int) -> PromptSize:
+        return PromptSize(min(self.likely, longest), min(self.most, longest))
+
+
 class StreamOptions(StrictModel):
     unsupported: ClassVar = unsupported.STREAM_OPTIONS_FIELDS
 
     include_usage: bool = Field(False, description="a boolean")
 
 
-class GenerationFields(StrictModel):
+class GenerationFields(StructuredOutputFields):
     """Fields with the same meaning on both endpoints. How tokens are drawn has no defaults here:
     the model's hold, which its replicas know."""
 

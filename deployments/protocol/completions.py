@@ -14,12 +14,17 @@ from deployments.protocol.common import (
     CHARS_PER_TOKEN,
     MAX_LOGPROBS,
     GenerationFields,
+    PromptSize,
     TokenId,
+    num_bytes,
 )
 from deployments.protocol.strict import RefusedError
 
 DEFAULT_MAX_TOKENS = 16
 MAX_PROMPTS = 256
+SPECIAL_TOKENS = 4
+"""That a tokenizer may put around a text."""
+PIECE_TOKENS = 4096
 
 TextOrTokens = str | tuple[int, ...]
 TextAsSent = Annotated[str, Field(min_length=1)]
@@ -55,10 +60,14 @@ def _parse_prompt(value: Any, where: str) -> TextOrTokens:
         raise RefusedError(
             f"must be a non-empty string or array of token ids, not {shown(value)}", where=where
         )
-    for i, token in enumerate(value):
-        if not _is_integer(token) or not 0 <= token < 2**31:
-            raise RefusedError(f"must be a token id, not {shown(token)}", where=f"{where}[{i}]")
+    if {*map(type, value)} != {int} or min(value) < 0 or max(value) >= 2**31:
+        index, token = next(item for item in enumerate(value) if not _is_token_id(item[1]))
+        raise RefusedError(f"must be a token id, not {shown(token)}", where=f"{where}[{index}]")
     return tuple(value)
+
+
+def _is_token_id(value: Any) -> bool:
+    return _is_integer(value) and 0 <= value < 2**31
 
 
 def _is_integer(value: object) -> bool:
@@ -87,7 +96,12 @@ class CompletionRequest(GenerationFields):
     def prompt_parts(self) -> Iterator[str | bytes]:
         """The first prompt, as text or as 32-bit token ids, for routing."""
         prompt = self.prompt[0]
-        yield prompt if isinstance(prompt, str) else array("i", prompt).tobytes()
+        if isinstance(prompt, str):
+            yield prompt
+            return
+        # In pieces, since only the first are read of a long one.
+        for start in range(0, len(prompt), PIECE_TOKENS):
+            yield array("i", prompt[start : start + PIECE_TOKENS]).tobytes()
 
     @property
     def num_sequences(self) -> int:
@@ -98,6 +112,15 @@ class CompletionRequest(GenerationFields):
         """Tokens of all prompts, roughly, for routing."""
         return sum(
             len(prompt) // CHARS_PER_TOKEN + 1 if isinstance(prompt, str) else len(prompt)
+            for prompt in self.prompt
+        )
+
+    def prompt_sizes(self) -> tuple[PromptSize, ...]:
+        """Tokens of each prompt, for limits."""
+        return tuple(
+            PromptSize.of_bytes(num_bytes(prompt), added=SPECIAL_TOKENS)
+            if isinstance(prompt, str)
+            else PromptSize(len(prompt), len(prompt))
             for prompt in self.prompt
         )
 

@@ -8,10 +8,14 @@ from deployments.backend import (
     ChatPrompt,
     GenerationDefaults,
     GenerationRequest,
+    Grammar,
+    InvalidRequestError,
     Prompt,
     SamplingParams,
 )
 from deployments.protocol.chat import ChatCompletionRequest
+from deployments.protocol.chat_formats.dialect import TEXT_ALONE, Dialect
+from deployments.protocol.chat_formats.grammar import Tool, tools_grammar
 from deployments.protocol.completions import CompletionRequest
 
 
@@ -19,15 +23,18 @@ def to_generation_requests(
     request: ChatCompletionRequest | CompletionRequest,
     request_id: str,
     default_sampling: SamplingParams,
+    dialect: Dialect = TEXT_ALONE,
 ) -> list[GenerationRequest]:
     """One for each prompt. Sequence ``s`` of prompt ``p`` is the answer's choice ``p * n + s``.
-    ``default_sampling`` is the model's, for what the request leaves out."""
+    ``default_sampling`` is the model's, for what the request leaves out, and so is ``dialect``.
+    Raises ``InvalidRequestError`` for tools that the model can't call."""
     prompts: tuple[Prompt, ...]
+    sampling = _sampling(request, default_sampling)
     if isinstance(request, ChatCompletionRequest):
         prompts = (_chat_prompt(request),)
+        sampling = _chat_sampling(request, sampling, dialect)
     else:
         prompts = request.prompt
-    sampling = _sampling(request, default_sampling)
     return [
         GenerationRequest(
             request_id=f"{request_id}-{i}",
@@ -35,6 +42,7 @@ def to_generation_requests(
             sampling=sampling,
             n=request.n,
             priority=request.priority,
+            group=request_id,
             cache_salt=request.cache_salt,
         )
         for i, prompt in enumerate(prompts)
@@ -47,8 +55,36 @@ def _chat_prompt(request: ChatCompletionRequest) -> ChatPrompt:
         arguments["add_generation_prompt"] = False
     return ChatPrompt(
         messages=tuple(message.for_template() for message in request.messages),
+        tools=tuple(tool.for_template() for tool in request.usable_tools),
         template_arguments=arguments,
     )
+
+
+def _chat_sampling(
+    request: ChatCompletionRequest, sampling: SamplingParams, dialect: Dialect
+) -> SamplingParams:
+    sampling = replace(sampling, shown_tokens=dialect.shown_tokens)
+    thinking = dialect.chat_format.thinking
+    tools = request.usable_tools
+    if not tools:
+        if sampling.grammar is None:
+            return sampling
+        return replace(sampling, grammar=replace(sampling.grammar, thinking=thinking))
+    if not dialect.calls_tools:
+        raise InvalidRequestError(
+            "this model's chat template has no form of tool calls that is known here", param="tools"
+        )
+    try:
+        text = tools_grammar(
+            dialect.chat_format,
+            [Tool(one.name, one.parameters, one.strict) for one in tools],
+            required=request.tool_choice.required,
+            parallel=request.parallel_tool_calls,
+            special_tokens=dialect.special_tokens,
+        )
+    except ValueError as error:
+        raise InvalidRequestError(str(error), param="tools") from error
+    return replace(sampling, grammar=Grammar("grammar", text, "tools", thinking))
 
 
 def _sampling(
@@ -72,4 +108,5 @@ def _sampling(
         stop=tuple(request.stop),
         stop_token_ids=tuple(request.stop_token_ids),
         ignore_eos=request.ignore_eos,
+        grammar=request.grammar,
     )

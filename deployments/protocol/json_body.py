@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from pydantic_core import from_json
 
 from deployments.http.errors import ApiError, shown
+from deployments.protocol.crowded_body import HEAVY, MAX_WEIGHT, is_crowded
 
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -19,6 +20,13 @@ def decode_object(body: bytes) -> dict[str, Any]:
     """Strict JSON: UTF-8, no NaN or infinity, no key twice, no lone surrogates. Raises ApiError."""
     if not body:
         raise _invalid("is empty; send a JSON object")
+    if is_crowded(body):
+        raise ApiError(
+            400,
+            f"The request body holds too many values: {MAX_WEIGHT} at most, of which an array, an "
+            f"object and a member of one count {HEAVY} each.",
+            code="too_many_values",
+        )
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -53,6 +61,14 @@ def json_type(value: object) -> str:
         case list():
             return "an array"
     return "an object"
+
+
+def is_deeper(value: Any, limit: int) -> bool:
+    """Whether a decoded value nests arrays and objects more than ``limit`` levels deep."""
+    if not isinstance(value, (dict, list)):
+        return False
+    members = value.values() if isinstance(value, dict) else value
+    return limit == 0 or any(is_deeper(member, limit - 1) for member in members)
 
 
 def unique_members(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

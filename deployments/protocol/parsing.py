@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 
 from deployments.http.errors import unknown_url
+from deployments.protocol.background import Background
 from deployments.protocol.chat import ChatCompletionRequest
 from deployments.protocol.completions import CompletionRequest
 from deployments.protocol.json_body import decode_object
@@ -12,6 +13,7 @@ from deployments.protocol.json_body import decode_object
 CHAT_COMPLETIONS_PATH = "/v1/chat/completions"
 COMPLETIONS_PATH = "/v1/completions"
 MAX_BYTES_ON_THE_LOOP = 64 * 1024
+_LARGE_BODIES = Background("large-bodies")
 
 
 def parse_request(path: str, body: bytes) -> ChatCompletionRequest | CompletionRequest:
@@ -24,7 +26,8 @@ def parse_request(path: str, body: bytes) -> ChatCompletionRequest | CompletionR
 
 
 async def parse_body(path: str, body: bytes) -> ChatCompletionRequest | CompletionRequest:
-    """``parse_request``, in a thread where the body is large: every stream waits for the loop."""
+    """``parse_request``, in a thread where the body is large: every stream waits for the loop.
+    There is one such thread, so that large bodies wait for each other."""
     if len(body) <= MAX_BYTES_ON_THE_LOOP:
         return parse_request(path, body)
-    return await asyncio.to_thread(parse_request, path, body)
+    return await _LARGE_BODIES.run(partial(parse_request, path, body))

@@ -39,12 +39,17 @@ class StrictModel(BaseModel):
     unsupported: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     """Fields of the API that aren't served, with the values that ask for nothing."""
 
+    @classmethod
+    def wire_fields(cls) -> dict[str, FieldInfo]:
+        """By the names that clients know."""
+        return {field.alias or name: field for name, field in cls.model_fields.items()}
+
     @model_validator(mode="before")
     @classmethod
     def _only_what_is_served(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        fields = cls.model_fields
+        fields = cls.wire_fields()
         served, unknown = {}, False
         for name, value in data.items():
             if name in cls.unsupported:
@@ -105,7 +110,7 @@ def _told(model: type[StrictModel], error: ValidationError) -> ApiError:
         path = f"{path}{cause.where}".removeprefix(".")
         message = f"{path} {cause}."
     elif kind == "extra_forbidden":
-        close = get_close_matches(cut(str(location[-1])), owner.model_fields, 1)
+        close = get_close_matches(cut(str(location[-1])), owner.wire_fields(), 1)
         hint = f" Did you mean {close[0]}?" if close else ""
         message = f"{path} is not a known field.{hint}"
     elif kind == "missing":
@@ -134,9 +139,9 @@ def _owner(
         if inner is None or isinstance(part, int):
             continue
         owner = inner
-        if part not in owner.model_fields:
+        if part not in (fields := owner.wire_fields()):
             break
-        field = owner.model_fields[part]
+        field = fields[part]
         path = _path(location[:depth])
         inner = next(_models_in(field.annotation), None)
     return path, owner, field

@@ -14,10 +14,6 @@ VLLM_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "bad_words": ([],),
     "detokenize": (True,),
     "early_stopping": (False,),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
     "include_stop_str_in_output": (False,),
     "kv_transfer_params": (),
     "length_penalty": (1, 1.0),
@@ -29,7 +25,6 @@ VLLM_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "return_tokens_as_token_ids": (False,),
     "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True,),
-    "structured_outputs": (),
     "truncate_prompt_tokens": (),
     "use_beam_search": (False,),
 }
@@ -50,18 +45,14 @@ CHAT_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "mm_processor_kwargs": (),
     "modalities": (["text"],),
     "moderation": (),
-    "parallel_tool_calls": (True, False),
     "prediction": (),
     "prompt_cache_options": (),
     "prompt_cache_retention": ("in_memory",),
     "reasoning": (),
     "reasoning_effort": (),
-    "response_format": ({"type": "text"},),
     "service_tier": ("auto", "default"),
     "store": (False,),
     "suffix": ("",),
-    "tool_choice": ("auto", "none"),
-    "tools": ([],),
     "verbosity": ("medium",),
     "web_search_options": (),
 }
@@ -72,7 +63,6 @@ COMPLETION_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "echo": (False,),
     "max_completion_tokens": (),
     "metadata": ({},),
-    "response_format": ({"type": "text"},),
     "service_tier": ("auto", "default"),
     "store": (False,),
     "suffix": ("",),
@@ -82,11 +72,7 @@ MESSAGE_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "annotations": ([],),
     "audio": (),
     "function_call": (),
-    "reasoning": (),
-    "reasoning_content": (),
     "refusal": (),
-    "tool_call_id": (),
-    "tool_calls": ([],),
 }
 
 CONTENT_PART_FIELDS: Mapping[str, tuple[Any, ...]] = {
@@ -100,6 +86,16 @@ CONTENT_PART_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "refusal": (),
     "video_url": (),
 }
+
+STRUCTURED_OUTPUTS_FIELDS: Mapping[str, tuple[Any, ...]] = {
+    "disable_additional_properties": (False,),
+    "disable_any_whitespace": (False,),
+    "disable_fallback": (True, False),
+    "structural_tag": (),
+    "whitespace_pattern": (),
+}
+
+TOOL_CALL_FIELDS: Mapping[str, tuple[Any, ...]] = {"custom": ()}
 
 STREAM_OPTIONS_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "continuous_usage_stats": (False,),

@@ -14,9 +14,10 @@ from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
-from deployments.backend import Backend, ModelInfo
+from deployments.backend import Backend, BackendError, ModelInfo
 from deployments.http.error_responses import exception_handlers
 from deployments.http.errors import ApiError, model_not_found, unauthorized
 from deployments.http.request_body import read_body
@@ -25,13 +26,16 @@ from deployments.http.request_path import route_path
 from deployments.http.response_events import ResponseEventsMiddleware
 from deployments.observe.tracing import NoOpTracer, Tracer
 from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH, parse_body
+from deployments.protocol.chat_formats.dialect import Dialect
 from deployments.replica.asked import Answer
+from deployments.replica.attempts import Attempts
 from deployments.replica.kept_streams import KeptStreams
 from deployments.replica.read_routes import reading_routes
 from deployments.replica.response import GenerationResponse
 from deployments.wire.checkpoint import Progress
 from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
 from deployments.wire.failure import FAILURE_HEADER, FailureKind
+from deployments.wire.last_word import ATTEMPTS_PATH
 
 
 def build_replica_app(
@@ -52,37 +56,51 @@ def build_replica_app(
     if not secret:
         raise ValueError("secret must not be empty: it guards the generation routes")
     expected = f"Bearer {secret}".encode()
-    kept = KeptStreams()
+    kept, attempts = KeptStreams(), Attempts()
+    dialect = Dialect.of(model.chat_template, model.added_tokens, model.special_tokens)
 
-    async def generate(request: Request) -> GenerationResponse:
+    def check_secret(request: Request) -> None:
         given = request.headers.get("authorization", "").encode("latin-1")
         if not hmac.compare_digest(given, expected):
             raise _not_the_secret()
+
+    async def last_word(request: Request) -> Response:
+        check_secret(request)
+        said = await attempts.last_word(request.path_params["attempt"])
+        return Response(said.json(), media_type="application/json")
+
+    async def generate(request: Request) -> GenerationResponse:
+        check_secret(request)
         try:
             answer = await _answer(request, max_body_bytes, kept)
             if answer.request.model not in (model.name, *model.other_names):
                 raise model_not_found(answer.request.model)
+            return GenerationResponse(
+                backend,
+                answer,
+                kept,
+                attempts,
+                model.default_sampling,
+                dialect,
+                # The client's id need not be unique; what the backend gets is.
+                request_id=f"{request.scope[SCOPE_KEY]}-{uuid.uuid4().hex[:12]}",
+                keep_alive_interval_s=keep_alive_interval_s,
+                on_failure=on_failure,
+                is_leaving=lambda: bool(request.app.state.draining),
+                tracer=tracer or NoOpTracer(),
+            )
         except ApiError as error:
             on_failure(error.type)
             raise
-        # The client's id need not be unique; what the backend gets is.
-        request_id = f"{request.scope[SCOPE_KEY]}-{uuid.uuid4().hex[:12]}"
-        return GenerationResponse(
-            backend,
-            answer,
-            kept,
-            model.default_sampling,
-            request_id=request_id,
-            keep_alive_interval_s=keep_alive_interval_s,
-            on_failure=on_failure,
-            is_leaving=lambda: bool(request.app.state.draining),
-            tracer=tracer or NoOpTracer(),
-        )
+        except BackendError as error:
+            on_failure(error.error_type)
+            raise
 
     app = Starlette(
         routes=[
             Route(CHAT_COMPLETIONS_PATH, generate, methods=["POST"]),
             Route(COMPLETIONS_PATH, generate, methods=["POST"]),
+            Route(f"{ATTEMPTS_PATH}/{{attempt}}", last_word, methods=["DELETE"]),
             *reading_routes(backend, model, registry),
         ],
         middleware=[Middleware(ResponseEventsMiddleware), Middleware(RequestIdMiddleware)],

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
-from deployments.backend import BackendError, GenerationRequest
+from deployments.backend import BackendError, GenerationRequest, SamplingParams
 from deployments.http import sse
 from deployments.http.errors import api_error_from, internal_error
 from deployments.protocol import ChatCompletionRequest, CompletionRequest
@@ -47,14 +47,23 @@ class Answer:
         """``requests``, one a prompt, with what the envelope says of them, and with the tokens
         that the answer has already."""
         continued = []
+        bounds = self.envelope.max_prompt_tokens
         for prompt, request in enumerate(requests):
             request = replace(
                 request,
                 priority=request.priority + self.envelope.priority,
-                cache_salt=_salt(self.envelope.tenant, request.cache_salt),
+                sampling=self._bounded(request.sampling),
+                max_prompt_tokens=bounds[prompt] if bounds else None,
+                tenant=self.envelope.tenant,
+                weight=self.envelope.weight,
+                cache_salt=_salt(self.envelope.cache_tenant, request.cache_salt),
             )
             continued.append(self._resumed(prompt, request) if self.for_gateway else request)
         return continued
+
+    def _bounded(self, sampling: SamplingParams) -> SamplingParams:
+        bounds = [one for one in (sampling.max_tokens, self.envelope.max_tokens) if one is not None]
+        return replace(sampling, max_tokens=min(bounds, default=None))
 
     def _resumed(self, prompt: int, request: GenerationRequest) -> GenerationRequest:
         sampling = request.sampling

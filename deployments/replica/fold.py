@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from deployments.backend import Delta, FinishReason, TokenLogprob
+from deployments.backend import Delta, FinishReason
 
 
 @dataclass
@@ -14,13 +15,16 @@ class Choice:
     """Everything that the deltas of one choice added up to."""
 
     text: list[str] = field(default_factory=list)
-    logprobs: list[TokenLogprob] = field(default_factory=list)
+    logprobs: defaultdict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    """By the name of an array: what each delta adds to it, as JSON without the brackets."""
     finish_reason: FinishReason | None = None
 
-    def add(self, delta: Delta) -> None:
+    def add(self, delta: Delta, logprobs: Mapping[str, bytes]) -> None:
         self.text.append(delta.text)
-        self.logprobs += delta.logprobs
         self.finish_reason = delta.finish_reason or self.finish_reason
+        for member, elements in logprobs.items():
+            if elements:
+                self.logprobs[member].append(elements)
 
 
 class Usage:

@@ -49,6 +49,8 @@ class Generation:
         self._prefills: dict[int, Prefill] = {}
         """By first choice; of those that have no token yet."""
         self._num_running = len(requests)
+        self.prompt_end = ""
+        """Of the prompt of a chat, once it has been let in."""
 
     async def __aenter__(self) -> Self:
         first_choice = 0
@@ -134,6 +136,7 @@ class Generation:
             async for delta in deltas:
                 self._admitted.add(first_choice)
                 if isinstance(delta, Prefill):
+                    self.prompt_end = delta.prompt_end or self.prompt_end
                     self._prefills[first_choice] = delta
                     self._merged.put_nowait(None)
                     continue

@@ -6,7 +6,9 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
 
 from starlette.types import Receive, Scope, Send
 
@@ -18,8 +20,10 @@ from deployments.http.request_id import SCOPE_KEY
 from deployments.observe.logs import log_request
 from deployments.observe.tracing import Tracer, request_span
 from deployments.protocol import to_generation_requests
+from deployments.protocol.chat_formats.dialect import Dialect
 from deployments.replica.asked import Answer
-from deployments.replica.fold import Choice, Usage
+from deployments.replica.attempts import Attempts, Tally
+from deployments.replica.fold import Usage
 from deployments.replica.generation import Generation
 from deployments.replica.kept_streams import KeptStreams, Tokens
 from deployments.replica.render import renderer_for
@@ -36,7 +40,9 @@ class GenerationResponse:
         backend: Backend,
         answer: Answer,
         kept: KeptStreams,
+        attempts: Attempts,
         default_sampling: SamplingParams,
+        dialect: Dialect,
         *,
         request_id: str,
         keep_alive_interval_s: float,
@@ -51,9 +57,18 @@ class GenerationResponse:
         self._request = request = answer.request
         self._request_id = request_id
         self._keep_alive_interval_s = keep_alive_interval_s
-        requests = answer.continued(to_generation_requests(request, request_id, default_sampling))
+        requests = answer.continued(
+            to_generation_requests(request, request_id, default_sampling, dialect)
+        )
+        self._attempts = attempts
+        self._tally = tally = Tally(request.n)
+        requests = [
+            replace(one, on_made=partial(tally.made, prompt)) for prompt, one in enumerate(requests)
+        ]
         self._generation = Generation(backend, requests, is_leaving)
-        self._renderer = renderer_for(request, answer.envelope)
+        self._renderer = renderer_for(
+            request, answer.envelope, dialect, lambda: self._generation.prompt_end
+        )
         self._usage = Usage(request.n, answer.cached_tokens)
         self._checkpoints = CheckpointWriter(request.n, answer.progress)
         self._kept = kept
@@ -65,6 +80,11 @@ class GenerationResponse:
         """After its response had begun as a success."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        attempt = self._answer.envelope.attempt
+        with self._attempts.running(attempt, self._tally) if attempt else nullcontext():
+            await self._respond(scope, receive, send)
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         parts = self._events if self._request.stream else self._body
         outcome = "failed"
         with request_span(self._tracer, "generate", scope, scope[SCOPE_KEY]) as span:
@@ -140,20 +160,19 @@ class GenerationResponse:
 
     async def _body(self, generation: Generation) -> AsyncGenerator[bytes, None]:
         """A gateway hears of tokens as they come, and gets the answer as an event."""
-        choices: dict[int, Choice] = {}
         now = asyncio.get_running_loop().time
         deadline = now() + self._keep_alive_interval_s
         while not generation.finished:
             deltas = await generation.next(deadline - now())
             for index, delta in deltas:
                 self._count(index, delta)
-                choices.setdefault(index, Choice()).add(delta)
+                self._renderer.add(index, delta)
                 if not delta.replayed:
                     self._checkpoints.add(index, delta)
             if self._answer.for_gateway and (deltas or now() >= deadline):
                 yield self._checked(sse.KEEP_ALIVE)
                 deadline = now() + self._keep_alive_interval_s
-        whole = self._renderer.whole([choices[index] for index in sorted(choices)], self._usage)
+        whole = self._renderer.whole(self._usage)
         yield self._checked(sse.event(whole)) if self._answer.for_gateway else whole
 
     async def _events(self, generation: Generation) -> AsyncGenerator[bytes, None]:

@@ -39,6 +39,7 @@ from deployments.observe.metrics import GatewayMetrics
 from deployments.observe.tracing import build_tracer
 from deployments.serve.disk import wait_for_room
 from deployments.serve.garbage_collection import spare_what_is_there
+from deployments.serve.replica_port import keep_replica_port_to_node
 from deployments.serve.resumption_key import resumption_key
 from deployments.serve.shipped_settings import GatewayReplicaSettings
 
@@ -60,6 +61,7 @@ class Gateway:
         engines: DeploymentHandle[Any],
     ) -> None:
         self._is_serving = False
+        keep_replica_port_to_node()
         join_serve_log("deployments")
         context = serve.get_replica_context()
         self._settings = settings.gateway

@@ -25,6 +25,7 @@ from deployments.replica.load_summary import log_load
 from deployments.serve.autoscaling import LOAD, engine_load
 from deployments.serve.disk import wait_for_room
 from deployments.serve.garbage_collection import spare_what_is_there
+from deployments.serve.replica_port import keep_replica_port_to_node
 from deployments.serve.shipped_settings import EngineReplicaSettings
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class EngineReplica:
 
     async def __init__(self, settings: EngineReplicaSettings) -> None:  # type: ignore[misc]
         self._is_serving = False
+        keep_replica_port_to_node()
         # Importing a backend can take seconds, in which the actor must still answer Serve.
         self._backend = await asyncio.to_thread(create_backend, settings.engine.backend)
         join_serve_log("deployments", type(self._backend).__module__.partition(".")[0])

@@ -97,16 +97,18 @@ class CheckpointReader:
         """Generated tokens in ``log``."""
         self.prompt_tokens = 0
         """Of the prompts that have begun."""
-        self._held = b""
+        self.num_prompts = 0
+        """That have begun."""
+        self._held: list[bytes] = []
 
     @property
     def held(self) -> bytes:
         """What came after the last checkpoint, and so has not been told."""
-        return self._held
+        return b"".join(self._held)
 
     def restart(self) -> None:
         """Another replica goes on after the last checkpoint."""
-        self._held = b""
+        self._held.clear()
 
     def forget(self) -> None:
         """Another replica begins anew."""
@@ -114,11 +116,16 @@ class CheckpointReader:
         self.log.clear()
         self.num_logged = 0
         self.prompt_tokens = 0
+        self.num_prompts = 0
 
     def feed(self, chunk: bytes) -> bytes:
         """The events that have become certain."""
-        data = self._held + chunk if self._held else chunk
-        events, *checked = data.split(_AFTER_EVENTS)
+        last = self._held[-1][-1:] if self._held else b""
+        self._held.append(chunk)
+        if EVENT_END not in last + chunk:
+            # No checkpoint ends here, and a long event is joined once, not with each of its chunks.
+            return b""
+        events, *checked = self.held.split(_AFTER_EVENTS)
         certain: list[bytes] = []
         for piece in checked:
             entries, end, following = piece.partition(EVENT_END)
@@ -128,7 +135,7 @@ class CheckpointReader:
                 break
             certain.append(self._pass(events, entries))
             events = following
-        self._held = events
+        self._held = [events] if events else []
         certain.append(b"")
         return EVENT_END.join(certain)
 
@@ -143,4 +150,5 @@ class CheckpointReader:
             for entry in entries.split():
                 _, has_size, size = entry.partition(b"/")
                 self.prompt_tokens += int(size) if has_size else 0
+                self.num_prompts += bool(has_size)
         return events

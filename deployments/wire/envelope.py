@@ -32,9 +32,21 @@ class Envelope:
     seed: int
     """For a client that gave none."""
     tenant: str = ""
-    """Whose cached prefixes the answer may use; empty: those of nobody in particular."""
+    """Whom the answer is for, which is no secret; empty: nobody in particular, without keys."""
+    weight: float = 1.0
+    """Of the tenant, where an engine is shared between several."""
+    is_isolated: bool = False
+    """Whether the tenant shares no cached prefixes with others."""
     priority: int = 0
     """Added to the request's own."""
+    max_tokens: int | None = None
+    """Most of each sequence, where the key's limit leaves it less than its context does; None: as
+    asked."""
+    max_prompt_tokens: tuple[int, ...] = ()
+    """Most of each prompt, by its key's limit; empty: whatever they turn out to have."""
+    attempt: str = ""
+    """What the gateway calls this try at the answer when it asks what became of it; empty: it will
+    not."""
     log_bytes: int = 0
     """Length of the log of checkpoints that stands behind the client's body."""
     seen: Seen | None = None
@@ -45,16 +57,31 @@ class Envelope:
         cls,
         *,
         tenant: str = "",
+        weight: float = 1.0,
+        is_isolated: bool = False,
         priority: int = 0,
         now: Callable[[], float] = time.time,
         random_bits: Callable[[int], int] = random.getrandbits,
     ) -> Self:
         """For a new answer."""
-        return cls(uuid.uuid4().hex, int(now()), random_bits(63), tenant, priority)
+        return cls(
+            uuid.uuid4().hex,
+            int(now()),
+            random_bits(63),
+            tenant=tenant,
+            weight=weight,
+            is_isolated=is_isolated,
+            priority=priority,
+        )
 
-    def with_log(self, log: bytes) -> Self:
-        """For an answer that has begun, if there is a log: it goes on before others begin."""
-        return replace(self, log_bytes=len(log), priority=self.priority - bool(log))
+    @property
+    def cache_tenant(self) -> str:
+        """Whose cached prefixes the answer may use; empty: those of nobody in particular."""
+        return self.tenant if self.is_isolated else ""
+
+    def for_attempt(self, attempt: str, log: bytes) -> Self:
+        """``log``: of an answer that has begun."""
+        return replace(self, attempt=attempt, log_bytes=len(log))
 
     def header(self) -> str:
         seen = self.seen.as_json() if self.seen else None
@@ -66,6 +93,8 @@ class Envelope:
         try:
             fields = json.loads(header)
             seen = fields.pop("seen", None)
-            return cls(**fields, seen=Seen.of_json(seen) if seen else None)
+            bounds = tuple(fields.pop("max_prompt_tokens", ()))
+            seen = Seen.of_json(seen) if seen else None
+            return cls(**fields, max_prompt_tokens=bounds, seen=seen)
         except (ValueError, TypeError) as error:
             raise ApiError(400, f"{ENVELOPE_HEADER} is malformed: {error}.") from error

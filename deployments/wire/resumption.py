@@ -41,6 +41,8 @@ class Resumption:
     """Where the event came from; that replica may still have the answer's tokens."""
     lineage: tuple[str, int] = ("", 0)
     """That replica's."""
+    max_tokens: int | None = None
+    """As the envelope of the first attempt had it: the answer ends where it would have ended."""
     seen: Seen = field(default_factory=Seen)
     events_seen: Mapping[int, int] = field(default_factory=dict)
     """By choice: events that the client has of the tokens behind those in ``seen``."""
@@ -50,6 +52,10 @@ class Resumption:
         """Of an answer that nobody has seen anything of."""
         return cls(envelope.answer_id, envelope.created, envelope.seed, request)
 
+    def bounded(self, envelope: Envelope) -> Self:
+        """With the bound of ``envelope``, unless the answer has one since it began."""
+        return replace(self, max_tokens=self.max_tokens or envelope.max_tokens)
+
     def address(self, envelope: Envelope) -> Envelope:
         """``envelope`` for the rest of this answer."""
         return replace(
@@ -57,6 +63,7 @@ class Resumption:
             answer_id=self.answer_id,
             created=self.created,
             seed=self.seed,
+            max_tokens=self.max_tokens,
             seen=self.seen,
         )
 
@@ -69,6 +76,7 @@ class Resumption:
             self.request,
             self.replica_id,
             self.lineage,
+            self.max_tokens,
             self.seen.as_json(),
             [*self.events_seen.items()],
         )
@@ -84,7 +92,7 @@ class Resumption:
             raise _refused("was not given by this deployment, or was changed since")
         try:
             fields = json.loads(_decoded(payload))
-            answer_id, created, seed, asked, replica_id, lineage, seen, events_seen = fields
+            answer_id, created, seed, asked, replica_id, lineage, bound, seen, events_seen = fields
         except (ValueError, binascii.Error) as error:
             raise _refused("is of another version of this server") from error
         if asked != request:
@@ -99,6 +107,7 @@ class Resumption:
             asked,
             replica_id,
             (revision, max_model_len),
+            bound,
             Seen.of_json(seen),
             dict(events_seen),
         )

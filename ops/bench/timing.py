@@ -1,4 +1,4 @@
-"""Timing and tables."""
+"""Timing, quantiles and tables."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ def median_seconds(run: Callable[[], object], *, budget: float, most: int = 15) 
     while len(taken) < 3 or (len(taken) < most and sum(taken) < budget):
         taken.append(seconds(run))
     return statistics.median(taken)
+
+
+def quantile_of(values: Sequence[float], quantile: float) -> float:
+    return sorted(values)[int(quantile * (len(values) - 1))]
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

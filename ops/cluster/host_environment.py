@@ -9,7 +9,6 @@ from deployments.environment import Role, variables
 from ops.cluster.credentials import STORE_CA, STORE_CLIENT, STORE_CLIENT_KEY
 from ops.cluster.host_list import Host, HostList, runs_ray
 
-SYSTEM_NAMES = {"macos": "Darwin", "linux": "Linux"}
 # Where Homebrew puts redis-server; launchd looks in neither.
 MACOS_PATH = "/opt/homebrew/bin:/usr/local/bin:"
 
@@ -27,7 +26,7 @@ def environment_file(host: Host, hosts: HostList, drain_timeout_s: int) -> str:
     ]
     if runs_ray(host):
         role: Role = "head" if host == hosts.head else "worker"
-        common = variables(SYSTEM_NAMES[host.system], role)
+        common = variables(role)
         lines += _exports(common | dict(_of_cluster(host, hosts, drain_timeout_s)))
         lines += _files(host, hosts)
     return "\n".join([*lines, *_exports(hosts.environment)]) + "\n"

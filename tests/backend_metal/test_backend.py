@@ -16,7 +16,8 @@ from backend_metal import LLM
 from backend_metal.backend import MetalBackend
 from backend_metal.device import available_devices
 from backend_metal.engine.engine import Engine, Output
-from backend_metal.engine.text.prompt import encode_prompt
+from backend_metal.engine.text.prompt import PromptEncoder
+from backend_metal.preparation import Preparation
 from deployments.backend import (
     ChatPrompt,
     Delta,
@@ -25,6 +26,7 @@ from deployments.backend import (
     GenerationRequest,
     InvalidRequestError,
     Prefill,
+    PromptTooLongError,
     QueueFullError,
     SamplingParams,
     StepError,
@@ -144,6 +146,27 @@ async def test_a_stream_that_nobody_reads_waits_and_then_goes_on(backend: MetalB
     assert [item for item in read if isinstance(item, Delta)] == undisturbed
 
 
+async def test_what_is_made_is_told_before_anybody_reads_it(backend: MetalBackend) -> None:
+    made: list[Delta | Prefill] = []
+    before = backend.stats().generation_tokens
+    wanted = GenerationRequest("slow", (1, 2, 3), ENDLESS, n=2, on_made=made.append)
+    stream = backend.generate(wanted)
+    assert await anext(stream) == made[0]
+    while len(tokens(made)) < 100 or backend.stats().requests_running:
+        await asyncio.sleep(0.01)
+    assert len(tokens(made)) == backend.stats().generation_tokens - before
+    await stream.aclose()
+
+
+async def test_a_prompt_of_more_tokens_than_its_key_has_left_is_refused(
+    backend: MetalBackend,
+) -> None:
+    wanted = GenerationRequest("a", (1, 2, 3), GREEDY, max_prompt_tokens=3)
+    assert len(tokens(await collect(backend, wanted))) == 12
+    with pytest.raises(PromptTooLongError, match="leaves 2 tokens for the prompt now, which has 3"):
+        await collect(backend, replace(wanted, max_prompt_tokens=2))
+
+
 async def test_a_refused_request_raises_and_hurts_nobody(backend: MetalBackend) -> None:
     good = asyncio.create_task(collect(backend, GenerationRequest("good", "hello", GREEDY)))
     with pytest.raises(InvalidRequestError, match="5000 in the messages") as error:
@@ -191,13 +214,63 @@ def held_tokenizer(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]
     """Prompts are tokenized only once the event is set."""
     release = threading.Event()
 
+    encode = PromptEncoder.encode
+
     def held(*arguments: Any) -> list[int]:
         release.wait()
-        return encode_prompt(*arguments)
+        return encode(*arguments)
 
-    monkeypatch.setattr("backend_metal.backend.encode_prompt", held)
+    monkeypatch.setattr(PromptEncoder, "encode", held)
     yield release
     release.set()
+
+
+@pytest.fixture
+def long_ones_held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Prompts that have a thread of their own are tokenized only once the event is set."""
+    release, encode = threading.Event(), PromptEncoder.encode
+    monkeypatch.setattr("backend_metal.preparation.SHORT_CHARS", 10)
+
+    def held(encoder: PromptEncoder, request: GenerationRequest) -> list[int]:
+        if len(str(request.prompt)) > 10:
+            release.wait()
+        return encode(encoder, request)
+
+    monkeypatch.setattr(PromptEncoder, "encode", held)
+    yield release
+    release.set()
+
+
+async def test_a_short_prompt_does_not_wait_for_long_ones(
+    backend: MetalBackend, long_ones_held: threading.Event
+) -> None:
+    waiting = [
+        asyncio.create_task(collect(backend, GenerationRequest(f"long {i}", "x" * 11, GREEDY)))
+        for i in range(3)
+    ]
+    assert await collect(backend, GenerationRequest("short", "hello", GREEDY))
+    assert not any(task.done() for task in waiting)
+    long_ones_held.set()
+    assert all(await asyncio.gather(*waiting))
+
+
+async def test_tokenizing_that_hangs_is_unhealthy(
+    backend: MetalBackend, held_tokenizer: threading.Event
+) -> None:
+    engine = backend._engine
+    assert engine is not None
+    backend._preparation = Preparation(engine, limit_s=0.0)
+    hanging = asyncio.create_task(collect(backend, GenerationRequest("a", "hello", GREEDY)))
+    while not backend._streams:
+        await asyncio.sleep(0)
+    why = r"^rendering and tokenizing a prompt has taken longer than 0 s$"
+    with pytest.raises(UnavailableError, match=why):
+        await backend.check_health()
+    with pytest.raises(UnavailableError, match=why):
+        await collect(backend, GenerationRequest("b", "hello", GREEDY))
+    await backend.stop()
+    with pytest.raises(UnavailableError):
+        await hanging
 
 
 async def test_stop_during_tokenizing_ends_the_stream(
@@ -280,7 +353,7 @@ async def test_requests_in_the_tokenizer_count_as_waiting(
         for i in range(2)
     ]
     await asyncio.sleep(0)
-    with pytest.raises(QueueFullError, match="2 requests run or wait") as error:
+    with pytest.raises(QueueFullError, match="2 requests are waiting") as error:
         await collect(backend, GenerationRequest("third", "hello", GREEDY))
     # Both wait, and until one has ended each is taken to need a second.
     assert error.value.retry_after == 2
@@ -293,6 +366,31 @@ async def test_requests_in_the_tokenizer_count_as_waiting(
     assert [len(tokens(await task)) for task in tasks] == [12, 12, 12]
     await backend.stop()
     assert backend.stats().request_failure == {"rate_limit_error": 1}
+
+
+async def test_a_key_leaves_room_for_others_in_the_queue(
+    checkpoint: Path, held_tokenizer: threading.Event
+) -> None:
+    backend = MetalBackend()
+    await backend.start(
+        EngineConfig(model=str(checkpoint), num_kv_blocks=64, max_num_seqs=1, max_queued_requests=4)
+    )
+    tasks = [
+        asyncio.create_task(collect(backend, GenerationRequest(str(i), "hi", GREEDY, tenant="a")))
+        for i in range(3)
+    ]
+    await asyncio.sleep(0)
+    with pytest.raises(QueueFullError, match="as many requests of this API key"):
+        await collect(backend, GenerationRequest("one too many", "hi", GREEDY, tenant="a"))
+    other = GenerationRequest("other", "hi", GREEDY, tenant="b")
+    tasks.append(asyncio.create_task(collect(backend, other)))
+    await asyncio.sleep(0)
+    held_tokenizer.set()
+    assert [len(tokens(await task)) for task in tasks] == [12] * 4
+    again = [GenerationRequest(f"again {i}", "hi", GREEDY, tenant="a") for i in range(3)]
+    answers = await asyncio.gather(*(collect(backend, request) for request in again))
+    assert [len(tokens(answer)) for answer in answers] == [12] * 3
+    await backend.stop()
 
 
 async def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(

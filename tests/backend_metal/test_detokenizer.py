@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -107,7 +109,7 @@ def test_special_tokens_are_skipped_unless_wanted() -> None:
     tokenizer = tokenizers.byte_level()
     token_ids = tokenizer.encode("the<|im_end|> dog")
     assert "".join(pieces(IncrementalDetokenizer(tokenizer, []), token_ids)) == "the dog"
-    shown = IncrementalDetokenizer(tokenizer, [], skip_special_tokens=False)
+    shown = IncrementalDetokenizer(tokenizer, [], hidden_ids=frozenset())
     assert "".join(pieces(shown, token_ids)) == "the<|im_end|> dog"
 
 
@@ -233,3 +235,31 @@ def test_token_text_of_partial_special_and_unused_ids() -> None:
     assert (fallback.text(byte_token), fallback.utf8(byte_token)) == (REPLACEMENT, b"\xe4")
     space_word = tokenizers.byte_fallback().convert_tokens_to_ids("▁dog")
     assert fallback.text(space_word) == " dog"
+
+
+def num_calls(run: Callable[[], object]) -> int:
+    """Of functions and methods, those in C included."""
+    counted = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal counted
+        counted += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    run()
+    sys.setprofile(None)
+    return counted
+
+
+@pytest.mark.parametrize("text", ["a", "aaaaaaab"])
+def test_however_stop_strings_are_made_a_token_costs_as_little(text: str) -> None:
+    """A client chooses them, and with a bias the text as well; all others wait meanwhile."""
+    # One holds text back in which the others could begin at many places.
+    stop = ["a" * 999 + "b"] + ["a" * 500 + chr(ord("c") + n) + "a" * 499 for n in range(15)]
+    matchers: list[StopMatcher] = []
+    num_sequences, num_tokens = 16, 1500
+    made = num_calls(lambda: matchers.extend(StopMatcher(stop) for _ in range(num_sequences)))
+    assert made <= 4 * num_sequences
+    fed = num_calls(lambda: [matchers[0].feed(text) for _ in range(num_tokens)])
+    # Each character is looked at a few times by each stop string.
+    assert fed <= 12 * len(stop) * num_tokens * len(text)

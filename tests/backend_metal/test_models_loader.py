@@ -189,6 +189,15 @@ def remove(name: str) -> Any:
     return lambda directory: (directory / name).unlink()
 
 
+def put_weight(directory: Path, value: float) -> None:
+    path = directory / "model.safetensors"
+    weights = mx.load(str(path))
+    assert isinstance(weights, dict)
+    weights["model.norm.weight"][0] = value
+    mx.eval(weights)
+    mx.save_safetensors(str(path), weights)
+
+
 def write_index(directory: Path) -> None:
     shards = {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}
     (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
@@ -204,12 +213,32 @@ def write_index(directory: Path) -> None:
         (lambda d: edit_config(d, model_type="mamba"), "model_type 'mamba' is not supported"),
         (lambda d: edit_config(d, model_file="evil.py"), "trust_remote_code"),
         (lambda d: edit_config(d, max_position_embeddings=None), "how long a context"),
+        (
+            lambda d: edit_config(d, max_position_embeddings=-4096),
+            "max_position_embeddings must be an integer from 1 to 2147483647, not -4096",
+        ),
+        (lambda d: edit_config(d, max_position_embeddings="long"), "not 'long'"),
+        (lambda d: edit_config(d, num_attention_heads=0), "num_attention_heads must be .*, not 0"),
+        (lambda d: edit_config(d, num_key_value_heads=True), "num_key_value_heads must .*not True"),
+        (
+            lambda d: edit_config(d, num_hidden_layers=10**9),
+            "num_hidden_layers must be an integer from 1 to 4096, not 1000000000",
+        ),
+        (lambda d: edit_config(d, text_config={"vocab_size": 0.5}), r"config\.vocab_size must be"),
+        (lambda d: edit_config(d, hidden_size=None), "no model can be built as its config.json"),
+        (lambda d: put_weight(d, float("nan")), r"the weight \S+norm\.weight holds NaN"),
     ],
 )
 def test_broken_checkpoints_name_what_is_wrong(spoil: Any, message: str, qwen3: Path) -> None:
     spoil(qwen3)
     with pytest.raises(ValueError, match=message):
         load_cpu(qwen3)
+
+
+def test_an_infinite_weight_is_a_number(qwen3: Path) -> None:
+    """Some checkpoints mask with it."""
+    put_weight(qwen3, -float("inf"))
+    load_cpu(qwen3)
 
 
 @pytest.mark.parametrize("model", ["/no/such/model", "./here", "~/nowhere-at-all", "a/b/c"])

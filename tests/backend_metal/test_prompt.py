@@ -8,11 +8,22 @@ import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from transformers import PreTrainedTokenizerFast
 
-from backend_metal.engine.text.prompt import encode_prompt
-from deployments.backend import ChatPrompt, InvalidRequestError
+from backend_metal.engine.text.prompt import PromptEncoder
+from deployments.backend import (
+    ChatPrompt,
+    GenerationRequest,
+    InvalidRequestError,
+    Prompt,
+    SamplingParams,
+)
 from tests.support.backend_metal import tokenizers_for_tests as tokenizers
 
-VOCAB = 1000
+VOCAB, LONG = 1000, 100_000
+
+
+def encode_prompt(tokenizer: Any, prompt: Prompt, vocab_size: int) -> list[int]:
+    encoder = PromptEncoder(tokenizer, vocab_size=vocab_size, max_model_len=LONG)
+    return encoder.encode(GenerationRequest("a", prompt, SamplingParams()))
 
 
 def with_template(template: str | None, tokenizer: TokenizerWrapper | None = None) -> Any:
@@ -171,6 +182,11 @@ def test_no_chat_template() -> None:
         assert "no chat template" in str(error)
 
 
+def test_a_template_that_is_none() -> None:
+    with pytest.raises(ValueError, match=r"can't be read: .*; engine\.chat_template may"):
+        PromptEncoder(with_template("{% if %}"), vocab_size=VOCAB, max_model_len=LONG)
+
+
 def test_no_messages() -> None:
     assert refused(tokenizers.byte_level(), chat()).param == "messages"
 
@@ -178,6 +194,13 @@ def test_no_messages() -> None:
 def test_a_chat_that_renders_to_nothing() -> None:
     error = refused(with_template("{{ '' }}"), chat(user("x")))
     assert (error.param, str(error)) == ("messages", "messages must give at least one token")
+
+
+@pytest.mark.parametrize("name", ["thinking", "reasoning_content"])
+def test_templates_have_two_names_for_a_thought(name: str) -> None:
+    message = {"role": "assistant", "content": "x", "reasoning_content": "so"}
+    tokenizer = with_template(f"{{{{ messages[0].{name} }}}}")
+    assert rendered(chat(message), tokenizer) == "so"
 
 
 def test_the_request_is_not_changed() -> None:

@@ -122,8 +122,9 @@ class CountingPool(BlockPool):
 
 
 def test_a_prompt_that_waits_for_blocks_looks_for_its_prefix_once() -> None:
-    harness = Harness(num_blocks=108, max_num_batched_tokens=1024)
-    harness.pool = harness.scheduler.pool = pool = CountingPool(108)
+    harness = Harness(num_blocks=108, max_num_batched_tokens=1024, pool=CountingPool)
+    pool = harness.pool
+    assert isinstance(pool, CountingPool)
     prompt, longer = [0] * 800, [0] * 800 + [1] * 60
     first = harness.add(prompt, max_tokens=50)
     harness.step()

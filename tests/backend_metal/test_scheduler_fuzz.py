@@ -15,10 +15,12 @@ from tests.support.backend_metal.scheduler_harness import BLOCK_SIZE, Harness, o
 from tests.support.backend_metal.stub_runner import expected_tokens
 
 MAX_SEQUENCES = 24
+WEIGHTS = {"": 1.0, "light": 0.1, "even": 1.0, "heavy": 3.0}
+"""By tenant."""
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """Add, repeat, step, cancel, finish early, preempt all, over a pool that is too small."""
+    """Add, repeat, step, pause, cancel, preempt all, over a pool that is too small."""
 
     @initialize(
         num_blocks=st.integers(3, 14),
@@ -46,16 +48,31 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_tokens=st.integers(1, 20),
         priority=st.integers(0, 2),
         salt=st.sampled_from(["", "tenant"]),
+        tenant=st.sampled_from([*WEIGHTS]),
+        group=st.sampled_from(["", "one", "two"]),
     )
     def add(
-        self, prefix: list[int], suffix: list[int], max_tokens: int, priority: int, salt: str
+        self,
+        prefix: list[int],
+        suffix: list[int],
+        max_tokens: int,
+        priority: int,
+        salt: str,
+        tenant: str,
+        group: str,
     ) -> None:
         prompt = prefix + suffix
         room = self.harness.scheduler.capacity_tokens - len(prompt)
         if room > 0:
             self.sequences.append(
                 self.harness.add(
-                    prompt, max_tokens=min(max_tokens, room), priority=priority, salt=salt
+                    prompt,
+                    max_tokens=min(max_tokens, room),
+                    priority=priority,
+                    salt=salt,
+                    tenant=tenant,
+                    weight=WEIGHTS[tenant],
+                    group=group,
                 )
             )
 
@@ -65,7 +82,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         other = data.draw(st.sampled_from(self.unfinished()))
         prompt = other.tokens.view()[: other.num_prompt_tokens].tolist()
         for _ in range(count):
-            self.sequences.append(self.harness.add(prompt, max_tokens=other.max_tokens))
+            self.sequences.append(
+                self.harness.add(
+                    prompt,
+                    max_tokens=other.max_tokens,
+                    tenant=other.tenant,
+                    weight=other.weight,
+                    group=other.group,
+                )
+            )
 
     @precondition(lambda self: self.harness.scheduler.has_work)
     @rule(steps=st.integers(1, 4))
@@ -80,6 +105,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         sequence = data.draw(st.sampled_from(self.unfinished()))
         self.harness.scheduler.finish(sequence)
         self.cancelled.add(sequence)
+
+    @precondition(lambda self: self.unfinished())
+    @rule(data=st.data())
+    def pause_or_resume(self, data: st.DataObject) -> None:
+        sequence = data.draw(st.sampled_from(self.unfinished()))
+        if sequence.status is Status.PAUSED:
+            self.harness.scheduler.add(sequence)
+        else:
+            self.harness.scheduler.pause(sequence)
 
     @rule()
     def preempt_all(self) -> None:
@@ -96,10 +130,22 @@ class SchedulerMachine(RuleBasedStateMachine):
     def unfinished(self) -> list[Sequence]:
         return [item for item in self.sequences if item.status is not Status.FINISHED]
 
+    def run_to_the_end(self) -> None:
+        """However few blocks there are, a step that draws no token computes prompts, and does not
+        do so for ever."""
+        longest_wait = sum(sequence.num_tokens for sequence in self.unfinished())
+        waited = 0
+        while self.harness.scheduler.has_work:
+            waited = 0 if self.harness.step().sampling else waited + 1
+            assert waited <= longest_wait, f"no token in {waited} steps"
+
     def teardown(self) -> None:
         if not hasattr(self, "harness"):
             return
-        self.harness.run()
+        for sequence in self.unfinished():
+            if sequence.status is Status.PAUSED:
+                self.harness.scheduler.add(sequence)
+        self.run_to_the_end()
         target(float(self.harness.scheduler.num_preemptions), label="preemptions")
         target(float(self.harness.scheduler.num_prefix_hit_tokens), label="prefix hits")
         for sequence in self.sequences:

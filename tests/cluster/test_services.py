@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -21,6 +22,7 @@ from ops.cluster.__main__ import generate
 from ops.cluster.credentials import KINDS
 from tests.support.cluster.supervised import DEADLINE_S, Supervised, wait_until
 from tests.support.e2e.long_stream import KEY, NUM_CHOICES, NUM_TOKENS, long_stream
+from tests.support.e2e.neighbours import open_to_another_user
 from tests.support.e2e.serve_process import REPOSITORY, ServeProcess, free_ports, scrape_url
 
 pytestmark = pytest.mark.cluster
@@ -50,6 +52,7 @@ def hosts() -> Iterator[Hosts]:
             pytest.skip(f"{missing} is not installed")
     # Under /tmp, for the lengths of Ray's sockets' paths.
     home = Path(tempfile.mkdtemp(prefix="pomona-", dir="/tmp"))
+    home.chmod(0o755)
     made = ServeProcess("", home, home / "serve.log")
     try:
         yield generated(home)
@@ -106,6 +109,7 @@ def test_hosts_come_back_by_themselves(hosts: Hosts) -> None:
     store = Supervised.start(hosts.head / "pomona-store", hosts.home)
     wait_until(lambda: answers(hosts), "an answer")
     assert_no_secret_can_be_seen(hosts)
+    assert_private(hosts)
 
     # An engine's host that loses its raylet joins again, and its new engine serves.
     lost = engine.process("raylet")
@@ -121,6 +125,7 @@ def test_hosts_come_back_by_themselves(hosts: Hosts) -> None:
     wait_until(lambda: answers(hosts), "an answer after the head was lost")
     assert engine_url(hosts) == before
     wait_until(lambda: statuses(hosts) == {"RUNNING"}, "applications that run")
+    assert_private(hosts)
 
     # Told to stop, a host first ends its streams, and leaves nothing behind.
     with ThreadPoolExecutor() as threads:
@@ -164,6 +169,17 @@ def is_running(hosts: Hosts) -> bool:
 
 def engine_url(hosts: Hosts) -> str:
     return scrape_url(ServeProcess(hosts.url, hosts.home, hosts.home / "serve.log"), "engine")
+
+
+def assert_private(hosts: Hosts) -> None:
+    """What Ray writes and its token, to whoever else may enter the user's home."""
+    states = [hosts.home / name for name in ("head", "engine")]
+    assert [path.stat().st_mode & 0o777 for path in states] == [0o700, 0o700]
+    written = [path for state in states for path in state.rglob("*")]
+    assert any(path.is_socket() for path in written)
+    tokens = [host / "auth_token" for host in (hosts.head, hosts.engine)]
+    if os.geteuid() == 0:
+        assert open_to_another_user([*written, *tokens]) == {}
 
 
 def assert_no_secret_can_be_seen(hosts: Hosts) -> None:

@@ -28,6 +28,7 @@ keys:
     tokens_per_minute: 1000.5
     max_concurrent_requests: 2
     priority: -3
+    weight: 2.5
   - name: chat
     sha256: ["{DIGEST}", "{DIGEST[::-1].upper()}"]
 """
@@ -99,10 +100,11 @@ def test_a_file_of_lines(tmp_path: Path) -> None:
 def test_a_file_of_names_and_limits(tmp_path: Path) -> None:
     search, chat = read_keys_file(written(tmp_path / "keys.yaml", NAMED))
     digest = hashlib.sha256(b"alpha-key").digest()
-    assert search == ApiKey("search", (digest,), RateLimits(60, 1000.5, 2), priority=-3)
+    assert search == ApiKey("search", (digest,), RateLimits(60, 1000.5, 2), priority=-3, weight=2.5)
     ring = KeyRing([search, chat])
     assert ring.find("beta-key") == chat
     assert (chat.name, len(chat.digests), chat.limits) == ("chat", 2, NO_LIMITS)
+    assert (chat.priority, chat.weight) == (0, 1.0)
 
 
 @pytest.mark.parametrize("name", ["keys", "keys.yaml"])
@@ -155,6 +157,13 @@ def test_nothing_that_is_kept_holds_a_key(tmp_path: Path, name: str) -> None:
             "keys:\n  - {name: a, key: secret, requests_per_minute: 0}\n",
             "line 2: requests_per_minute: Input should be greater than 0",
         ),
+        (
+            "keys.yaml",
+            "keys:\n  - {name: a, key: secret, weight: 0}\n",
+            "line 2: weight: Input should be greater than or equal to 0.001",
+        ),
+        ("keys.yaml", "keys:\n  - {name: a, key: secret, weight: .nan}\n", "line 2: weight: "),
+        ("keys.yaml", "keys:\n  - {name: a, key: secret, weight: 1e9}\n", "line 2: weight: "),
         (
             "keys.yaml",
             "keys:\n  - {name: a, key: secret, max_concurrent_requests: true}\n",

@@ -12,7 +12,6 @@ from ray.serve import Application, Deployment
 from ray.serve._private.common import DeploymentID
 
 from deployments.app import build_app, build_engines
-from deployments.environment import variables
 from deployments.settings import SettingsError
 
 
@@ -138,19 +137,3 @@ def test_keys_are_bound_as_digests_alone(tmp_path: Path) -> None:
 def test_wrong_args_are_one_readable_error() -> None:
     with pytest.raises(SettingsError, match=r"engine\.modle: unknown key"):
         build_app({"engine": {"modle": "demo"}})
-
-
-def test_macs_get_the_variables_that_ray_wants_there() -> None:
-    assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER" not in variables("Linux")
-    assert variables("Darwin").items() >= variables("Linux").items()
-    assert variables("Darwin")["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "1"
-
-
-def test_hosts_of_a_cluster_wait_for_their_head_which_watches_them() -> None:
-    alone, worker, head = (variables("Linux", role) for role in ("alone", "worker", "head"))
-    assert int(worker["RAY_gcs_rpc_server_reconnect_timeout_s"]) >= 300
-    assert alone.keys() < worker.keys() < head.keys()
-    assert "RAY_health_check_period_ms" in head.keys() - worker.keys()
-    # A host ends all that it runs when the head has declared it dead: not after seconds.
-    check_ms = int(head["RAY_health_check_period_ms"]) + int(head["RAY_health_check_timeout_ms"])
-    assert check_ms * int(head["RAY_health_check_failure_threshold"]) >= 120_000

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -90,6 +91,24 @@ def test_what_prompts_and_tokens_a_log_tells_of() -> None:
     # Who doesn't tell of a prompt's length may tell of its tokens.
     reader.feed(b"data: {}\n\n:~0=32/40 0:7,8 1:7 1=0 2:9\n\ndata: {}\n\n:~2=16/70 4:1,2\n\n")
     assert (reader.prompt_tokens, reader.num_logged) == (110, 6)
+
+
+def test_a_long_event_is_copied_as_often_however_many_chunks_it_comes_in() -> None:
+    """An answer that the client wants whole is one event, of many megabytes at times."""
+    event = b'data: "%s"\n\n' % bytes(1 << 20)
+    stream, size = event + b":~0:7\n\n", 1024
+    reader, got, num_copied = CheckpointReader(), b"", 0
+    tracemalloc.start()
+    for start in range(0, len(stream), size):
+        chunk = stream[start : start + size]
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        got += reader.feed(chunk)
+        num_copied += tracemalloc.get_traced_memory()[1] - before
+    tracemalloc.stop()
+    assert got == event
+    # Joined, split at its checkpoint, and joined to what is passed on.
+    assert num_copied < 8 * len(stream)
 
 
 def test_progress_by_prompt() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 from starlette.applications import Starlette
@@ -22,7 +23,13 @@ from deployments.backend import (
     UnavailableError,
 )
 from deployments.http.error_responses import error_response, exception_handlers
-from deployments.http.errors import ApiError, api_error_from, model_not_found
+from deployments.http.errors import (
+    MAX_SHOWN_CHARS,
+    ApiError,
+    api_error_from,
+    model_not_found,
+    shown,
+)
 from deployments.http.request_id import RequestIdMiddleware, choose_request_id
 from deployments.http.response_events import ResponseEventsMiddleware
 from deployments.wire.failure import FAILURE_HEADER, BelatedError
@@ -177,3 +184,18 @@ def test_another_request_id_is_replaced(given: str | None) -> None:
     first, second = choose_request_id(given), choose_request_id(given)
     assert first != second
     assert choose_request_id(first) == first
+
+
+def test_of_a_long_value_only_what_is_shown_is_looked_at() -> None:
+    seen = []
+
+    class Members(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            for member in super().__iter__():
+                seen.append(member)
+                yield member
+
+    value = Members(range(1000))
+    assert shown(value) == json.dumps([*range(1000)])[:MAX_SHOWN_CHARS] + "..."
+    assert len(seen) < MAX_SHOWN_CHARS
+    assert shown({"a": [1.5, None, "é"]}) == '{"a": [1.5, null, "\\u00e9"]}'

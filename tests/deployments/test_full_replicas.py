@@ -80,3 +80,27 @@ async def test_a_crowd_at_a_full_replica_is_refused_by_the_gateway() -> None:
         assert (await ask(running)).status_code == 200
         # The replica has counted the one that it was asked for.
         assert failures(running) == {("demo", "rate_limit_error"): 4}
+
+
+async def test_who_has_taken_its_part_of_a_queue_is_refused_alone() -> None:
+    backend = FakeBackend()
+    backend.hold()
+    faults = {"faults": {"greedy": "full_for_tenant"}}
+    greedy = {**CHAT, "messages": [{"role": "user", "content": "greedy"}]}
+    async with (
+        fake_replica(backend, options=faults) as one,
+        fake_replica(name="replica-2") as other,
+        gateway([one], now=Clock()) as running,
+    ):
+        first = asyncio.create_task(ask(running))
+        await backend.held.reaches(1)
+        for number in range(2):
+            refused = await running.client.post(PATH, json=greedy)
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")
+            assert error_of(refused)["code"] == "queue_full"
+            # To the gateway the replica is not full: it is asked again, and for others.
+            assert len(backend.requests) == 2 + number
+        running.directory.replace([one, other])
+        assert (await running.client.post(PATH, json=greedy)).status_code == 200
+        backend.release()
+        assert (await first).status_code == 200

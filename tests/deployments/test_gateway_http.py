@@ -169,6 +169,26 @@ async def test_priorities_are_for_whom_the_settings_trust() -> None:
     assert [request.priority for request in backend.requests] == [1]
 
 
+async def test_a_request_asks_for_a_bounded_number_of_answers() -> None:
+    backend = FakeBackend()
+    async with (
+        fake_replica(backend) as replica,
+        gateway([replica], max_sequences_per_request=6) as running,
+    ):
+        for num_prompts, n in ((7, 1), (2, 4), (1, 7)):
+            body = {"model": "demo", "prompt": ["a b"] * num_prompts, "n": n}
+            refused = await running.client.post("/v1/completions", json=body)
+            assert (refused.status_code, error_of(refused)["param"]) == (400, "n")
+            told = f"{num_prompts} prompts times n = {n} are {num_prompts * n} sequences"
+            assert str(error_of(refused)["message"]).startswith(told)
+            assert "at most 6" in str(error_of(refused)["message"])
+        assert (await running.client.post(PATH, json={**CHAT, "n": 7})).status_code == 400
+        assert not backend.requests
+        body = {"model": "demo", "prompt": ["a b"] * 3, "n": 2}
+        answer = await running.client.post("/v1/completions", json=body)
+        assert len(answer.json()["choices"]) == 6
+
+
 async def test_a_request_id_that_a_log_could_misread_is_refused() -> None:
     async with fake_replica() as one, gateway([one]) as running:
         refused = await running.client.post(PATH, json=CHAT, headers={"X-Request-Id": "a b;c"})

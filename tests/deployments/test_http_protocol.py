@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,7 +15,12 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from deployments.http import lingering_close
-from deployments.http.bounded_protocol import MAX_HEAD_BYTES, ClientTimeouts
+from deployments.http.bounded_protocol import (
+    MAX_HEAD_BYTES,
+    SEND_BUFFER_BYTES,
+    BoundedProtocol,
+    ClientTimeouts,
+)
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import fake_replica, gateway, serving
 from tests.support.deployments.raw_client import DEADLINE_S, connected
@@ -141,6 +149,28 @@ async def test_a_body_after_an_upgrade_is_no_second_request(upgrade: bytes, codi
         assert await raw.rest() == b""
 
 
+@pytest.mark.parametrize("upgrade", [WEBSOCKET, H2C])
+async def test_the_answer_to_an_upgrade_ends_the_connection(upgrade: bytes) -> None:
+    """What comes in one read with such a request might be of the other protocol."""
+    async with gate() as (url, _), connected(url) as raw:
+        await raw.send(ask("GET", "/v1/models", upgrade) + ask("GET", "/v1/models"))
+        assert (await raw.response())[0] == 200
+        assert await raw.rest() == b""
+
+
+async def test_a_refused_connection_that_goes_on_sending_meets_no_deadline(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with gate(ClientTimeouts(receive_s=0.01)) as (url, _), connected(url) as raw:
+        await raw.send(b"POST /v1/completions HTTP/1.1\r\n" + LENGTH + b"\r\n")
+        assert (await raw.response())[0] == 400
+        await raw.send(BODY[:5])
+        # A second one, whose deadline would be later, has passed its own.
+        async with connected(url) as other:
+            assert await other.rest() == b""
+    assert [record.message for record in caplog.records if record.exc_info] == []
+
+
 async def test_what_is_no_http_is_told_in_the_shape_of_all_errors() -> None:
     async with gate() as (url, _), connected(url) as raw:
         await raw.send(b"nonsense\r\n\r\n")
@@ -217,6 +247,26 @@ async def test_a_connection_that_asks_nothing_is_closed() -> None:
             assert await blank.rest() == b""
 
 
+async def test_nothing_is_kept_of_a_connection_that_was_reset() -> None:
+    """However long an idle one would have been kept."""
+
+    def held() -> list[BoundedProtocol]:
+        gc.collect()
+        return [thing for thing in gc.get_objects() if isinstance(thing, BoundedProtocol)]
+
+    async with gate() as (url, _):
+        async with connected(url) as raw:
+            await raw.send(ask("GET", "/health"))
+            assert (await raw.response())[0] == 200
+            assert held()
+            no_farewell = struct.pack("ii", 1, 0)
+            connection = raw.writer.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_farewell)
+        async with asyncio.timeout(DEADLINE_S):
+            while held():
+                await asyncio.sleep(0.01)
+
+
 WRONG = HEAD.replace(KEY.encode(), b"wrong")
 ENDLESS = b"Content-Length: 9999999999\r\n\r\n"
 
@@ -286,17 +336,31 @@ async def test_an_answer_takes_its_time_whatever_else_has_begun_to_arrive(follow
     assert (status, json.loads(body)["error"]["code"]) == (408, "request_too_slow")
 
 
+@pytest.mark.parametrize("following", [b"GET /next", HEAD + LENGTH + b"\r\n" + BODY[:5]])
+async def test_what_begins_in_one_read_with_a_whole_request_has_a_deadline(
+    following: bytes,
+) -> None:
+    async with gate(ClientTimeouts(receive_s=0.3)) as (url, _), connected(url) as raw:
+        await raw.send(ask("GET", "/v1/models") + following)
+        assert (await raw.response())[0] == 200
+        status, body = await raw.response()
+        assert await raw.rest() == b""
+    assert (status, json.loads(body)["error"]["code"]) == (408, "request_too_slow")
+
+
 async def test_who_does_not_read_is_cut_off_and_frees_what_it_held() -> None:
-    ended = asyncio.Event()
+    ended, num_taken = asyncio.Event(), 0
 
     async def endless(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             await send({"type": "http.response.start", "status": 200, "headers": []})
 
             async def write() -> None:
+                nonlocal num_taken
                 while True:
                     part = {"type": "http.response.body", "body": bytes(1 << 16), "more_body": True}
                     await send(part)
+                    num_taken += 1 << 16
                     await asyncio.sleep(0)
 
             writing = asyncio.create_task(write())
@@ -305,10 +369,13 @@ async def test_who_does_not_read_is_cut_off_and_frees_what_it_held() -> None:
             writing.cancel()
             ended.set()
 
-    async with (
-        serving(endless, timeouts=ClientTimeouts(send_s=0.2)) as url,
-        connected(url) as raw,
-    ):
-        await raw.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        async with asyncio.timeout(DEADLINE_S):
-            await ended.wait()
+    # A socket's own buffers grow to many megabytes if they are let.
+    async with serving(endless, timeouts=ClientTimeouts(send_s=0.2)) as url:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            host, _, port = url.removeprefix("http://").partition(":")
+            client.connect((host, int(port)))
+            client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            async with asyncio.timeout(DEADLINE_S):
+                await ended.wait()
+    assert num_taken < 4 * SEND_BUFFER_BYTES

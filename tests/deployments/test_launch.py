@@ -4,8 +4,6 @@ import io
 import json
 import logging
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 import yaml
 
 from deployments.launch import launcher as launch
+from deployments.launch import start
 from deployments.launch.output import ServerOutput
 from deployments.launch.serve_config import (
     ENGINES,
@@ -27,6 +27,7 @@ from deployments.launch.serve_config import (
     with_model,
 )
 from deployments.launch.serve_status import ServeStatus, cause, failures
+from deployments.launch.server import Server
 
 APPLICATION = """
 applications:
@@ -126,11 +127,15 @@ def test_listening_to_others_without_a_key_is_warned_of(
     assert (host in caplog.text) == warned
 
 
-def test_a_port_of_the_gateways_own_without_a_key_is_warned_of(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize(("node", "warned"), [("127.0.0.1", False), ("10.0.0.3", True)])
+def test_a_port_of_the_gateways_own_without_a_key_is_warned_of_unless_it_is_on_loopback(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, node: str, warned: bool
 ) -> None:
-    check(config_of(args={"gateway": {"port": 8000}}))
-    assert "gateway.host is the node's address" in caplog.text
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: node)
+    config = config_of(args={"gateway": {"port": 8000}})
+    check(config)
+    assert (f"gateway.host is {node}" in caplog.text) == warned
+    assert [where for where, _ in applications(config)] == [f"http://{node}:8000"]
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -162,28 +167,26 @@ def answering() -> Iterator[tuple[str, type[Answers]]]:
     server.server_close()
 
 
-class Living(subprocess.Popen[str]):
-    """A server process that lives for ``polls`` looks at it."""
+class Living(Server):
+    """A server that says nothing, and lives for ``looks`` at it."""
 
-    def __init__(self, polls: int) -> None:
-        self.polls = polls
-        self.returncode = None
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+        self.output = ServerOutput([], io.StringIO(), verbose=False)
 
-    def poll(self) -> int | None:
-        self.polls -= 1
-        return None if self.polls >= 0 else 1
+    def is_up(self) -> bool:
+        self.looks -= 1
+        return self.looks >= 0
 
 
-def start_of(polls: int) -> launch.Start:
-    """A server that says nothing."""
-    output = ServerOutput([], io.StringIO(), verbose=False)
-    return launch.Start(Living(polls), output, ["pomona"])
+def start_of(looks: int) -> start.Start:
+    return start.Start(Living(looks), ["pomona"])
 
 
 def test_readiness_is_waited_for(
     answering: tuple[str, type[Answers]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "POLL_INTERVAL_S", 0.0)
+    monkeypatch.setattr(start, "POLL_INTERVAL_S", 0.0)
     url, handler = answering
     handler.statuses["/llm/ready"] = [503, 503, 200]
     assert start_of(100).wait_until_ready(f"{url}/llm")
@@ -197,7 +200,7 @@ def test_a_refused_probe_is_told_with_the_servers_words(
     caplog: pytest.LogCaptureFixture,
     status: int,
 ) -> None:
-    monkeypatch.setattr(launch, "POLL_INTERVAL_S", 0.0)
+    monkeypatch.setattr(start, "POLL_INTERVAL_S", 0.0)
     url, handler = answering
     handler.statuses["/ready"] = [status]
     with caplog.at_level(logging.INFO):
@@ -228,13 +231,13 @@ def status_of(status: str, message: str = "") -> dict[str, Any]:
 def test_an_application_that_serve_gives_up_is_told_of_with_the_cause(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(launch, "POLL_INTERVAL_S", 0.0)
+    monkeypatch.setattr(start, "POLL_INTERVAL_S", 0.0)
     again = status_of("UPDATING", f"Retrying 2 more time(s). Error:\n{TRACEBACK}")
     given_up = status_of("DEPLOY_FAILED", f"It failed 3 times in a row. Error:\n{TRACEBACK}")
-    start = start_of(100)
-    start.status = Told({}, status_of("UPDATING"), again, again, given_up)
-    with pytest.raises(launch.DeployError, match=f"^EngineReplica: {CAUSE}$"):
-        start.wait_until_ready(closed_url())
+    followed = start_of(100)
+    followed.status = Told({}, status_of("UPDATING"), again, again, given_up)
+    with pytest.raises(start.DeployError, match=f"^EngineReplica: {CAUSE}$"):
+        followed.wait_until_ready(closed_url())
     assert [record.getMessage() for record in caplog.records] == [
         f"Trying again, since it did not start: EngineReplica: {CAUSE}"
     ]
@@ -312,18 +315,3 @@ def test_gateways_of_other_applications_engines_have_no_model() -> None:
 def closed_url() -> str:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"http://127.0.0.1:{server.getsockname()[1]}"
-
-
-def test_the_environment_for_a_shell_leaves_the_users_choices() -> None:
-    script = f'eval "$({sys.executable} -m deployments.environment worker)"; env'
-    run = subprocess.run(
-        ["bash", "-euc", script],
-        env={"PATH": "/usr/bin:/bin", "RAY_AUTH_MODE": "disabled"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    lines = run.stdout.splitlines()
-    assert "RAY_AUTH_MODE=disabled" in lines
-    assert "RAY_USAGE_STATS_ENABLED=0" in lines
-    assert "RAY_gcs_rpc_server_reconnect_timeout_s=600" in lines

@@ -45,6 +45,10 @@ GENERATION = (
             "my-id: 26 tokens in (16 cached), 0 out, failed",
         ),
         (
+            f"{ENGINE}INFO {HEAD} -- generation finished model=demo prom(another line) INFO",
+            "generation finished model=demo prom(another line) INFO",
+        ),
+        (
             f"{GATEWAY}INFO {HEAD} -- POST /v1/completions 429 model=demo",
             "POST /v1/completions 429 model=demo",
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import cast
 
 import pytest
@@ -23,6 +24,10 @@ class Recorded:
 
     def close(self) -> None:
         self.calls.append("close")
+        self.closed.set()
+
+    def abort(self) -> None:
+        self.calls.append("abort")
         self.closed.set()
 
     def write(self, data: bytes) -> None:
@@ -63,6 +68,19 @@ async def test_a_peer_that_sends_has_some_time_to_read(monkeypatch: pytest.Monke
     assert (transport.is_closing(), transport.is_lingering) == (True, True)
     assert below.calls == ["write no", "write_eof", "resume_reading"]
     await below.closed.wait()
+
+
+async def test_a_peer_that_has_hung_up_is_not_waited_for() -> None:
+    below = Recorded()
+
+    def not_connected() -> None:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    below.write_eof = not_connected  # type: ignore[method-assign]
+    transport = lingering(below, is_peer_sending=True)
+    transport.close()
+    assert below.calls == ["abort"]
+    transport.closed()
 
 
 async def test_no_more_than_a_bound_is_taken() -> None:

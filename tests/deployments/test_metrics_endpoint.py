@@ -43,3 +43,16 @@ async def test_scrapers_choose_the_format_and_read_the_same(of: str) -> None:
     assert ("pomona_steps_total" if of == "replica" else "pomona_gateway_requests_total") in {
         name for name, _ in read
     }
+
+
+@pytest.mark.parametrize("media", ["text/plain", "application/openmetrics-text"])
+@pytest.mark.parametrize(
+    "version", ["x", "1.x", "1.0.0.é", "", "-1", "9" * 5000, "1.0.0; version=x"]
+)
+async def test_a_version_that_is_none_is_not_asked_for(media: str, version: str) -> None:
+    """Nobody needs a key to ask."""
+    accept = f"{media}; version={version}, text/html; q=0.5"
+    async with gateway([]) as running:
+        answer = await running.client.get("/metrics", headers=[(b"accept", accept.encode())])
+    assert answer.status_code == 200
+    assert "pomona_gateway_requests_total" in answer.text

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from deployments.backend import ChatPrompt, GenerationRequest, SamplingParams
+from deployments.backend import (
+    ChatPrompt,
+    GenerationRequest,
+    Grammar,
+    GrammarKind,
+    SamplingParams,
+)
+from deployments.http.errors import ApiError
 from deployments.protocol import (
     CHAT_COMPLETIONS_PATH,
     COMPLETIONS_PATH,
@@ -18,6 +25,8 @@ from deployments.protocol import (
     parse_request,
     to_generation_requests,
 )
+from deployments.protocol.chat import MAX_TEMPLATE_ARGUMENT_CHARS
+from deployments.protocol.structured_output import MAX_GRAMMAR_CHARS
 
 OPENAI = SamplingParams()
 
@@ -57,14 +66,21 @@ def test_defaults_of_a_chat() -> None:
         request_id="r-0",
         prompt=ChatPrompt(({"role": "user", "content": "hi"},)),
         sampling=SamplingParams(max_tokens=None),
+        group="r",
     )
 
 
 def test_defaults_of_a_completion() -> None:
     run = only(converted(completion(), "r"))
     assert run == GenerationRequest(
-        request_id="r-0", prompt="hi", sampling=SamplingParams(max_tokens=16)
+        request_id="r-0", prompt="hi", sampling=SamplingParams(max_tokens=16), group="r"
     )
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_weight_is_a_share(weight: float) -> None:
+    with pytest.raises(ValueError, match="weight must be more than 0 and finite"):
+        GenerationRequest("a", "hi", SamplingParams(), weight=weight)
 
 
 def test_every_sampling_field_arrives() -> None:
@@ -195,6 +211,32 @@ def test_messages_as_templates_know_them() -> None:
     )
 
 
+def test_template_arguments_hold_so_much_text() -> None:
+    most = "x" * (MAX_TEMPLATE_ARGUMENT_CHARS - 2)
+    assert chat(chat_template_kwargs={"ab": most}).chat_template_kwargs == {"ab": most}
+    with pytest.raises(ApiError, match=f"at most {MAX_TEMPLATE_ARGUMENT_CHARS} characters"):
+        chat(chat_template_kwargs={"ab": [most, {"c": 1}]})
+
+
+LONG = "x" * MAX_GRAMMAR_CHARS
+LONG_TOOL = {"type": "function", "function": {"name": "f", "description": LONG}}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": [LONG_TOOL]},
+        {"guided_regex": LONG + "x"},
+        {"guided_json": {"const": LONG}},
+        {"structured_outputs": {"choice": [LONG]}},
+    ],
+)
+def test_a_grammar_has_so_many_characters(fields: dict[str, Any]) -> None:
+    with pytest.raises(ApiError, match=f"at most {MAX_GRAMMAR_CHARS} characters") as caught:
+        chat(**fields)
+    assert caught.value.param.startswith(next(iter(fields)))
+
+
 def test_template_arguments() -> None:
     request = chat(chat_template_kwargs={"enable_thinking": False}, add_generation_prompt=False)
     prompt = only(converted(request, "r")).prompt
@@ -218,6 +260,64 @@ NEUTRAL_IN_CHAT: list[dict[str, Any]] = [
 @pytest.mark.parametrize("fields", NEUTRAL_IN_CHAT)
 def test_values_that_ask_for_nothing_change_nothing(fields: dict[str, Any]) -> None:
     assert converted(chat(**fields), "r") == converted(chat(), "r")
+
+
+SCHEMA = {"type": "object", "properties": {"é": {"type": "integer"}}}
+SCHEMA_TEXT = '{"type": "object", "properties": {"é": {"type": "integer"}}}'
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "text", "param"),
+    [
+        (
+            {"response_format": {"type": "json_object"}},
+            "json_schema",
+            '{"type": "object"}',
+            "response_format",
+        ),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "a-1", "schema": SCHEMA, "strict": False},
+                }
+            },
+            "json_schema",
+            SCHEMA_TEXT,
+            "response_format.json_schema.schema",
+        ),
+        ({"guided_json": SCHEMA}, "json_schema", SCHEMA_TEXT, "guided_json"),
+        ({"guided_json": SCHEMA_TEXT}, "json_schema", SCHEMA_TEXT, "guided_json"),
+        ({"guided_regex": "a+"}, "regex", "a+", "guided_regex"),
+        ({"guided_choice": ["a", "é"]}, "choice", '["a", "é"]', "guided_choice"),
+        ({"guided_grammar": 'start: "a"'}, "grammar", 'start: "a"', "guided_grammar"),
+        (
+            {"structured_outputs": {"json": SCHEMA}},
+            "json_schema",
+            SCHEMA_TEXT,
+            "structured_outputs.json",
+        ),
+        ({"structured_outputs": {"regex": "a"}}, "regex", "a", "structured_outputs.regex"),
+        (
+            {"structured_outputs": {"json_object": True, "disable_any_whitespace": False}},
+            "json_schema",
+            '{"type": "object"}',
+            "structured_outputs.json_object",
+        ),
+        (
+            {"structured_outputs": {"choice": ["a"]}, "response_format": {"type": "text"}},
+            "choice",
+            '["a"]',
+            "structured_outputs.choice",
+        ),
+    ],
+)
+def test_what_an_answer_must_match(
+    fields: dict[str, Any], kind: GrammarKind, text: str, param: str
+) -> None:
+    expected = Grammar(kind, text, param)
+    for request in (chat(**fields), completion(**fields)):
+        assert only(converted(request, "r")).sampling.grammar == expected
 
 
 def test_an_answer_can_be_sent_back_as_it_came() -> None:

@@ -1,6 +1,10 @@
-"""Token buckets and limits against a clock that tests turn."""
+"""Limits against a clock that tests turn."""
 
 from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
@@ -13,41 +17,11 @@ from deployments.gateway.access.rate_limits import (
     RateLimits,
     duration,
 )
-from deployments.gateway.access.token_bucket import TokenBucket
+from deployments.gateway.access.reservation import Demand
 from deployments.http.errors import ApiError
+from deployments.protocol.common import PromptSize
 from tests.support.clock import Clock
-
-
-@given(
-    per_minute=st.floats(0.5, 1e5),
-    steps=st.lists(st.tuples(st.floats(0, 120), st.floats(0, 1000)), max_size=60),
-)
-@settings(derandomize=True, database=None, deadline=None)
-def test_a_bucket_never_lets_more_through_than_its_rate(
-    per_minute: float, steps: list[tuple[float, float]]
-) -> None:
-    clock = Clock(0.0)
-    bucket = TokenBucket(per_minute, clock)
-    taken, largest = 0.0, 0.0
-    for pause, cost in steps:
-        clock.time += pause
-        if bucket.wait_s(cost) == 0.0:
-            bucket.take(cost)
-            taken, largest = taken + cost, max(largest, cost)
-    # One burst, the rate, and at most one oversized cost on credit.
-    bound = bucket.capacity + clock.time * per_minute / 60 + max(0.0, largest - bucket.capacity)
-    assert taken <= bound * (1 + 1e-9) + 1e-6
-
-
-@given(per_minute=st.floats(0.5, 1e5), costs=st.lists(st.floats(0, 1e4), max_size=30))
-@settings(derandomize=True, database=None, deadline=None)
-def test_what_a_bucket_says_to_wait_is_enough(per_minute: float, costs: list[float]) -> None:
-    clock = Clock(0.0)
-    bucket = TokenBucket(per_minute, clock)
-    for cost in costs:
-        clock.time += bucket.wait_s(cost) * (1 + 1e-9) + 1e-6
-        assert bucket.wait_s(cost) == 0.0
-        bucket.take(cost)
+from tests.support.deployments.demands import demand
 
 
 def refused(limiter: RateLimiter, limits: RateLimits, name: str = "one") -> ApiError:
@@ -57,13 +31,13 @@ def refused(limiter: RateLimiter, limits: RateLimits, name: str = "one") -> ApiE
     return error.value
 
 
-def test_requests_a_minute() -> None:
+async def test_requests_a_minute() -> None:
     clock = Clock()
     limiter, limits = RateLimiter(clock=clock), RateLimits(requests_per_minute=3)
     for left in (2, 1, 0):
         lease = limiter.enter("one", limits)
         assert lease.headers()["x-ratelimit-remaining-requests"] == str(left)
-        lease.release()
+        await lease.end()
     assert lease.headers() == {
         "x-ratelimit-limit-requests": "3",
         "x-ratelimit-remaining-requests": "0",
@@ -74,103 +48,171 @@ def test_requests_a_minute() -> None:
     assert error.headers["x-ratelimit-remaining-requests"] == "0"
     assert error.message == "The API key's limit is 3 requests a minute. Try again in 20 s."
     # Another key has its own.
-    limiter.enter("two", limits).release()
+    await limiter.enter("two", limits).end()
     clock.time += 19.9
     refused(limiter, limits)
     clock.time += 0.1
-    limiter.enter("one", limits).release()
+    await limiter.enter("one", limits).end()
     refused(limiter, limits)
 
 
-def test_requests_at_a_time() -> None:
+async def test_requests_at_a_time() -> None:
     limiter, limits = RateLimiter(clock=Clock()), RateLimits(max_concurrent_requests=2)
     first, second = limiter.enter("one", limits), limiter.enter("one", limits)
     assert refused(limiter, limits).headers["Retry-After"] == "1"
-    first.release()
-    first.release()
+    await first.end()
     third = limiter.enter("one", limits)
     refused(limiter, limits)
-    second.release()
-    third.release()
+    await second.end()
+    await third.end()
     limiter.enter("one", limits)
 
 
-def test_a_request_that_finds_no_slot_does_not_count_as_one() -> None:
+async def test_a_request_that_finds_no_slot_does_not_count_as_one() -> None:
     limiter = RateLimiter(clock=Clock())
     limits = RateLimits(requests_per_minute=2, max_concurrent_requests=1)
     lease = limiter.enter("one", limits)
     refused(limiter, limits)
-    lease.release()
-    limiter.enter("one", limits).release()
+    await lease.end()
+    await limiter.enter("one", limits).end()
     assert "2 requests a minute" in refused(limiter, limits).message
 
 
-def test_tokens_are_charged_ahead_and_settled_at_the_end() -> None:
+@dataclass
+class Used:
+    """A meter that tests turn."""
+
+    tokens: int
+    most: float = math.inf
+
+    def at_most(self) -> float:
+        return min(self.tokens, self.most)
+
+    async def used(self) -> float:
+        return self.tokens
+
+
+async def end(lease: Lease, used: int = 0) -> None:
+    lease.meter = Used(used)
+    await lease.end()
+
+
+def too_large(lease: Lease, asked: Demand) -> str:
+    with pytest.raises(ApiError) as error:
+        lease.reserve(asked)
+    assert (error.value.status, error.value.code) == (429, "rate_limit_exceeded")
+    # No waiting helps, and the openai package's client does not try.
+    assert error.value.headers == {"X-Should-Retry": "false"}
+    return error.value.message
+
+
+async def test_tokens_are_reserved_and_what_was_not_used_is_given_back() -> None:
     clock = Clock()
     limiter, limits = RateLimiter(clock=clock), RateLimits(tokens_per_minute=600)
     lease = limiter.enter("one", limits)
-    lease.charge(500)
+    lease.reserve(demand(500))
     assert lease.headers()["x-ratelimit-remaining-tokens"] == "100"
     other = limiter.enter("one", limits)
     with pytest.raises(ApiError) as error:
-        other.charge(200)
+        other.reserve(demand(200))
     assert error.value.headers["Retry-After"] == "10"
-    other.release()
+    await end(other)
     assert lease.headers()["x-ratelimit-remaining-tokens"] == "100"
-    lease.meter = lambda: 150
-    lease.release()
+    await end(lease, 150)
     assert lease.headers()["x-ratelimit-remaining-tokens"] == "450"
     assert lease.headers()["x-ratelimit-reset-tokens"] == "15s"
 
 
-def test_more_tokens_than_a_minute_has_are_a_debt() -> None:
-    clock = Clock()
-    limiter, limits = RateLimiter(clock=clock), RateLimits(tokens_per_minute=60)
+async def test_more_than_the_limit_is_too_large_for_ever() -> None:
+    limiter, limits = RateLimiter(clock=Clock()), RateLimits(tokens_per_minute=1000)
     lease = limiter.enter("one", limits)
-    lease.charge(120)
-    lease.meter = lambda: 180
-    lease.release()
-    assert lease.headers()["x-ratelimit-remaining-tokens"] == "0"
-    later = limiter.enter("one", limits)
-    with pytest.raises(ApiError) as error:
-        later.charge(1)
-    assert error.value.headers["Retry-After"] == "121"
-    clock.time += 121
-    later.charge(1)
+    prompts = [PromptSize(10, 40)] * 256
+    assert too_large(lease, demand(2000, *prompts, n=16)) == (
+        "Request too large: the API key's limit is 1000 tokens a minute, "
+        "requested 8194560 (prompt and answer)."
+    )
+    # It has cost nothing.
+    assert lease.headers()["x-ratelimit-remaining-tokens"] == "1000"
+    assert "requested 1001 " in too_large(lease, demand(991, PromptSize(10, 40)))
+    assert "requested 1001 " in too_large(lease, demand(None, PromptSize(1000, 4000)))
+    reservation = lease.reserve(demand(990, PromptSize(10, 40)))
+    # There is no more for the prompt than it likely needs: the engine has to be told.
+    assert reservation is not None
+    assert reservation.max_prompt_tokens == (10,)
 
 
-def test_what_is_only_reckoned_with_makes_no_debt() -> None:
+async def test_gateways_give_their_part_on_credit_to_what_the_limit_allows() -> None:
     clock = Clock()
-    limiter, limits = RateLimiter(clock=clock), RateLimits(tokens_per_minute=60)
-    running, other = limiter.enter("one", limits), limiter.enter("one", limits)
-    running.charge(4000)
+    limiter = RateLimiter(num_gateways=lambda: 3, clock=clock)
+    limits = RateLimits(tokens_per_minute=90, max_concurrent_requests=6)
+    large, other = limiter.enter("one", limits), limiter.enter("one", limits)
+    too_large(large, demand(91))
+    large.reserve(demand(80))
     with pytest.raises(ApiError) as error:
-        other.charge(5)
-    assert error.value.headers["Retry-After"] == "5"
-    clock.time += 5
-    other.charge(5)
-    running.meter = lambda: 70
-    running.release()
-    assert other.headers()["x-ratelimit-reset-tokens"] == "1m10s"
+        other.reserve(demand(1))
+    # From 30 - 80 to 1, at 0.5 a second.
+    assert error.value.headers["Retry-After"] == "102"
+    await end(large, 80)
+    clock.time += 102
+    other.reserve(demand(1))
+    # Two sequences at a time are this gateway's part; six are the key's.
+    await end(other)
+    clock.time += 60
+    one, two = limiter.enter("one", limits), limiter.enter("one", limits)
+    with pytest.raises(ApiError, match="limit is 6 sequences at a time"):
+        two.reserve(demand(1, n=6))
+    await end(one)
+    two.reserve(demand(1, n=6))
+    await end(two)
 
 
-def test_what_a_running_request_uses_counts_while_it_runs() -> None:
-    used = 0
+async def test_each_sequence_of_a_request_takes_a_place() -> None:
+    limiter, limits = RateLimiter(clock=Clock()), RateLimits(max_concurrent_requests=4)
+    one = limiter.enter("one", limits)
+    assert too_large(one, demand(9, n=5)) == (
+        "Request too large: the API key's limit is 4 sequences at a time, "
+        "requested 5 (prompts times n)."
+    )
+    one.reserve(demand(9, PromptSize(1, 1), PromptSize(1, 1), PromptSize(1, 1)))
+    other = limiter.enter("one", limits)
+    with pytest.raises(ApiError) as error:
+        other.reserve(demand(9, n=2))
+    assert error.value.headers["Retry-After"] == "1"
+    refused(limiter, limits)
+    await end(one)
+    other.reserve(demand(9, n=4))
+    refused(limiter, limits)
+
+
+async def test_what_a_running_request_cannot_need_any_more_is_given_back() -> None:
     limiter, limits = RateLimiter(clock=Clock()), RateLimits(tokens_per_minute=600)
-    running, other = limiter.enter("one", limits), limiter.enter("one", limits)
-    running.charge(100)
-    running.meter = lambda: used
-    for so_far, left in ((50, 500), (100, 500), (180, 420), (590, 10)):
-        used = so_far
-        assert limiter.enter("one", limits).headers()["x-ratelimit-remaining-tokens"] == str(left)
-    used = 900
+    running = limiter.enter("one", limits)
+    running.reserve(demand(500))
+    running.meter = Used(200)
+    assert running.headers()["x-ratelimit-remaining-tokens"] == "400"
+    # More than was reserved, which a key may owe after an unusual template.
+    running.meter = Used(900)
+    other = limiter.enter("one", limits)
     with pytest.raises(ApiError) as error:
-        other.charge(10)
+        other.reserve(demand(10))
     assert error.value.headers["Retry-After"] == "31"
-    used = 400
-    running.release()
-    running.release()
+    await end(running, 400)
     assert other.headers()["x-ratelimit-remaining-tokens"] == "200"
+
+
+async def test_a_place_is_given_back_even_if_nobody_knows_what_was_used() -> None:
+    class Broken(Used):
+        async def used(self) -> float:
+            raise ValueError("no number")
+
+    limiter = RateLimiter(clock=Clock())
+    limits = RateLimits(tokens_per_minute=600, max_concurrent_requests=1)
+    lease = limiter.enter("one", limits)
+    lease.reserve(demand(500))
+    lease.meter = Broken(0)
+    with pytest.raises(ValueError, match="no number"):
+        await lease.end()
+    assert limiter.enter("one", limits).headers()["x-ratelimit-remaining-tokens"] == "100"
 
 
 @given(st.data())
@@ -178,30 +220,34 @@ def test_what_a_running_request_uses_counts_while_it_runs() -> None:
 def test_in_the_end_each_request_has_paid_for_what_it_used(data: st.DataObject) -> None:
     # Time stands still: nothing refills.
     limiter, name = RateLimiter(clock=lambda: 0.0), "one"
-    per_minute, running, total = 1000, list[tuple[Lease, list[int]]](), 0
+    per_minute, running, total = 1000, list[tuple[Lease, Used]](), 0
+
+    def finish(lease: Lease) -> None:
+        asyncio.run(lease.end())
+
     for _ in range(data.draw(st.integers(1, 30))):
         match data.draw(st.sampled_from(("enter", "use", "release", "resize"))):
             case "enter":
                 lease = limiter.enter(name, RateLimits(tokens_per_minute=per_minute))
-                used = [0]
-                lease.meter = lambda used=used: used[0]  # type: ignore[misc]
+                used = Used(0)
                 try:
-                    lease.charge(data.draw(st.integers(0, 2000)))
+                    lease.reserve(demand(data.draw(st.integers(1, 2000))))
                 except ApiError:
-                    lease.release()
+                    finish(lease)
                 else:
+                    lease.meter = used
                     running.append((lease, used))
             case "use" if running:
-                data.draw(st.sampled_from(running))[1][0] += data.draw(st.integers(0, 500))
+                data.draw(st.sampled_from(running))[1].tokens += data.draw(st.integers(0, 500))
             case "release" if running:
                 lease, used = running.pop(data.draw(st.integers(0, len(running) - 1)))
-                total += used[0]
-                lease.release()
+                total += used.tokens
+                finish(lease)
             case "resize":
                 per_minute = data.draw(st.integers(500, 2000))
-    total += sum(used[0] for _, used in running)
+    total += sum(used.tokens for _, used in running)
     for lease, _ in running:
-        lease.release()
+        finish(lease)
     last = limiter.enter(name, RateLimits(tokens_per_minute=per_minute))
     left = int(last.headers()["x-ratelimit-remaining-tokens"])
     assert left == max(0, per_minute - total)
@@ -212,16 +258,16 @@ def test_limits_are_told_in_full() -> None:
     limits = RateLimits(requests_per_minute=0.125, tokens_per_minute=12_345_678)
     held = limiter.enter("one", limits)
     assert "0.125 requests a minute" in refused(limiter, limits).message
-    held.charge(12_345_678)
+    held.reserve(demand(12_345_678))
     with pytest.raises(ApiError, match="12345678 tokens a minute"):
-        held.charge(9)
+        held.reserve(demand(9))
 
 
-def test_limits_that_change_hold_at_once_for_what_was_used() -> None:
+async def test_limits_that_change_hold_at_once_for_what_was_used() -> None:
     clock = Clock()
     limiter = RateLimiter(clock=clock)
     for _ in range(3):
-        limiter.enter("one", RateLimits(requests_per_minute=4)).release()
+        await limiter.enter("one", RateLimits(requests_per_minute=4)).end()
     refused(limiter, RateLimits(requests_per_minute=3))
     held = limiter.enter("one", RateLimits(requests_per_minute=5))
     assert held.headers()["x-ratelimit-remaining-requests"] == "1"
@@ -229,22 +275,22 @@ def test_limits_that_change_hold_at_once_for_what_was_used() -> None:
     limiter.enter("one", NO_LIMITS)
 
 
-def test_gateways_share_a_limit() -> None:
+async def test_gateways_share_a_limit() -> None:
     limits = RateLimits(requests_per_minute=6, tokens_per_minute=90, max_concurrent_requests=2)
     assert limits.share(3) == RateLimits(2, 30, 1)
     assert limits.share(1) == limits
     assert NO_LIMITS.share(3) == NO_LIMITS
     limiter = RateLimiter(num_gateways=lambda: 3, clock=Clock())
     for _ in range(2):
-        limiter.enter("one", limits).release()
+        await limiter.enter("one", limits).end()
     # Whoever is refused knows of a key's limits, not of gateways.
     assert "limit is 6 requests a minute" in refused(limiter, limits).message
     held = limiter.enter("two", limits)
     assert held.headers()["x-ratelimit-limit-tokens"] == "30"
-    held.charge(30)
+    held.reserve(demand(30))
     with pytest.raises(ApiError, match="limit is 90 tokens a minute"):
-        held.charge(30)
-    assert "limit is 2 requests at a time" in refused(limiter, limits, "two").message
+        held.reserve(demand(30))
+    assert "limit is 2 sequences at a time" in refused(limiter, limits, "two").message
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from deployments.backend import Delta, TokenLogprob
 from deployments.protocol import ChatCompletionRequest, CompletionRequest
-from deployments.replica import render as replica_render
+from deployments.replica import answer_json, chat_renderer, completion_renderer
 from deployments.replica.render import renderer_for
 from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
 from tests.support.deployments.fake_backend import token_id
@@ -28,14 +28,15 @@ async def test_what_is_replayed_is_not_encoded(
     monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
 ) -> None:
     encoded = 0
-    encode = replica_render._encode
+    encode = answer_json.encode
 
     def counted(value: Any) -> str:
         nonlocal encoded
         encoded += 1
         return encode(value)
 
-    monkeypatch.setattr(replica_render, "_encode", counted)
+    for module in (answer_json, chat_renderer, completion_renderer):
+        monkeypatch.setattr(module, "encode", counted)
     app, _ = await build(max_model_len=1000)
     counts = []
     async with in_memory(app) as client:
@@ -46,7 +47,7 @@ async def test_what_is_replayed_is_not_encoded(
             response = await client.post(
                 path,
                 content=request.content + log,
-                headers={ENVELOPE_HEADER: Envelope.seal().with_log(log).header()},
+                headers={ENVELOPE_HEADER: Envelope.seal().for_attempt("", log).header()},
             )
             assert "data: [DONE]" in response.text
             counts.append(encoded)

@@ -22,6 +22,7 @@ resumptions = st.builds(
     created=st.integers(0, 2**40),
     seed=st.integers(0, 2**63 - 1),
     request=st.just(REQUEST),
+    max_tokens=st.none() | st.integers(1, 2**31),
     replica_id=WORDS,
     lineage=st.tuples(WORDS, st.integers(0, 10**6)),
     seen=st.builds(Seen, tokens=COUNTS, cached_tokens=COUNTS),
@@ -83,7 +84,9 @@ def test_an_id_of_an_answer_that_is_long_over_is_refused() -> None:
 @settings(derandomize=True, database=None, deadline=None)
 @given(resumptions)
 def test_the_rest_has_the_envelope_of_the_beginning(resumption: Resumption) -> None:
-    sent = resumption.address(Envelope.seal(tenant="t", priority=3)).with_log(b"0:1 ")
+    sent = resumption.address(Envelope.seal(tenant="t", weight=2.5, priority=3)).for_attempt(
+        "1", b"0:1 "
+    )
     read = Envelope.parse(sent.header())
     assert read == sent
     assert (read.answer_id, read.created, read.seed, read.seen) == (
@@ -92,4 +95,4 @@ def test_the_rest_has_the_envelope_of_the_beginning(resumption: Resumption) -> N
         resumption.seed,
         resumption.seen,
     )
-    assert (read.tenant, read.priority, read.log_bytes) == ("t", 2, 4)
+    assert (read.tenant, read.weight, read.priority, read.log_bytes) == ("t", 2.5, 3, 4)

@@ -22,7 +22,7 @@ PROMPT = " ".join(f"word{number}" for number in range(200))
 KEYS = KeyRing(
     [
         ApiKey.of("alice", "alices", "alices-new"),
-        ApiKey("bob", (key_digest("bobs"),), priority=-5),
+        ApiKey("bob", (key_digest("bobs"),), priority=-5, weight=3.0),
         ApiKey("line-1", (key_digest("unnamed"),), is_named=False),
     ]
 )
@@ -78,10 +78,44 @@ async def test_a_keys_priority_is_added_to_the_requests() -> None:
     assert [request.priority for request in backend.requests] == [-5, -3, 2]
 
 
+@pytest.mark.parametrize("isolate_tenants", [False, True])
+async def test_the_engine_is_told_whom_a_request_is_for(isolate_tenants: bool) -> None:
+    backend = FakeBackend()
+    async with running(backend, isolate_tenants=isolate_tenants) as gate:
+        for key in ("alices", "bobs", "alices-new", "unnamed"):
+            await cached_tokens(gate, key)
+    unnamed = key_digest("unnamed").hex()
+    assert [(request.tenant, request.weight) for request in backend.requests] == [
+        ("alice", 1.0),
+        ("bob", 3.0),
+        ("alice", 1.0),
+        (unnamed, 1.0),
+    ]
+
+
+async def test_without_keys_a_request_is_for_nobody_in_particular() -> None:
+    backend = FakeBackend()
+    async with fake_replica(backend) as one, gateway([one], isolate_tenants=True) as gate:
+        await gate.client.post(PATH, json={"model": "demo", "prompt": ["a", "b"], "n": 2})
+        await gate.client.post(PATH, json={"model": "demo", "prompt": "a"})
+    assert {(item.tenant, item.weight, item.cache_salt) for item in backend.requests} == {
+        ("", 1.0, "")
+    }
+    first, second, other = [request.group for request in backend.requests]
+    assert first == second != other
+
+
 async def test_a_client_cannot_write_its_own_envelope() -> None:
     backend = FakeBackend()
     async with running(backend, isolate_tenants=True) as gate:
-        forged = {"answer_id": "x", "created": 1, "seed": 1, "tenant": "alice", "priority": -9}
+        forged = {
+            "answer_id": "x",
+            "created": 1,
+            "seed": 1,
+            "tenant": "alice",
+            "weight": 99,
+            "priority": -9,
+        }
         headers = {
             "Authorization": "Bearer bobs",
             "X-Pomona-Envelope": httpx.Response(200, json=forged).text,
@@ -92,6 +126,7 @@ async def test_a_client_cannot_write_its_own_envelope() -> None:
         assert answer.json()["id"] != "cmpl-x"
     [request] = backend.requests
     assert (request.priority, request.cache_salt) == (-5, '["bob", ""]')
+    assert (request.tenant, request.weight) == ("bob", 3.0)
 
 
 async def test_tenants_meet_replicas_of_their_own() -> None:

@@ -12,7 +12,7 @@ from openai import OpenAI
 
 from tests.support.e2e.commanded_cluster import CommandedCluster, commanded_cluster, wait_for
 from tests.support.e2e.long_stream import KEY, NUM_CHOICES, NUM_TOKENS, long_stream
-from tests.support.e2e.serve_process import READY_TIMEOUT_S, scrape_url
+from tests.support.e2e.serve_process import RAY_FOLDER, READY_TIMEOUT_S, scrape_url
 
 WRONG = "a-key-that-is-none"
 WHOLE_STREAM = (NUM_CHOICES * NUM_TOKENS, "data: [DONE]")
@@ -32,6 +32,18 @@ def test_it_answers_who_has_a_key(cluster: CommandedCluster) -> None:
     cluster.serve.secrets.add(WRONG)
     with pytest.raises(openai.AuthenticationError):
         OpenAI(base_url=f"{cluster.url}/v1", api_key=WRONG, max_retries=0).models.list()
+
+
+def test_it_says_how_it_is(cluster: CommandedCluster) -> None:
+    told = cluster.look()
+    assert "mlx" in told
+    assert told.count("status: RUNNING") == 2
+
+
+def test_no_other_user_gets_at_its_token_and_sessions(cluster: CommandedCluster) -> None:
+    home = cluster.serve.home
+    closed = (home / RAY_FOLDER, home / ".ray", home / ".ray" / "auth_token")
+    assert [path.stat().st_mode & 0o777 for path in closed] == [0o700, 0o700, 0o600]
 
 
 def test_a_gateways_successor_takes_its_port(cluster: CommandedCluster) -> None:

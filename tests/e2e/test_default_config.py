@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
+from typing import Annotated, Literal
 
 import httpx
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import BaseModel, Field
 
 from backend_metal import LLM, ChatPrompt, SamplingParams
 from tests.support.deployments.bad_input_cases import BadInput, bad_inputs
@@ -164,6 +167,40 @@ def test_completions_stop_at_a_stop_string(client: OpenAI) -> None:
     )
     assert cut.choices[0].text == text[: text.index(stop)]
     assert cut.choices[0].finish_reason == "stop"
+
+
+class Pear(BaseModel):
+    kind: Literal["Conference", "Williams"]
+    weight: Annotated[int, Field(ge=0, le=999)]
+    notes: Annotated[list[Annotated[str, Field(max_length=8)]], Field(max_length=2)]
+
+
+def test_answers_match_what_they_are_asked_to(client: OpenAI) -> None:
+    parsed = client.chat.completions.parse(
+        model=MODEL, messages=messages("A pear, please."), response_format=Pear, n=3, temperature=1
+    )
+    assert all(isinstance(choice.message.parsed, Pear) for choice in parsed.choices)
+    with client.chat.completions.stream(
+        model=MODEL, messages=messages("Another."), response_format=Pear
+    ) as stream:
+        assert isinstance(stream.get_final_completion().choices[0].message.parsed, Pear)
+    number = client.completions.create(
+        model=MODEL, prompt="1 + 1 =", extra_body={"structured_outputs": {"regex": "-?[0-9]{3}"}}
+    )
+    assert re.fullmatch("-?[0-9]{3}", number.choices[0].text)
+    with pytest.raises(openai.BadRequestError, match="uniqueItems at #/properties/x") as error:
+        client.chat.completions.create(
+            model=MODEL,
+            messages=messages("hi"),
+            response_format={
+                "type": "json_schema",
+                "json_schema": {
+                    "name": "set",
+                    "schema": {"properties": {"x": {"uniqueItems": True}}},
+                },
+            },
+        )
+    assert error.value.param == "response_format.json_schema.schema"
 
 
 def test_errors_are_typed_exceptions(client: OpenAI) -> None:

@@ -52,8 +52,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 async def engines(model: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engines]:
     # The gateway's own seed, too, is the same in every run.
-    def seal(*, tenant: str, priority: int) -> Envelope:
-        return Envelope("0" * 32, 4_000_000_000, 42, tenant, priority)
+    def seal(**fields: Any) -> Envelope:
+        return Envelope("0" * 32, 4_000_000_000, 42, **fields)
 
     monkeypatch.setattr(Envelope, "seal", seal)
     async with AsyncExitStack() as stack:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backend_metal import backend as backend_module
+from backend_metal.engine.text.prompt import PromptEncoder
 
 from backend_metal.backend import MetalBackend  # isort: skip
 from prometheus_client import CollectorRegistry
@@ -40,13 +40,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Until it is set no request gets past the tokenizer, and so none ends."""
-    encode, opened = backend_module.encode_prompt, threading.Event()
+    encode, opened = PromptEncoder.encode, threading.Event()
 
     def held(*arguments: Any) -> list[int]:
         opened.wait()
         return encode(*arguments)
 
-    monkeypatch.setattr(backend_module, "encode_prompt", held)
+    monkeypatch.setattr(PromptEncoder, "encode", held)
     yield opened
     opened.set()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -15,6 +17,7 @@ from conftest import shipped_config
 from tests.support.e2e import leaks
 from tests.support.e2e.serve_process import (
     FAKE_BACKEND,
+    LAUNCH,
     ServeProcess,
     free_port,
     plugin,
@@ -59,7 +62,7 @@ def guarded(own_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "isolate_tenants": True,
     }
     path = plugin(tmp_path_factory.mktemp("plugin"), fake=FAKE_BACKEND)
-    with serve_process(config, environment={"PYTHONPATH": path}) as running:
+    with serve_process(config, command=LAUNCH, environment={"PYTHONPATH": path}) as running:
         basic = base64.b64encode(f":{WRONG}".encode()).decode()
         running.secrets.update((ALICE, BOB, WRONG, basic, "a-word-of-alice"))
         yield running
@@ -177,6 +180,38 @@ def test_a_body_behind_an_upgrade_is_no_request(guarded: ServeProcess, own_port:
         raw.sendall(start.encode())
         assert raw.recv(1 << 16).startswith(b"HTTP/1.1 400 ")
         assert raw.recv(1 << 16) == b""
+
+
+@pytest.mark.parametrize(
+    ("name", "statuses"),
+    [
+        ("Authorization", {401}),
+        ("User-Agent", {200}),
+        # Serve's proxy reads these. The own port has no need to.
+        ("X-Request-Id", {200, 400}),
+        ("X-Session-Id", {200, 400}),
+        ("serve_multiplexed_model_id", {200, 400}),
+        ("X-Request-Timeout-Seconds", {200, 400}),
+        ("X-Request-Disconnect-Disabled", {200, 400}),
+    ],
+)
+def test_a_header_that_is_no_utf8_is_no_fault_of_the_server(
+    guarded: ServeProcess, own_port: int, name: str, statuses: set[int]
+) -> None:
+    """Each of the two doors answers in its way, and in the shape of all answers."""
+    found = set()
+    for port in (urlsplit(guarded.url).port, own_port):
+        lines = ["GET /v1/models HTTP/1.1", f"Host: 127.0.0.1:{port}", "Connection: close"]
+        if name != "Authorization":
+            lines.append(f"Authorization: Bearer {ALICE}")
+        sent = "\r\n".join([*lines, f"{name}: caf\xe9", "", ""]).encode("latin-1")
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as raw:
+            raw.sendall(sent)
+            answer = b"".join(iter(lambda: raw.recv(1 << 16), b""))
+        head, _, body = answer.partition(b"\r\n\r\n")
+        found.add(int(head.split()[1]))
+        assert json.loads(body).keys() <= {"error", "object", "data"}
+    assert found == statuses
 
 
 def test_its_secrets_would_be_found(guarded: ServeProcess) -> None:

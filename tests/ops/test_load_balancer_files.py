@@ -14,12 +14,12 @@ import pytest
 from deployments.settings import GatewaySettings
 from ops.load_balancer.__main__ import main
 from ops.load_balancer.examples import examples
+from ops.load_balancer.foreground import command
 from ops.load_balancer.haproxy import LONGEST_DIRECTORY, haproxy
 from ops.load_balancer.nginx import nginx
 from ops.load_balancer.plan import ClientLimits, Plan, PlanError
 from tests.support.ops.balancer_harness import (
     balancing,
-    command,
     each_balancer,
     free_address,
     gateways,

@@ -6,7 +6,14 @@ import asyncio
 from pathlib import Path
 
 from tests.support.deployments.raw_client import connected
-from tests.support.ops.balancer_harness import DEADLINE_S, balancing, gateways, needs, plan_for
+from tests.support.ops.balancer_harness import (
+    DEADLINE_S,
+    balancing,
+    each_balancer,
+    gateways,
+    needs,
+    plan_for,
+)
 
 MALFORMED = {
     "noise": b"\x80\x81\x82\r\n\r\n",
@@ -42,3 +49,16 @@ async def test_what_is_malformed_is_told_in_the_shape_of_all_errors(tmp_path: Pa
             answered[name] = (int(head.split()[1]), "JSON" if is_json else body.decode("latin-1"))
     assert answered == dict.fromkeys(MALFORMED, (400, "JSON"))
     assert one.requests == []
+
+
+@each_balancer
+async def test_bytes_that_are_no_utf8_in_a_header_are_the_gateways_to_read(
+    tmp_path: Path, kind: str
+) -> None:
+    async with gateways(1) as [one], balancing(kind, plan_for(tmp_path, [one])) as balancer:
+        async with connected(balancer.url) as raw:
+            raw.writer.write(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-Request-Id: caf\xe9\r\n\r\n")
+            status, _ = await raw.response()
+        assert status == 200
+    [request] = one.requests
+    assert request.headers["x-request-id"] == "café"

@@ -71,6 +71,9 @@ class SamplingBatch:
     num_rows: int
     vocab_size: int
     groups: tuple[SamplingGroup, ...]
+    masks: npt.NDArray[np.int32] | None
+    """``[num_rows, ceil(vocab_size / 32)]``, a bit for each token that a grammar lets come, from
+    the lowest; None: every token may."""
     repetition: Entries | None
     """Penalties of the tokens seen; an element may come more than once."""
     additive: Entries | None
@@ -79,7 +82,9 @@ class SamplingBatch:
     """The most any row asks for; None: no row asks for logprobs."""
 
 
-def build_sampling_batch(rows: Sequence[SamplingRow], vocab_size: int) -> SamplingBatch:
+def build_sampling_batch(
+    rows: Sequence[SamplingRow], vocab_size: int, masks: npt.NDArray[np.int32] | None = None
+) -> SamplingBatch:
     """Vectorised over tokens; token ids outside the vocabulary have no effect."""
     kinds: dict[GroupKind, list[int]] = {}
     for index, row in enumerate(rows):
@@ -89,6 +94,7 @@ def build_sampling_batch(rows: Sequence[SamplingRow], vocab_size: int) -> Sampli
         num_rows=len(rows),
         vocab_size=vocab_size,
         groups=tuple(_group(kind, rows, indices, vocab_size) for kind, indices in kinds.items()),
+        masks=masks,
         repetition=_repetition(rows, vocab_size),
         additive=_additive(rows, vocab_size),
         num_top_logprobs=min(max(asked), vocab_size) if asked else None,

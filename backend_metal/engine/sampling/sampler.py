@@ -1,7 +1,8 @@
 """Draws one token for each row of logits: lazy, batched, on the device.
 
-Stages in order: penalties, logit_bias, temperature, min_p, top_k, top_p, then the draw. Every
-operation works row by row, so a row's token is the same alone and in any batch, bit for bit.
+Stages in order: a grammar's mask, penalties, logit_bias, temperature, min_p, top_k, top_p, then the
+draw. Every operation works row by row, so a row's token is the same alone and in any batch, bit for
+bit.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from backend_metal.engine.sampling.truncation import (
 
 @dataclass(frozen=True)
 class Sampled:
-    """Unevaluated arrays; logprobs are those of the model, before penalties and temperature."""
+    """Unevaluated arrays; logprobs are those of the model, of the tokens that a grammar leaves,
+    before penalties and temperature."""
 
     token_ids: mx.array
     """int32 ``[rows]``"""
@@ -48,6 +50,8 @@ def sample(logits: mx.array, batch: SamplingBatch) -> Sampled:
             f"logits must be {(batch.num_rows, batch.vocab_size)}, not {tuple(logits.shape)}"
         )
     raw = logits.astype(mx.float32)
+    if batch.masks is not None:
+        raw = _leave_allowed(raw, mx.array(batch.masks))
     token_ids = _draw(_adjust(raw, batch), batch)
     if batch.num_top_logprobs is None:
         return Sampled(token_ids, None, None, None)
@@ -59,6 +63,12 @@ def sample(logits: mx.array, batch: SamplingBatch) -> Sampled:
     return Sampled(
         token_ids, logprobs[:, 0], top, mx.take_along_axis(raw, top, axis=-1) - normaliser
     )
+
+
+@mx.compile
+def _leave_allowed(logits: mx.array, masks: mx.array) -> mx.array:
+    bits = (masks[:, :, None] >> mx.arange(32)) & 1
+    return _mask(logits, bits.reshape(logits.shape[0], -1)[:, : logits.shape[1]] != 0)
 
 
 def _adjust(logits: mx.array, batch: SamplingBatch) -> mx.array:

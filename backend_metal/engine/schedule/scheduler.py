@@ -1,21 +1,28 @@
 """Continuous batching: which tokens run in the next step, and who has to wait or make room.
 
-Every step first serves the running sequences, decodes before prefill chunks, then admits waiting
-ones, within one budget of tokens. Sequences are ranked by priority, then age. When blocks run out
-the lowest-ranked running sequence is preempted: its blocks are freed and it is recomputed later,
-mostly from the prefix cache. The highest-ranked sequence always makes progress, because admission
-refuses a sequence that the pool could not hold alone. A pace may hold prompts back so that steps
-end in time.
+Every step decodes all running sequences that have their prompt behind them, and divides what is
+left of its budget of tokens between prompts, those of newly admitted sequences included
+(``prefill_budget.py``). Who is next, and who is preempted when blocks run out or a place is due to
+somebody else, says ``shares.py``. A preempted sequence's blocks are freed and it is recomputed
+later, mostly from the prefix cache. A pace may hold prompts back so that steps end in time.
+
+Every sequence comes to its end. Admission refuses what the pool could not hold alone, so some
+sequence is left to run, whoever is preempted. Only decodes lack blocks, since a prompt gets all of
+its blocks at admission. Those that a step finds lacking have drawn a token in the step before, so
+there is a token for every step that takes blocks away; between two tokens places change hands a
+bounded number of times, since each change makes their shares more even, and prompts go on.
 """
 
 from __future__ import annotations
 
-import heapq
 from bisect import insort
-from itertools import islice
+from collections import Counter
 
 from backend_metal.engine.schedule.block_pool import BlockPool
+from backend_metal.engine.schedule.block_tables import BlockTables
+from backend_metal.engine.schedule.prefill_budget import MOST_PIECES, divide
 from backend_metal.engine.schedule.sequence import Sequence, Status
+from backend_metal.engine.schedule.shares import Shares
 from backend_metal.engine.schedule.step import ScheduledSequence, Step
 from backend_metal.engine.schedule.step_pace import StepPace
 
@@ -36,13 +43,16 @@ class Scheduler:
                 f"every running sequence can decode in each step, not {max_num_batched_tokens}"
             )
         self.pool = pool
+        self._tables = BlockTables(pool, block_size)
         self.block_size = block_size
         self.max_num_seqs = max_num_seqs
         self.max_num_batched_tokens = max_num_batched_tokens
         self.pace = pace
         self.running: list[Sequence] = []
-        """Ranked, highest first."""
-        self._waiting: list[tuple[tuple[int, int, int], Sequence]] = []
+        """By priority, then age."""
+        self._shares = Shares()
+        self._settled_at = -1
+        """The shares' ``num_changes`` when the batch was full and nobody's place another's due."""
         self.num_preemptions = 0
         self.num_prefix_query_tokens = 0
         self.num_prefix_hit_tokens = 0
@@ -54,11 +64,11 @@ class Scheduler:
 
     @property
     def waiting(self) -> list[Sequence]:
-        return [sequence for _, sequence in self._waiting]
+        return self._shares.waiting
 
     @property
     def has_work(self) -> bool:
-        return bool(self.running or self._waiting)
+        return self._shares.has_any
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence. Raises ``ValueError`` when the pool could never hold its tokens."""
@@ -71,27 +81,21 @@ class Scheduler:
 
     def schedule(self) -> Step:
         """Choose the next step's tokens and reserve their blocks."""
+        if not self._make_room():
+            self._admit()
         step = Step()
-        decodes = [sequence for sequence in self.running if sequence.num_uncomputed_tokens == 1]
-        prefills = [sequence for sequence in self.running if sequence.num_uncomputed_tokens > 1]
-        step.max_tokens = self._max_tokens(len(decodes))
-        for sequence in decodes + prefills:
-            num_tokens = min(sequence.num_uncomputed_tokens, step.budget)
-            if sequence.status is Status.RUNNING and num_tokens > 0:
-                self._schedule_running(step, sequence, num_tokens)
-        while not step.num_preempted and self._admit_next(step):
-            pass
+        decodes, prefills = self._phases()
+        for sequence in decodes:
+            step.add(ScheduledSequence(sequence, 1))
+        for sequence, num_tokens in divide(self._prefill_budget(len(decodes)), prefills).items():
+            if num_tokens:
+                step.add(ScheduledSequence(sequence, num_tokens))
         return step
 
     def complete(self, item: ScheduledSequence, next_token: int | None) -> None:
         """Account for what a step computed; ``next_token`` is what it drew, if it drew one."""
         sequence = item.sequence
-        first_block = sequence.num_computed_tokens // self.block_size
-        sequence.num_computed_tokens += item.num_tokens
-        num_full_blocks = sequence.num_computed_tokens // self.block_size
-        hashes = sequence.block_hashes(self.block_size)
-        for block in range(first_block, min(num_full_blocks, len(hashes))):
-            self.pool.cache(sequence.block_table[block], hashes[block])
+        self._tables.computed(sequence, item.num_tokens)
         if next_token is not None:
             sequence.tokens.append(next_token)
 
@@ -109,124 +113,118 @@ class Scheduler:
     def preempt_all(self) -> None:
         """Send every running sequence back to be recomputed."""
         for sequence in list(self.running):
-            self._preempt(sequence)
+            self._take_out(sequence)
+            self._enqueue(sequence)
 
-    def _max_tokens(self, num_decodes: int) -> int:
+    def _phases(self) -> tuple[list[Sequence], dict[Sequence, int]]:
+        """The running sequences that decode, and those that prefill with the tokens they lack."""
+        decodes: list[Sequence] = []
+        prefills: dict[Sequence, int] = {}
+        for sequence in self.running:
+            num_tokens = sequence.num_uncomputed_tokens
+            if num_tokens == 1:
+                decodes.append(sequence)
+            else:
+                prefills[sequence] = num_tokens
+        return decodes, prefills
+
+    def _prefill_budget(self, num_decodes: int) -> int:
         room = self.max_num_batched_tokens - num_decodes
-        return num_decodes + self.pace.max_prefill_tokens(num_decodes, room)
+        return self.pace.max_prefill_tokens(num_decodes, room)
 
-    def _schedule_running(self, step: Step, sequence: Sequence, num_tokens: int) -> None:
-        """Add a running sequence to the step, preempting until it has its blocks.
+    def _make_room(self) -> bool:
+        """Reserve the blocks of all decodes; whether any sequence was preempted for that."""
+        was_enough = True
+        while True:
+            decodes, _ = self._phases()
+            lacking = [sequence for sequence in decodes if self._tables.num_lacking(sequence, 1)]
+            if len(lacking) <= self.pool.num_free:
+                break
+            was_enough = False
+            self._preempt(self._shares.first_to_go(self.running))
+        for sequence in lacking:
+            self._tables.reserve(sequence, 1)
+        return not was_enough
 
-        Only decodes can lack a block, since a prompt gets all of its blocks at admission. They are
-        served in order of rank, so that no victim is in the step yet.
-        """
-        while self._num_new_blocks(sequence, num_tokens) > self.pool.num_free:
-            victim = self.running[-1]
-            self._preempt(victim)
-            self.num_preemptions += 1
-            step.num_preempted += 1
-            if victim is sequence:
+    def _admit(self) -> None:
+        """Start waiting sequences, as long as the batch, the pool and the step have room."""
+        refused: Counter[str] = Counter()
+        while len(refused) <= MOST_PIECES:
+            sequence, victim = self._next(refused)
+            if sequence is None or self.pool.num_gains < sequence.awaited_gains:
                 return
-        self._reserve(sequence, num_tokens)
-        step.add(ScheduledSequence(sequence, num_tokens))
+            found = self._tables.find_prefix(sequence)
+            num_tokens = sequence.num_tokens - len(found) * self.block_size
+            if not self._would_prefill(sequence, num_tokens):
+                refused[sequence.tenant] += 1
+                continue
+            if victim is not None:
+                self._preempt(victim)
+            if not self._start(sequence, found):
+                return
 
-    def _admit_next(self, step: Step) -> bool:
-        """Start the first waiting sequence, if the step, the batch and the pool have room."""
-        max_running = self.pace.max_sequences(self.max_num_seqs)
-        if not self._waiting or step.budget < 1 or len(self.running) >= max_running:
-            return False
-        sequence = self._waiting[0][1]
-        if self.pool.num_gains < sequence.awaited_gains:
-            return False
-        found = self._find_prefix(sequence)
-        num_free = self.pool.num_free - sum(map(self.pool.is_free, found))
-        num_missing = self._num_blocks(sequence.num_tokens) - len(found) - num_free
-        if num_missing > 0:
+    def _next(self, refused: Counter[str]) -> tuple[Sequence | None, Sequence | None]:
+        """The next to start, and who is to give it a place if there is none."""
+        if len(self.running) < self.pace.max_sequences(self.max_num_seqs):
+            return self._shares.next_waiting(refused), None
+        if self._shares.num_changes == self._settled_at:
+            return None, None
+        exchange = self._shares.next_exchange(self.running, refused)
+        if exchange is None and not refused:
+            self._settled_at = self._shares.num_changes
+        return exchange or (None, None)
+
+    def _start(self, sequence: Sequence, found: list[int]) -> bool:
+        """Run a waiting sequence whose first blocks are ``found``, if there are all others."""
+        if num_missing := self._tables.num_missing(sequence, found):
             sequence.awaited_gains = self.pool.num_gains + num_missing
             return False
-        heapq.heappop(self._waiting)
-        self._attach_prefix(sequence, found)
-        num_tokens = sequence.num_uncomputed_tokens
+        self._shares.start(sequence)
         sequence.status = Status.RUNNING
         insort(self.running, sequence, key=lambda running: running.order)
-        self._reserve(sequence, num_tokens)
-        step.add(ScheduledSequence(sequence, min(num_tokens, step.budget)))
+        self._tables.attach_prefix(sequence, found)
+        self._count_prefix_hit(sequence)
+        self._tables.reserve(sequence, sequence.num_uncomputed_tokens)
         return True
 
-    def _find_prefix(self, sequence: Sequence) -> list[int]:
-        """The cached blocks that hold the sequence's first tokens.
-
-        They end short of the newest token, which is run in any case, since its logits are wanted;
-        so a shared block is never written.
-        """
-        blocks = []
-        most_blocks = (sequence.num_tokens - 1) // self.block_size
-        for content_hash in islice(sequence.block_hashes(self.block_size), most_blocks):
-            block = self.pool.find(content_hash)
-            if block is None:
-                break
-            blocks.append(block)
-        return blocks
-
-    def _attach_prefix(self, sequence: Sequence, blocks: list[int]) -> None:
-        for block in blocks:
-            self.pool.share(block)
-            sequence.block_table.append(block)
-        sequence.num_computed_tokens = len(blocks) * self.block_size
+    def _count_prefix_hit(self, sequence: Sequence) -> None:
         if sequence.counts_prefix_hit:
             sequence.counts_prefix_hit = False
             sequence.num_cached_tokens = sequence.num_computed_tokens
             self.num_prefix_query_tokens += sequence.num_prompt_tokens
             self.num_prefix_hit_tokens += sequence.num_cached_tokens
 
-    def _num_blocks(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.block_size)
-
-    def _num_new_blocks(self, sequence: Sequence, num_tokens: int) -> int:
-        """Blocks that the sequence lacks for its next tokens."""
-        wanted = self._num_blocks(sequence.num_computed_tokens + num_tokens)
-        return max(0, wanted - len(sequence.block_table))
-
-    def _reserve(self, sequence: Sequence, num_tokens: int) -> None:
-        for _ in range(self._num_new_blocks(sequence, num_tokens)):
-            sequence.block_table.append(self.pool.allocate())
+    def _would_prefill(self, sequence: Sequence, num_tokens: int) -> bool:
+        """Whether the step has tokens for a sequence that lacks so many."""
+        decodes, prefills = self._phases()
+        budget = self._prefill_budget(len(decodes))
+        return divide(budget, {**prefills, sequence: num_tokens})[sequence] > 0
 
     def _preempt(self, sequence: Sequence) -> None:
-        self.running.remove(sequence)
-        self._free_blocks(sequence)
+        self.num_preemptions += 1
+        self._take_out(sequence)
         self._enqueue(sequence)
 
     def _take_out(self, sequence: Sequence) -> None:
         if sequence.status is Status.RUNNING:
             self.running.remove(sequence)
+            self._shares.remove_running(sequence)
         elif sequence.status is Status.WAITING:
-            self._waiting.remove((sequence.order, sequence))
-            heapq.heapify(self._waiting)
-        self._free_blocks(sequence)
-
-    def _free_blocks(self, sequence: Sequence) -> None:
-        self.pool.release(sequence.block_table.view().tolist())
-        sequence.block_table.clear()
-        sequence.num_computed_tokens = 0
+            self._shares.remove_waiting(sequence)
+        self._tables.free(sequence)
 
     def _enqueue(self, sequence: Sequence) -> None:
         sequence.status = Status.WAITING
-        heapq.heappush(self._waiting, (sequence.order, sequence))
+        self._shares.add_waiting(sequence)
 
     def check_integrity(self) -> None:
         """Raises ``AssertionError`` when the bookkeeping contradicts itself."""
-        self.pool.check_integrity(sequence.block_table.view().tolist() for sequence in self.running)
+        self._tables.check_integrity(self.running)
         assert len(self.running) <= self.max_num_seqs, f"{len(self.running)} sequences run"
         assert self.running == sorted(self.running, key=lambda sequence: sequence.order)
+        self._shares.check_integrity(self.running)
         for sequence in self.running:
-            covered = len(sequence.block_table) * self.block_size
             assert sequence.status is Status.RUNNING
-            assert sequence.num_computed_tokens < sequence.num_tokens
-            assert sequence.num_computed_tokens <= covered, "computed tokens without a block"
-            first_written = sequence.num_computed_tokens // self.block_size
-            for block in sequence.block_table.view()[first_written:].tolist():
-                assert self.pool.is_writable(block), f"block {block} is shared, and to be written"
         for sequence in self.waiting:
             assert sequence.status is Status.WAITING
             assert not len(sequence.block_table), "a waiting sequence holds blocks"

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum, auto
 
+from backend_metal.engine.grammar.matcher import GrammarMatcher
 from backend_metal.engine.schedule.block_hash import block_hash, root_hash
 from backend_metal.engine.schedule.int_buffer import Int32Array, IntBuffer
 from deployments.backend import SamplingParams
+
+Order = tuple[int, int, int]
+"""Priority, arrival and index in the request."""
 
 
 class Status(Enum):
@@ -38,22 +42,32 @@ class Sequence:
         seed: int,
         arrival: int,
         priority: int = 0,
+        tenant: str = "",
+        weight: float = 1.0,
+        group: str = "",
         cache_salt: str | None = "",
         output_token_ids: Iterable[int] = (),
+        matcher: GrammarMatcher | None = None,
     ) -> None:
         """A sequence that waits to be given to the scheduler.
 
+        ``tenant``, ``weight``, ``group``: as in ``GenerationRequest``.
         ``cache_salt``: those who have the same share cached blocks; with None, nobody does.
         ``output_token_ids``: what another engine has generated; it is recomputed, as after a
-        preemption.
+        preemption. ``matcher``: its own, at the beginning of ``sampling.grammar``.
         """
         self.request_id = request_id
         self.index = index
         self.sampling = sampling
+        self.matcher = matcher
         self.max_tokens = max_tokens
         self.seed = seed
-        self.order = (priority, arrival, index)
-        """Lower runs first and is preempted last."""
+        self.order: Order = (priority, arrival, index)
+        """Lower runs first and is preempted last, where shares are equal."""
+        self.priority = priority
+        self.tenant = tenant
+        self.weight = weight
+        self.group = group or request_id
         self.tokens = IntBuffer(prompt_token_ids)
         self.num_prompt_tokens = len(self.tokens)
         for token_id in output_token_ids:

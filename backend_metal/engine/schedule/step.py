@@ -37,16 +37,9 @@ class ScheduledSequence:
 
 @dataclass
 class Step:
-    max_tokens: int = 0
     scheduled: list[ScheduledSequence] = field(default_factory=list)
     num_tokens: int = 0
     num_decodes: int = 0
-    num_preempted: int = 0
-
-    @property
-    def budget(self) -> int:
-        """Tokens for which it still has room."""
-        return self.max_tokens - self.num_tokens
 
     def add(self, item: ScheduledSequence) -> None:
         self.scheduled.append(item)

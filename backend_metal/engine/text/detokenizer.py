@@ -6,7 +6,7 @@ sent: decoders look at neighbours (leading spaces, characters in several tokens)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from backend_metal.engine.text.stop import StopMatcher
 from backend_metal.engine.text.tokenizer import Tokenizer
@@ -31,9 +31,10 @@ class IncrementalDetokenizer:
         tokenizer: Tokenizer,
         prompt_token_ids: Sequence[int],
         stop: Sequence[str] = (),
-        skip_special_tokens: bool = True,
+        hidden_ids: Set[int] | None = None,
     ) -> None:
-        self._window = _Window(tokenizer, prompt_token_ids, skip_special_tokens)
+        """``hidden_ids``: tokens without a text; None: all special ones."""
+        self._window = _Window(tokenizer, prompt_token_ids, hidden_ids)
         self._matcher = StopMatcher(stop)
 
     @property
@@ -62,10 +63,10 @@ class _Window:
     """The last few tokens and the part of their text that was already given out."""
 
     def __init__(
-        self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], skip_special_tokens: bool
+        self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], hidden_ids: Set[int] | None
     ) -> None:
         self._tokenizer = tokenizer
-        self._skip_special_tokens = skip_special_tokens
+        self._hidden_ids = hidden_ids
         self._unfinished = 0
         """Tokens since the text last ended with a whole character."""
         self._token_ids, self._whole = self._context(prompt_token_ids)
@@ -147,6 +148,7 @@ class _Window:
         self._whole = len(self._seen)
 
     def _decode(self, token_ids: list[int]) -> str:
-        return self._tokenizer.decode(
-            token_ids, self._skip_special_tokens, clean_up_tokenization_spaces=False
-        )
+        hidden = self._hidden_ids
+        if hidden is not None:
+            token_ids = [token_id for token_id in token_ids if token_id not in hidden]
+        return self._tokenizer.decode(token_ids, hidden is None, clean_up_tokenization_spaces=False)

@@ -9,7 +9,13 @@ from backend_metal.engine.schedule.step import TokenDraw
 from backend_metal.engine.text.detokenizer import IncrementalDetokenizer
 from backend_metal.engine.text.token_text import TokenText
 from backend_metal.engine.text.tokenizer import Tokenizer
-from deployments.backend import Delta, FinishReason, ResumeError, TokenLogprob
+from deployments.backend import (
+    Delta,
+    FinishReason,
+    InvalidRequestError,
+    ResumeError,
+    TokenLogprob,
+)
 
 
 class SequenceOutput:
@@ -29,7 +35,12 @@ class SequenceOutput:
         if not sampling.ignore_eos:
             self._stop_token_ids |= eos_token_ids
         prompt = sequence.token_range(0, sequence.num_prompt_tokens)
-        self._detokenizer = IncrementalDetokenizer(tokenizer, prompt.tolist(), sampling.stop)
+        self._detokenizer = IncrementalDetokenizer(
+            tokenizer,
+            prompt.tolist(),
+            sampling.stop,
+            hidden_ids=token_text.hidden_ids(sampling.shown_tokens),
+        )
         self._num_tokens = 0
 
     def replay(self) -> Delta | None:
@@ -47,14 +58,18 @@ class SequenceOutput:
                     f"the output to resume has {len(token_ids)} tokens, but ends at "
                     f"{self._num_tokens}"
                 )
-            added, finish_reason = self._advance(token_id)
+            try:
+                added, finish_reason = self._advance(token_id)
+            except InvalidRequestError as error:
+                raise ResumeError(f"the output to resume breaks its grammar: {error}") from error
             text += added
         logprob = None if self.sequence.sampling.logprobs is None else 0.0
         draws = [TokenDraw(token_id, logprob) for token_id in token_ids]
         return self._delta(text, draws, finish_reason, replayed=True)
 
     def push(self, draw: TokenDraw) -> Delta:
-        """The delta of the sequence's next token."""
+        """The delta of the sequence's next token. Raises ``InvalidRequestError`` when its grammar
+        has become too complex to go on with."""
         text, finish_reason = self._advance(draw.token_id)
         return self._delta(text, [draw], finish_reason)
 
@@ -70,7 +85,11 @@ class SequenceOutput:
             finish_reason = "stop"
         else:
             text = self._detokenizer.append([token_id])
-            if self._detokenizer.stop_hit is not None:
+            matcher = self.sequence.matcher
+            if matcher is not None:
+                matcher.advance(token_id)
+            is_complete = matcher is not None and matcher.is_complete
+            if is_complete or self._detokenizer.stop_hit is not None:
                 finish_reason = "stop"
             elif self._num_tokens >= self.sequence.max_tokens:
                 finish_reason = "length"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from jinja2 import TemplateError
 
+from backend_metal.engine.text.chat_template import ChatTemplate
+from backend_metal.engine.text.context_length import check_num_tokens, param_of
+from backend_metal.engine.text.control_tokens import ControlTokens
 from backend_metal.engine.text.tokenizer import Tokenizer
-from deployments.backend import ChatPrompt, InvalidRequestError, Prompt
+from deployments.backend import BackendError, ChatPrompt, GenerationRequest, InvalidRequestError
 
 _RESERVED_TEMPLATE_ARGUMENTS = frozenset(
     {
@@ -37,83 +42,188 @@ _TEMPLATE_ERRORS = (
     ArithmeticError,
     AttributeError,
     LookupError,
+    MemoryError,
+    RecursionError,
     TypeError,
     ValueError,
 )
+MAX_RENDERING_S = 10.0
+"""Of the thread's own time: templates take milliseconds, even of long conversations."""
+SLICE_CHARS_PER_TOKEN = 8
+"""Of the context: twice what text usually has, so that most prompts that fit are one slice."""
 
 
-def encode_prompt(tokenizer: Tokenizer, prompt: Prompt, vocab_size: int) -> list[int]:
-    """Token ids in ``[0, vocab_size)``, at least one.
+class PromptEncoder:
+    """Of one model. Raises ``ValueError`` for a chat template that is none.
 
-    A string gets the special tokens that the tokenizer adds by itself; the rendering of a chat
-    template gets none, since the template writes its own. Raises ``InvalidRequestError``.
+    ``parse_special_tokens``: text in messages that spells a control token is that token.
     """
-    if isinstance(prompt, ChatPrompt):
-        param = "messages"
-        text = _render(tokenizer, prompt)
-        token_ids = _encode(tokenizer, text, param, add_special_tokens=False)
-    elif isinstance(prompt, str):
-        param = "prompt"
-        begins_itself = bool(tokenizer.bos_token) and prompt.startswith(str(tokenizer.bos_token))
-        token_ids = _encode(tokenizer, prompt, param, add_special_tokens=not begins_itself)
-    else:
-        param = "prompt"
-        token_ids = list(prompt)
-    if not token_ids:
-        raise InvalidRequestError(f"{param} must give at least one token", param=param)
-    for token_id in (min(token_ids), max(token_ids)):
-        if not 0 <= token_id < vocab_size:
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        vocab_size: int,
+        max_model_len: int,
+        parse_special_tokens: bool = False,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._max_model_len = max_model_len
+        self._longest_token = max(map(len, tokenizer.get_vocab()))
+        self._template = template = ChatTemplate(tokenizer)
+        hides = template.exists and not parse_special_tokens
+        self._control_tokens = ControlTokens(
+            tokenizer,
+            template.control_tokens if hides else frozenset(),
+            template.read_in_answers if hides else frozenset(),
+        )
+
+    @property
+    def template(self) -> ChatTemplate:
+        return self._template
+
+    def check_size(self, request: GenerationRequest) -> None:
+        """Raises ``ContextLengthError`` for a prompt that is too long to fit however well it is
+        tokenized. Costs nothing."""
+        prompt = request.prompt
+        if isinstance(prompt, ChatPrompt):
+            contents = (message.get("content") for message in prompt.messages)
+            self._check_length(request, sum(len(c) for c in contents if isinstance(c, str)))
+        elif isinstance(prompt, str):
+            self._check_length(request, len(prompt))
+        else:
+            check_num_tokens(request, len(prompt), self._max_model_len)
+
+    def encode(self, request: GenerationRequest) -> list[int]:
+        """Token ids in ``[0, vocab_size)`` of the prompt, at least one.
+
+        A string gets the special tokens that the tokenizer adds by itself; the rendering of a chat
+        template gets none, since the template writes its own. Raises ``InvalidRequestError``.
+        """
+        prompt, param = request.prompt, param_of(request.prompt)
+        if isinstance(prompt, ChatPrompt):
+            token_ids = self._encode_chat(request, prompt)
+        elif isinstance(prompt, str):
+            # Whoever writes a whole prompt writes its control tokens, too.
+            bos = self._tokenizer.bos_token
+            begins_itself = bool(bos) and prompt.startswith(str(bos))
+            encode = partial(self._tokenizer.encode, add_special_tokens=not begins_itself)
+            token_ids = self._tokenize(request, encode, prompt)
+        else:
+            token_ids = list(prompt)
+        if not token_ids:
+            raise InvalidRequestError(f"{param} must give at least one token", param=param)
+        for token_id in (min(token_ids), max(token_ids)):
+            if not 0 <= token_id < self._vocab_size:
+                raise InvalidRequestError(
+                    f"{param} has token id {token_id}; the model's are 0 to {self._vocab_size - 1}",
+                    param=param,
+                )
+        return token_ids
+
+    def _encode_chat(self, request: GenerationRequest, prompt: ChatPrompt) -> list[int]:
+        self._check_chat(prompt)
+        messages = [_flatten(index, message) for index, message in enumerate(prompt.messages)]
+        try:
+            text = self._render(request, messages, _arguments(prompt))
+        except _TEMPLATE_ERRORS as error:
+            reason = self._control_tokens.reveal(str(error) or type(error).__name__)
             raise InvalidRequestError(
-                f"{param} has token id {token_id}; the model's are 0 to {vocab_size - 1}",
-                param=param,
+                f"the chat template refused the messages: {reason}", param="messages"
+            ) from error
+        tokenizer, text = self._control_tokens.separate(text)
+        encode = partial(tokenizer.encode, add_special_tokens=False)
+        return self._tokenize(request, encode, text)
+
+    def _render(
+        self,
+        request: GenerationRequest,
+        messages: list[dict[str, Any]],
+        arguments: Mapping[str, Any],
+    ) -> str:
+        hide = self._control_tokens.hide
+        hidden = [hide(m, is_answer=m.get("role") == "assistant") for m in messages]
+        arguments = {"add_generation_prompt": True, **hide(arguments)}
+        pieces, num_characters = [], 0
+        began = time.thread_time()
+        for piece in self._template.render(hidden, arguments):
+            pieces.append(piece)
+            num_characters += self._control_tokens.length(piece)
+            self._check_length(request, num_characters)
+            if time.thread_time() - began > MAX_RENDERING_S:
+                raise InvalidRequestError(
+                    f"the chat template takes longer than {MAX_RENDERING_S:g} s for the messages",
+                    param="messages",
+                )
+        return "".join(pieces)
+
+    def _tokenize(
+        self, request: GenerationRequest, encode: Callable[[str], list[int]], text: str
+    ) -> list[int]:
+        param = param_of(request.prompt)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequestError(
+                f"{param} has an unpaired surrogate, which is no character: {error}", param=param
+            ) from error
+        try:
+            self._check_slices(request, encode, text)
+            return list(encode(text))
+        except BackendError:
+            raise
+        except BaseException as error:
+            # A panic in Rust is no ``Exception``, and has no name to import.
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            raise InvalidRequestError(
+                f"the tokenizer can't read {param}: {error}", param=param
+            ) from error
+
+    def _check_slices(
+        self, request: GenerationRequest, encode: Callable[[str], list[int]], text: str
+    ) -> None:
+        """Raises ``ContextLengthError`` as soon as so many tokens are found that all of ``text``
+        can't fit, however long it is. A cut makes at most as many as the longest has characters."""
+        size = SLICE_CHARS_PER_TOKEN * self._max_model_len
+        if len(text) <= size:
+            return
+        num_tokens = 0
+        for start in range(0, len(text), size):
+            num_tokens += max(0, len(encode(text[start : start + size])) - self._longest_token)
+            check_num_tokens(request, num_tokens, self._max_model_len, least="at least ")
+
+    def _check_length(self, request: GenerationRequest, num_characters: int) -> None:
+        least = num_characters // self._longest_token
+        check_num_tokens(request, least, self._max_model_len, least="at least ")
+
+    def _check_chat(self, prompt: ChatPrompt) -> None:
+        if not self._template.exists:
+            raise InvalidRequestError(
+                "this model has no chat template: use /v1/completions, or set engine.chat_template",
+                param="messages",
             )
-    return token_ids
+        if reserved := sorted(_RESERVED_TEMPLATE_ARGUMENTS & prompt.template_arguments.keys()):
+            raise InvalidRequestError(
+                f"{', '.join(reserved)} can't be set by a request", param="chat_template_kwargs"
+            )
+        if not prompt.messages:
+            raise InvalidRequestError("messages must not be empty", param="messages")
 
 
-def _encode(tokenizer: Tokenizer, text: str, param: str, *, add_special_tokens: bool) -> list[int]:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidRequestError(
-            f"{param} has an unpaired surrogate, which is no character: {error}", param=param
-        ) from error
-    return list(tokenizer.encode(text, add_special_tokens=add_special_tokens))
-
-
-def _render(tokenizer: Tokenizer, prompt: ChatPrompt) -> str:
-    if not _has_chat_template(tokenizer):
-        raise InvalidRequestError(
-            "this model has no chat template: use /v1/completions, or set engine.chat_template",
-            param="messages",
-        )
-    if reserved := sorted(_RESERVED_TEMPLATE_ARGUMENTS & prompt.template_arguments.keys()):
-        raise InvalidRequestError(
-            f"{', '.join(reserved)} can't be set by a request", param="chat_template_kwargs"
-        )
-    if not prompt.messages:
-        raise InvalidRequestError("messages must not be empty", param="messages")
-    messages = [_flatten(index, message) for index, message in enumerate(prompt.messages)]
-    try:
-        return tokenizer.apply_chat_template(
-            messages, tokenize=False, **{"add_generation_prompt": True, **prompt.template_arguments}
-        )
-    except _TEMPLATE_ERRORS as error:
-        raise InvalidRequestError(
-            f"the chat template refused the messages: {error}", param="messages"
-        ) from error
-
-
-def _has_chat_template(tokenizer: Any) -> bool:
-    # mlx-lm's wrapper also knows templates that are Python functions.
-    known = getattr(tokenizer, "has_chat_template", None)
-    return tokenizer.chat_template is not None if known is None else bool(known)
+def _arguments(prompt: ChatPrompt) -> dict[str, Any]:
+    if not prompt.tools:
+        return dict(prompt.template_arguments)
+    return {**prompt.template_arguments, "tools": list(prompt.tools)}
 
 
 def _flatten(index: int, message: Mapping[str, Any]) -> dict[str, Any]:
     """The message with its text parts joined: every template takes a string."""
     content = message.get("content")
     if content is None or isinstance(content, str):
-        return dict(message)
+        # Most templates would write a null as "None".
+        return {name: value for name, value in message.items() if value is not None}
     texts = []
     for part in content:
         if not isinstance(part, Mapping) or not isinstance(part.get("text"), str):

@@ -9,12 +9,15 @@ class StopMatcher:
     """Ends a stream at the first character that completes a stop string.
 
     When several end there, the one that starts first wins. The longest end of the text that may
-    begin a stop string is held back.
+    begin a stop string is held back. Where each of them may begin only moves on, so that a
+    character costs as little whatever they are.
     """
 
     def __init__(self, stop: Sequence[str]) -> None:
         self.hit: str | None = None
         self._stop = tuple(stop)
+        self._starts = [0] * len(stop)
+        """In what is held back, the first place where each stop string may begin."""
         self._held = ""
 
     def feed(self, text: str) -> str:
@@ -22,14 +25,17 @@ class StopMatcher:
         if self.hit is not None:
             return ""
         seen = self._held + text
-        starts = ((seen.find(stop), stop) for stop in self._stop)
-        found = [(start + len(stop), start, stop) for start, stop in starts if start >= 0]
-        if found:
+        stops = zip(self._stop, self._starts, strict=True)
+        self._starts = [_possible_start(stop, start, seen) for stop, start in stops]
+        stops = zip(self._stop, self._starts, strict=True)
+        ends = ((start + len(stop), start, stop) for stop, start in stops)
+        if found := [end for end in ends if end[0] <= len(seen)]:
             _, safe, self.hit = min(found)
             self._held = ""
         else:
-            safe = min((_possible_start(seen, stop) for stop in self._stop), default=len(seen))
+            safe = min(self._starts, default=len(seen))
             self._held = seen[safe:]
+            self._starts = [start - safe for start in self._starts]
         return seen[:safe]
 
     def flush(self) -> str:
@@ -38,11 +44,11 @@ class StopMatcher:
         return held
 
 
-def _possible_start(seen: str, stop: str) -> int:
-    """Where the longest end of ``seen`` begins that ``stop`` may continue; its length if none."""
-    start = max(0, len(seen) - len(stop) + 1)
+def _possible_start(stop: str, start: int, seen: str) -> int:
+    """From ``start`` on, where ``stop`` stands in ``seen``, or where the longest end of ``seen``
+    begins that ``stop`` may continue; the length of ``seen`` if there is no such place."""
     while (start := seen.find(stop[0], start)) >= 0:
-        if stop.startswith(seen[start:]):
+        if stop.startswith(seen[start : start + len(stop)]):
             return start
         start += 1
     return len(seen)

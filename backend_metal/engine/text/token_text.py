@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 
 from backend_metal.engine.text.tokenizer import Tokenizer
 
+END_TOKENS = 16
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -19,6 +21,20 @@ class TokenText:
         self._anchor = tokenizer.encode("a", add_special_tokens=False)[-1:]
         self._anchor_length = len(self._decode(self._anchor))
         self._cache: dict[int, tuple[str, bytes]] = {}
+        self._special_ids = {
+            token.content: token_id
+            for token_id, token in tokenizer.added_tokens_decoder.items()
+            if token.special
+        }
+
+    def end_of(self, token_ids: list[int]) -> str:
+        """The text of the last few."""
+        return self._decode(token_ids[-END_TOKENS:])
+
+    def hidden_ids(self, shown: Iterable[str]) -> frozenset[int] | None:
+        """The special tokens but those ``shown``; None if these are none."""
+        shown_ids = {self._special_ids[text] for text in shown if text in self._special_ids}
+        return frozenset(self._special_ids.values()) - shown_ids if shown_ids else None
 
     def text(self, token_id: int) -> str:
         """U+FFFD stands for bytes that aren't a whole character; empty for an unused id."""

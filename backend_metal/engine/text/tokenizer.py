@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
+
+from tokenizers import AddedToken
 
 
 class Tokenizer(Protocol):
     @property
     def bos_token(self) -> str | None: ...
+
+    @property
+    def special_tokens_map(self) -> Mapping[str, str]: ...
+
+    @property
+    def added_tokens_decoder(self) -> Mapping[int, AddedToken]: ...
+
+    @property
+    def chat_template(self) -> object: ...
+
+    def get_chat_template(self) -> str: ...
 
     def encode(self, text: str, *, add_special_tokens: bool = ...) -> list[int]: ...
 

@@ -29,6 +29,8 @@ class ApiKey:
     limits: RateLimits = NO_LIMITS
     priority: int = 0
     """Added to that of its requests; lower runs first."""
+    weight: float = 1.0
+    """Its part of a busy engine, against the parts of other keys."""
     is_named: bool = True
     """False: the name says where the key stands, and may be another one's tomorrow."""
 

@@ -11,6 +11,7 @@ replaced::
         tokens_per_minute: 200000
         max_concurrent_requests: 16
         priority: -1
+        weight: 2
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ logger = logging.getLogger(__name__)
 SETTING = "gateway.api_keys_file"
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 8
+MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 MAX_MISTAKES = 5
 """Told of one file."""
 YAML_SUFFIXES = (".yaml", ".yml")
@@ -157,6 +159,7 @@ class _Entry(BaseModel):
     tokens_per_minute: float | None = Field(None, gt=0, allow_inf_nan=False)
     max_concurrent_requests: int | None = Field(None, ge=1)
     priority: int = Field(0, ge=-(2**31), lt=2**31)
+    weight: float = Field(1.0, ge=MIN_WEIGHT, le=MAX_WEIGHT)
 
     @model_validator(mode="after")
     def _has_usable_keys(self) -> _Entry:
@@ -177,6 +180,7 @@ class _Entry(BaseModel):
                 self.requests_per_minute, self.tokens_per_minute, self.max_concurrent_requests
             ),
             self.priority,
+            self.weight,
         )
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.gateway.access.api_keys import SCOPE_KEY, ApiKey
-from deployments.gateway.access.rate_limits import NO_LIMITS, Lease, RateLimiter
+from deployments.gateway.access.rate_limits import NO_LIMITS, Lease, Meter, RateLimiter
+from deployments.gateway.access.reservation import Demand, Reservation
 from deployments.http.error_responses import error_response
 from deployments.http.errors import ApiError
 from deployments.http.request_path import route_path
 from deployments.http.response_events import at_start
-from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH
+from deployments.protocol import (
+    CHAT_COMPLETIONS_PATH,
+    COMPLETIONS_PATH,
+    ChatCompletionRequest,
+    CompletionRequest,
+)
 
 LEASE_KEY = "pomona.lease"
 LIMITED_PATHS = frozenset({CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH})
@@ -30,6 +37,7 @@ class LimitsMiddleware:
     ) -> None:
         self.app = app
         self._limiter = limiter
+        self._ending: set[asyncio.Task[None]] = set()
         self._on_refused = on_refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,18 +60,35 @@ class LimitsMiddleware:
         try:
             await self.app(scope, receive, send)
         finally:
-            lease.release()
+            # Whoever cancels this does not wait for what a replica has to say.
+            ending = asyncio.create_task(lease.end())
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
 
 
-def charge(scope: Scope, tokens: int) -> None:
-    """What a request will take at most, once that is known. Raises ``ApiError`` 429."""
+def reserve(
+    scope: Scope,
+    parsed: ChatCompletionRequest | CompletionRequest,
+    *,
+    max_tokens: int | None,
+    max_model_len: int,
+) -> Reservation | None:
+    """What a request may take at most; None: nobody counts. ``max_tokens``: of an answer that got
+    its bound when it began. Raises ``ApiError`` 429."""
+    lease: Lease | None = scope.get(LEASE_KEY)
+    if lease is None:
+        return None
+    demand = Demand(
+        tuple(size.within(max_model_len) for size in parsed.prompt_sizes()),
+        parsed.n,
+        max_tokens or parsed.max_new_tokens,
+        max_model_len,
+    )
+    return lease.reserve(demand)
+
+
+def meter(scope: Scope, meter: Meter) -> None:
+    """From now on ``meter`` tells what a request takes."""
     lease: Lease | None = scope.get(LEASE_KEY)
     if lease is not None:
-        lease.charge(tokens)
-
-
-def meter(scope: Scope, num_used: Callable[[], int]) -> None:
-    """From now on ``num_used`` tells what a request has taken so far."""
-    lease: Lease | None = scope.get(LEASE_KEY)
-    if lease is not None:
-        lease.meter = num_used
+        lease.meter = meter

@@ -1,8 +1,10 @@
-"""Rate limits of an API key at one gateway: requests, tokens, and how many requests at a time.
+"""Rate limits of an API key at one gateway: requests, tokens, and how many sequences at a time.
 
 A gateway counts for itself. With ``share`` each of ``n`` gateways gets an ``n``-th of the limits,
 so that together they enforce the whole behind a load balancer that spreads requests evenly. Of
-requests at a time the part is rounded up: a gateway without any would refuse whoever is sent there.
+sequences at a time the part is rounded up: a gateway without any would refuse whoever is sent
+there. A request within the key's limit that is more than a gateway's part of it runs there when
+nothing else has used any of that, on credit.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
+from deployments.gateway.access.reservation import Demand, Reservation
 from deployments.gateway.access.token_bucket import TokenBucket
 from deployments.http.errors import ApiError
 
@@ -27,10 +31,10 @@ class RateLimits:
     tokens_per_minute: float | None = None
     """Of prompts and answers together."""
     max_concurrent_requests: int | None = None
-    """Streams count until they end."""
+    """Each prompt of a request counts ``n`` times; streams count until they end."""
 
     def share(self, num_gateways: int) -> RateLimits:
-        """The part that one of ``num_gateways`` enforces; at least one request at a time."""
+        """The part that one of ``num_gateways`` enforces; at least one sequence at a time."""
         requests, tokens, slots = (
             self.requests_per_minute,
             self.tokens_per_minute,
@@ -75,8 +79,12 @@ class KeyUsage:
         bucket.resize(per_minute)
         return bucket
 
+    @property
+    def num_sequences(self) -> int:
+        return sum(lease.num_sequences for lease in self.running)
+
     def catch_up(self) -> None:
-        """Have each running request pay for what it has used so far."""
+        """Have what running requests can't need any more."""
         for lease in self.running:
             lease.catch_up()
 
@@ -92,46 +100,80 @@ class KeyUsage:
         return headers
 
 
+class Meter(Protocol):
+    """What a request takes."""
+
+    def at_most(self) -> float:
+        """How many tokens it will have used by its end."""
+        ...
+
+    async def used(self) -> float:
+        """How many it has used, once it has ended for its client."""
+        ...
+
+
 class Lease:
-    """One request's part of the usage. ``release`` must follow, however the request ends."""
+    """One request's part of the usage. ``end`` must follow, however the request ends."""
 
     def __init__(self, usage: KeyUsage) -> None:
         self._usage = usage
-        self._charged = 0.0
-        self.meter: Callable[[], int] = lambda: 0
-        """How many tokens the request has used so far."""
+        self._reserved = 0.0
+        self.num_sequences = 1
+        self.meter: Meter | None = None
+        """None: nobody works on the request yet."""
         usage.running.add(self)
 
     def headers(self) -> dict[str, str]:
         return self._usage.headers()
 
-    def charge(self, tokens: int) -> None:
-        """Reckon with so many. Raises ``ApiError`` 429."""
-        bucket = self._usage.tokens
-        if bucket is None:
-            return
+    def reserve(self, demand: Demand) -> Reservation | None:
+        """Before the request runs; None: nobody counts its tokens. Raises ``ApiError`` 429, and
+        then it has taken none."""
+        self._take_slots(demand.num_sequences)
+        limit, bucket = self._usage.limits.tokens_per_minute, self._usage.tokens
+        if limit is None or bucket is None:
+            return None
         self._usage.catch_up()
-        if wait_s := bucket.wait_s(tokens):
-            limit = f"{self._usage.limits.tokens_per_minute:.12g} tokens a minute"
-            raise too_many(f"The API key's limit is {limit}", wait_s)
-        # Only what is used makes a debt: few requests take all that they may.
-        self._pay(min(tokens, bucket.capacity))
+        whole = max(1, math.floor(limit))
+        if (least := demand.least(whole)) > whole:
+            raise too_large(f"{limit:.12g} tokens a minute", f"{least} (prompt and answer)")
+        if wait_s := bucket.wait_s(least):
+            raise too_many(f"The API key's limit is {limit:.12g} tokens a minute", wait_s)
+        reservation = demand.fit(max(least, math.floor(bucket.level)), whole)
+        self._pay(reservation.tokens)
+        return reservation
 
     def catch_up(self) -> None:
-        """Pay for what has been used beyond what was reckoned with."""
-        self._pay(max(self.meter(), self._charged))
+        if self.meter is not None:
+            self._pay(self.meter.at_most())
 
-    def release(self) -> None:
-        """The request has ended: it has used what its meter says. Idempotent."""
-        if self in self._usage.running:
+    async def end(self) -> None:
+        """The request has ended for its client; its place and what it reserved are kept until it
+        is known what it has used."""
+        used = self._reserved
+        try:
+            used = 0.0 if self.meter is None else await self.meter.used()
+        finally:
             self._usage.running.remove(self)
-            self._pay(self.meter())
+            self._pay(used)
+
+    def _take_slots(self, num_sequences: int) -> None:
+        limit = self._usage.limits.max_concurrent_requests
+        share = self._usage.share.max_concurrent_requests
+        if limit is not None and num_sequences > limit:
+            raise too_large(f"{limit} sequences at a time", f"{num_sequences} (prompts times n)")
+        others = self._usage.num_sequences - self.num_sequences
+        if limit is not None and share is not None and others and others + num_sequences > share:
+            raise too_many(
+                f"The API key's limit is {limit} sequences at a time", SLOT_RETRY_AFTER_S
+            )
+        self.num_sequences = num_sequences
 
     def _pay(self, tokens: float) -> None:
         """``tokens`` in all."""
         if self._usage.tokens is not None:
-            self._usage.tokens.give_back(self._charged - tokens)
-        self._charged = tokens
+            self._usage.tokens.give_back(self._reserved - tokens)
+        self._reserved = tokens
 
 
 class RateLimiter:
@@ -153,8 +195,8 @@ class RateLimiter:
         usage = self._usages.setdefault(name, KeyUsage(self._clock))
         usage.apply(limits, limits.share(self._num_gateways()))
         slots = usage.share.max_concurrent_requests
-        if slots is not None and len(usage.running) >= slots:
-            limit = f"{limits.max_concurrent_requests} requests at a time"
+        if slots is not None and usage.num_sequences >= slots:
+            limit = f"{limits.max_concurrent_requests} sequences at a time"
             raise too_many(f"The API key's limit is {limit}", SLOT_RETRY_AFTER_S, usage)
         if usage.requests is not None:
             if wait_s := usage.requests.wait_s(1):
@@ -173,6 +215,17 @@ def too_many(message: str, wait_s: float, usage: KeyUsage | None = None) -> ApiE
         type="rate_limit_error",
         code="rate_limit_exceeded",
         headers={"Retry-After": str(retry_after), **(usage.headers() if usage else {})},
+    )
+
+
+def too_large(limit: str, requested: str) -> ApiError:
+    """429 for what no waiting helps, which the openai package's client must not send again."""
+    return ApiError(
+        429,
+        f"Request too large: the API key's limit is {limit}, requested {requested}.",
+        type="rate_limit_error",
+        code="rate_limit_exceeded",
+        headers={"X-Should-Retry": "false"},
     )
 
 

@@ -50,7 +50,7 @@ class TokenBucket:
         self._level = self.level - cost
 
     def give_back(self, amount: float) -> None:
-        """A negative ``amount`` takes what was used beyond what was reckoned with."""
+        """A negative ``amount`` takes it, whatever is left."""
         self._level = min(self.capacity, self.level + amount)
 
     def full_in_s(self) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from contextlib import AbstractAsyncContextManager, suppress
 
 from deployments.fleet.directory import Replica
@@ -22,7 +23,7 @@ from deployments.gateway.relay.failures import (
     ReplicaFailedError,
     check_failure,
 )
-from deployments.gateway.relay.request import RelayedRequest
+from deployments.gateway.relay.request import CutOff, RelayedRequest
 from deployments.gateway.replicas.state import ReplicaState
 from deployments.http import sse
 from deployments.observe.tracing import trace_headers
@@ -37,12 +38,17 @@ async def attempt(request: RelayedRequest, state: ReplicaState) -> None:
     """Returns once the client has a whole response. Raises ``ReplicaFailedError``, or
     ``CannotResumeError``."""
     request.sent_at = time.perf_counter()
+    attempt_id = uuid.uuid4().hex
     # Before its first byte, a silent replica may not even have the request.
     if_silent = FailureKind.SICK
     try:
-        async with _post(request, state.replica) as response:
+        async with _post(request, state.replica, attempt_id) as response:
             if_silent = FailureKind.LOST
             await _forward(request, state, response)
+    except asyncio.CancelledError:
+        if not request.has_ended:
+            request.cut_off = CutOff(state.replica, attempt_id)
+        raise
     except TimeoutError as error:
         raise ReplicaFailedError(f"no answer in time: {error}", if_silent) from error
     except UnreachableError as error:
@@ -52,7 +58,7 @@ async def attempt(request: RelayedRequest, state: ReplicaState) -> None:
 
 
 def _post(
-    request: RelayedRequest, replica: Replica
+    request: RelayedRequest, replica: Replica, attempt_id: str
 ) -> AbstractAsyncContextManager[ReplicaResponse]:
     outgoing, settings, log = request.outgoing, request.parts.settings, bytes(request.reader.log)
     return request.parts.connections.request(
@@ -64,7 +70,7 @@ def _post(
             "Authorization": f"Bearer {replica.secret}",
             "Content-Type": "application/json",
             "X-Request-Id": outgoing.request_id,
-            ENVELOPE_HEADER: outgoing.envelope.with_log(log).header(),
+            ENVELOPE_HEADER: outgoing.envelope.for_attempt(attempt_id, log).header(),
             **trace_headers(),
         },
         connect_timeout_s=settings.connect_timeout_s,
@@ -75,7 +81,7 @@ def _post(
 async def _forward(request: RelayedRequest, state: ReplicaState, response: ReplicaResponse) -> None:
     client = request.client
     head, failure = Head.of(response), _text(response.header(FAILURE_HEADER))
-    if head.status == 200 or failure == FailureKind.FULL:
+    if head.status == 200 or failure in (FailureKind.FULL, FailureKind.FULL_FOR_TENANT):
         state.answered()
     if head.status == 200 and response.header(CHECKPOINTS_HEADER) is not None:
         await _forward_events(request, state, head, response)
@@ -109,15 +115,17 @@ async def _forward_events(
         if not request.outgoing.stream:
             if body := _body_in(events):
                 request.in_time.reschedule(None)
+                request.is_answered = True
                 await _read_to_end(response)
                 await client.whole(head, body)
                 return
             continue
+        request.is_answered = events.endswith(sse.DONE)
         await client.events(events)
         if received_at and client.has_content:
             first_at, num_before = received_at, reader.num_logged
             _count_first_content(request, first_at)
-        if events.endswith(sse.DONE):
+        if request.is_answered:
             request.in_time.reschedule(None)
             if first_at:
                 # Otherwise the speed is that of several replicas and of the way between them.

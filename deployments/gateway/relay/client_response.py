@@ -62,18 +62,13 @@ class ClientResponse:
         """The status of an error that was told within a stream, after it had begun as a success."""
         self.error: ApiError | None = None
         """What the gateway itself had to tell."""
-        self.refusal: bytes | None = None
-        """The body of an error that is the client's whole answer, whoever told it."""
+        self.refusal: tuple[Head, bytes] | None = None
+        """An error that is the client's whole answer, whoever told it."""
 
     @property
     def has_error(self) -> bool:
         """Whether a stream that began as a success has told of an error."""
         return self.error_status != 0
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether the client was told of an error, in whatever way."""
-        return self.error is not None or self.final_status >= 400
 
     @property
     def final_status(self) -> int:
@@ -100,7 +95,7 @@ class ClientResponse:
 
     async def whole(self, head: Head, body: bytes) -> None:
         """Pass on a complete answer, or after an earlier replica's keep-alives its equivalent."""
-        self.refusal = body if head.status >= 400 else None
+        self.refusal = (head, body) if head.status >= 400 else None
         if self.status == 0:
             length = (b"content-length", str(len(body)).encode())
             head = Head(head.status, (*head.headers, length))

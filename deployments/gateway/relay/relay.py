@@ -131,7 +131,7 @@ def _failed(request: RelayedRequest, state: ReplicaState, failure: ReplicaFailed
     request_id, progress = request.outgoing.request_id, request.reader.num_logged
     # A full one is well, and under overload there would be a line for each request.
     logger.log(
-        logging.DEBUG if kind is FailureKind.FULL else logging.WARNING,
+        logging.DEBUG if kind.is_full else logging.WARNING,
         "%s failed %s: %s",
         replica_id,
         request_id,
@@ -145,8 +145,8 @@ def _failed(request: RelayedRequest, state: ReplicaState, failure: ReplicaFailed
         state.breaker.rest()
     if kind.is_loss:
         retries.lost(replica_id, progress=progress)
-    elif kind is FailureKind.FULL:
-        if failure.refusal is not None:
+    elif kind.is_full:
+        if kind is FailureKind.FULL and failure.refusal is not None:
             state.refused(wait_s(failure.refusal))
         retries.refused(replica_id)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from deployments.fleet.directory import Replica
 from deployments.gateway.relay.client_response import ClientResponse
 from deployments.gateway.relay.failures import Refusal
 from deployments.gateway.relay.parts import RelayParts
@@ -18,6 +19,14 @@ from deployments.wire.envelope import Envelope
 
 
 @dataclass(frozen=True)
+class CutOff:
+    """An attempt that was left before the end of its answer had come."""
+
+    replica: Replica
+    attempt: str
+
+
+@dataclass(frozen=True)
 class Outgoing:
     """A validated request as the replicas get it."""
 
@@ -27,8 +36,6 @@ class Outgoing:
     request_id: str
     work: Work
     envelope: Envelope
-    prompt_tokens: int = 0
-    """As estimated."""
     begins_anew: bool = False
     """Whether another replica can't go on with its answer: a log has no logprobs."""
     resumable: ResumableReader | None = None
@@ -57,6 +64,9 @@ class RelayedRequest:
     """The kindest so far."""
     was_interrupted: bool = False
     """Whether the stream has looked for another replica to go on at."""
+    is_answered: bool = False
+    """Whether the end of the answer has come."""
+    cut_off: CutOff | None = None
     num_resumed: int = 0
     """How often another replica has gone on in the middle of the stream."""
     reader: CheckpointReader = field(init=False)
@@ -82,9 +92,6 @@ class RelayedRequest:
         return self.state.replica_id if self.state else ""
 
     @property
-    def tokens_used(self) -> int:
-        """What the engines have done, whoever has seen it; what failed before it began is free."""
-        prompt, completion = self.reader.prompt_tokens, self.reader.num_logged
-        if self.client.has_failed and not prompt and not completion:
-            return 0
-        return (prompt or self.outgoing.prompt_tokens) + completion
+    def has_ended(self) -> bool:
+        """Whether no replica works on it any more: it is answered or refused."""
+        return self.is_answered or self.client.refusal is not None

@@ -7,7 +7,7 @@ import itertools
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import cast
 from urllib.parse import urlsplit
@@ -41,7 +41,7 @@ class Outcome:
 
 
 @dataclass
-class _Exchange(asyncio.Protocol):
+class Exchange(asyncio.Protocol):
     """A request and its answer on a connection of their own."""
 
     request: bytes
@@ -82,26 +82,31 @@ class _Exchange(asyncio.Protocol):
 
 @dataclass
 class Client:
-    """Sends chat requests, each with a prompt that no other has."""
+    """Sends chat requests, each with a prompt that no other has; ``exchange`` follows one."""
 
     url: str
     model: str
+    key: str = ""
+    exchange: Callable[[bytes, Outcome, asyncio.Future[None]], Exchange] = Exchange
     _prompts: Iterator[str] = field(default_factory=lambda: _prompts(random.Random(1)))
 
     async def ask(self, due: float | None = None) -> Outcome:
         """``due``: when it was to be sent; now by default."""
         outcome = Outcome(time.perf_counter() if due is None else due)
         loop = asyncio.get_running_loop()
-        exchange = _Exchange(self._request(), outcome, loop.create_future())
+        exchange = self.exchange(self._request(), outcome, loop.create_future())
         place = urlsplit(self.url)
         try:
-            await loop.create_connection(
+            transport, _ = await loop.create_connection(
                 lambda: exchange, str(place.hostname), int(place.port or 80)
             )
         except ConnectionError:
             # An outcome as well, and one that the report counts as a failure.
             return outcome
-        await exchange.done
+        try:
+            await exchange.done
+        finally:
+            transport.close()
         return outcome
 
     def _request(self) -> bytes:
@@ -117,6 +122,7 @@ class Client:
         ).encode()
         head = (
             f"POST /v1/chat/completions HTTP/1.1\r\nHost: {urlsplit(self.url).netloc}\r\n"
+            f"Authorization: Bearer {self.key}\r\n"
             f"Content-Type: application/json\r\nConnection: close\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         )

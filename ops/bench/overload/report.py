@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ops.bench.overload.client import Outcome
 from ops.bench.overload.servers import Sample
-from ops.bench.timing import markdown_table
+from ops.bench.timing import markdown_table, quantile_of
 
 LATE_S = 0.05
 MIB = 2**20
@@ -49,10 +49,10 @@ class Phase:
         return sum(one.sent - one.due > LATE_S for one in self.outcomes)
 
     def time_per_output_token(self, quantile: float) -> float:
-        return _quantile([one.time_per_output_token for one in self.served], quantile)
+        return quantile_of([one.time_per_output_token for one in self.served], quantile)
 
     def time_to_first_token(self, quantile: float) -> float:
-        return _quantile([one.time_to_first_token for one in self.served], quantile)
+        return quantile_of([one.time_to_first_token for one in self.served], quantile)
 
 
 def report(phases: Sequence[Phase], samples: Sequence[Sample], drained_s: float) -> str:
@@ -101,10 +101,6 @@ def _recovery(last: Phase, drained_s: float) -> str:
         f"All that was accepted is answered {drained_s:.1f} s after the last arrival; the next "
         f"request has its first token after {first:.0f} ms."
     )
-
-
-def _quantile(values: Sequence[float], quantile: float) -> float:
-    return sorted(values)[int(quantile * (len(values) - 1))]
 
 
 def _range(values: Sequence[int]) -> str:

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from ops.bench.relay.client import Load, run_load
 from ops.bench.relay.processor_time import OthersShare, cpu_s
 from ops.bench.relay.servers import SECRET, process, serve_gateway, serve_replicas
-from ops.bench.timing import markdown_table
+from ops.bench.timing import markdown_table, quantile_of
 
 STEP_S = 0.010
 
@@ -51,8 +51,7 @@ class Way:
         return statistics.median(load.server_cpu_s / load.num_chunks for load in self.paced)
 
     def first_chunk_s(self, quantile: float) -> float:
-        times = sorted(one for load in self.paced for one in load.first_chunk_s)
-        return times[int(quantile * (len(times) - 1))]
+        return quantile_of([one for load in self.paced for one in load.first_chunk_s], quantile)
 
 
 async def measure(ways: list[Way], *, streams: int, rounds: int, tokens: int) -> None:

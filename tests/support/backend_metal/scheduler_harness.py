@@ -23,8 +23,9 @@ class Harness:
         max_num_batched_tokens: int = 32,
         prefix_caching: bool = True,
         pace: StepPace | None = None,
+        pool: type[BlockPool] = BlockPool,
     ) -> None:
-        self.pool = BlockPool(num_blocks)
+        self.pool = pool(num_blocks)
         self.runner = StubRunner(num_blocks, BLOCK_SIZE)
         self.scheduler = Scheduler(
             self.pool,
@@ -42,6 +43,9 @@ class Harness:
         *,
         max_tokens: int = 4,
         priority: int = 0,
+        tenant: str = "",
+        weight: float = 1.0,
+        group: str = "",
         salt: str = "",
     ) -> Sequence:
         self.arrival += 1
@@ -54,6 +58,9 @@ class Harness:
             seed=0,
             arrival=self.arrival,
             priority=priority,
+            tenant=tenant,
+            weight=weight,
+            group=group,
             cache_salt=salt if self.prefix_caching else None,
         )
         self.scheduler.add(sequence)

@@ -98,6 +98,24 @@ def word_piece() -> TokenizerWrapper:
     return TokenizerWrapper(PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]"))
 
 
+@cache
+def unigram() -> TokenizerWrapper:
+    """As in T5: its special tokens are pieces, too, into which plain text could be cut."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=300,
+        special_tokens=[BOS, EOS, "<unk>"],
+        initial_alphabet=[*"<|_>/\n"],
+        unk_token="<unk>",
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return TokenizerWrapper(_with_bos(tokenizer))
+
+
 ALL = {
     "byte_level": byte_level,
     "byte_fallback": byte_fallback,

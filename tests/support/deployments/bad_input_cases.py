@@ -31,6 +31,8 @@ def bad_inputs(*, model: str, max_body_bytes: int, max_model_len: int) -> list[B
         *_chat_fields(model),
         *_messages(model),
         *_completion_fields(model),
+        *_tools(model),
+        *_grammars(model),
         *_unsupported(model),
         *_only_the_server_knows(model, max_model_len),
     ]
@@ -165,6 +167,7 @@ def _chat_fields(model: str) -> list[BadInput]:
         field("chat_template_kwargs", [], "object"),
         field("chat_template_kwargs", {"not a name": 1}, '"not a name"'),
         field("chat_template_kwargs", {"a": _nested(20)}, "levels deep"),
+        field("chat_template_kwargs", {"a": [[0] * 64] * 64}, "at most 4096 values"),
         field("add_generation_prompt", "yes", "boolean"),
         field("temprature", 0.5, "not a known field", "temperature"),
         field("z" * 5000, 1, "not a known field", param="z" * 80 + "..."),
@@ -193,6 +196,7 @@ def _messages(model: str) -> list[BadInput]:
 
     user = {"role": "user", "content": "hi"}
     return [
+        messages("long name", [user | {"name": "x" * 257}], "messages[0].name", "at most 256"),
         messages("no messages", [], "messages", "non-empty array"),
         messages("too many messages", [user] * 4097, "messages", "at most 4096 messages"),
         messages("too many wrong messages", [0] * 9000, "messages[0]", "object"),
@@ -210,18 +214,39 @@ def _messages(model: str) -> list[BadInput]:
         messages("bad role", [user | {"role": "robot"}], "messages[0].role", '"user"', '"robot"'),
         messages("role in capitals", [user | {"role": "User"}], "messages[0].role", '"user"'),
         messages("role as a number", [user | {"role": 1}], "messages[0].role", '"user"'),
-        messages("tool role", [user, user | {"role": "tool"}], "messages[1].role", '"tool"'),
+        messages(
+            "tool role", [user, user | {"role": "tool"}], "messages[1].tool_call_id", "required"
+        ),
+        messages(
+            "tool_call_id of a user", [user | {"tool_call_id": "x"}], "messages[0].tool_call_id",
+            'role "tool"',
+        ),
+        messages(
+            "a user's reasoning", [user | {"reasoning": "x"}], "messages[0].reasoning",
+            'role "assistant"',
+        ),
         messages("unknown field", [user | {"colour": "red"}], "messages[0].colour", "not a known"),
         messages("name as a number", [user | {"name": 5}], "messages[0].name", "string"),
         messages(
             "tool calls",
             [{"role": "assistant", "content": "", "tool_calls": [{"id": "x"}]}],
-            "messages[0].tool_calls",
-            "not supported",
+            "messages[0].tool_calls[0].function",
+            "required",
+        ),
+        *(
+            messages(
+                f"arguments {arguments}",
+                [user, {"role": "assistant", "tool_calls": [{"id": "x", "type": "function",
+                 "function": {"name": "f", "arguments": arguments}}]}],
+                "messages[1].tool_calls[0].function.arguments",
+                "JSON object, as a string",
+            )
+            for arguments in ("{", "[]", {}, "[" * 9000)
         ),
         content("content as a number", 5, "", "string", "array"),
         content("content as an object", {"text": "hi"}, "", "string", "array"),
         content("no parts", [], "", "non-empty"),
+        content("many parts", [{"type": "text", "text": ""}] * 1025, "", "at most 1024 parts"),
         content("part as a string", ["hi"], "[0]", "object"),
         content("part without type", [{"text": "hi"}], "[0].type", "required"),
         content("part without text", [{"type": "text"}], "[0].text", "required"),
@@ -271,6 +296,99 @@ def _completion_fields(model: str) -> list[BadInput]:
     ]
 
 
+def _tools(model: str) -> list[BadInput]:
+    def tools(name: str, value: Any, param: str, *says: str, **more: Any) -> BadInput:
+        user = {"role": "user", "content": "hi"}
+        fields = {"model": model, "messages": [user], "tools": value, **more}
+        return BadInput(f"tools: {name}", CHAT, json.dumps(fields).encode(), param, says)
+
+    def tool(**fields: Any) -> dict[str, Any]:
+        return {"type": "function", "function": {"name": "f", **fields}}
+
+    deep: dict[str, Any] = {}
+    for _ in range(70):
+        deep = {"items": deep}
+    function = "tools[0].function"
+    return [
+        tools("no array", {}, "tools", "array of at most 256"),
+        tools("no object", [1], "tools[0]", "object"),
+        tools("too many", [tool()] * 257, "tools", "at most 256"),
+        tools("kind", [{"type": "web_search"}], "tools[0].type", '"function"'),
+        tools("no name", [{"type": "function", "function": {}}], f"{function}.name", "required"),
+        tools("name", [tool(name="a b")], f"{function}.name", "letters, digits"),
+        tools("twice", [tool(), tool()], "tools[1].function.name", "another tool's"),
+        tools("parameters", [tool(parameters=[])], f"{function}.parameters", "JSON schema"),
+        tools("array", [tool(parameters={"type": "array"})], f"{function}.parameters", "object"),
+        tools("deep", [tool(parameters=deep)], f"{function}.parameters", "64 levels"),
+        tools("strict", [tool(strict=1)], f"{function}.strict", "boolean"),
+        tools("unknown field", [tool(parameter={})], f"{function}.parameter", "parameters?"),
+        tools("choice", [tool()], "tool_choice", '"auto"', tool_choice="always"),
+        tools("choice of none", [], "tool_choice", "no tools", tool_choice="required"),
+        tools("choice of another", [tool()], "tool_choice", '"g"',
+              tool_choice={"type": "function", "function": {"name": "g"}}),
+        tools("choice with more", [tool()], "tool_choice", '"auto"',
+              tool_choice={"type": "function", "function": {"name": "f", "x": 1}}),
+        tools("subset", [tool()], "tool_choice", "allowed_tools.tools", tool_choice={
+            "type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [1]}}),
+        tools("parallel", [tool()], "parallel_tool_calls", "boolean", parallel_tool_calls="no"),
+        tools("with a format", [tool()], "response_format", "can't be combined",
+              response_format={"type": "json_object"}),
+    ]  # fmt: skip
+
+
+def _grammars(model: str) -> list[BadInput]:
+    def field(where: str, value: Any, *says: str, param: str = "", path: str = CHAT) -> BadInput:
+        prompt: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
+        if path == COMPLETIONS:
+            prompt = {"prompt": "hi"}
+        name, *inner = where.split(".")
+        for key in reversed(inner):
+            value = {key: value}
+        body = json.dumps({"model": model, **prompt, name: value}).encode()
+        told = ", ".join(says)[:20]
+        return BadInput(f"{where} {str(value)[:60]} {told}", path, body, param or where, says)
+
+    def schema(named: Any, *says: str, param: str) -> BadInput:
+        wanted = {"type": "json_schema", "json_schema": named}
+        return field("response_format", wanted, *says, param=f"response_format{param}")
+
+    deep: dict[str, Any] = {}
+    for _ in range(70):
+        deep = {"items": deep}
+    return [
+        field("response_format", "json", "an object"),
+        field("response_format", {}, "required", param="response_format.type"),
+        field("response_format", {"type": "xml"}, '"json_schema"', param="response_format.type"),
+        field("response_format", {"type": "text", "schema": {}}, "not a known field",
+              param="response_format.schema"),
+        field("response_format", {"type": "json_schema"}, "is required",
+              param="response_format.json_schema"),
+        field("response_format", {"type": "json_object", "json_schema": {"name": "a"}},
+              "no other", param="response_format.json_schema"),
+        schema({}, "required", param=".json_schema.name"),
+        schema({"name": "a b"}, "letters, digits", param=".json_schema.name"),
+        schema({"name": "a", "schema": True}, "an object", param=".json_schema.schema"),
+        schema({"name": "a", "schema": deep}, "64 levels", param=".json_schema.schema"),
+        schema({"name": "a", "strict": "yes"}, "boolean", param=".json_schema.strict"),
+        schema({"name": "a", "shema": {}}, "Did you mean schema?", param=".json_schema.shema"),
+        field("structured_outputs", [], "an object"),
+        field("structured_outputs.json", 5, "a JSON schema", path=COMPLETIONS),
+        field("structured_outputs.json", "{", "a JSON schema"),
+        field("structured_outputs.json", "[" * 50_000, "a JSON schema"),
+        field("structured_outputs.regex", "", "regular expression"),
+        field("structured_outputs.choice", [], "non-empty array"),
+        field("structured_outputs.choice", ["a", ""], param="structured_outputs.choice[1]"),
+        field("structured_outputs.choice", ["a"] * 1025, "at most 1024"),
+        field("structured_outputs.grammar", 1, "grammar"),
+        field("structured_outputs.structural_tag", "x", "not supported"),
+        field("structured_outputs", {"regex": "a", "choice": ["a"]}, "send one of them",
+              param="structured_outputs.choice"),
+        field("guided_json", [], "a JSON schema"),
+        field("guided_choice", "a", "array"),
+        field("guided_grammar", {}, "grammar", path=COMPLETIONS),
+    ]  # fmt: skip
+
+
 def _unsupported(model: str) -> list[BadInput]:
     def field(name: str, value: Any, path: str = CHAT) -> BadInput:
         prompt: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
@@ -280,10 +398,7 @@ def _unsupported(model: str) -> list[BadInput]:
         return BadInput(f"unsupported {path} {name}", path, body, name, ("not supported",))
 
     return [
-        field("tools", [{"type": "function", "function": {"name": "f"}}]),
-        field("tool_choice", "required"),
         field("functions", [{"name": "f"}]),
-        field("response_format", {"type": "json_object"}),
         field("audio", {"voice": "alloy", "format": "wav"}),
         field("modalities", ["text", "audio"]),
         field("prediction", {"type": "content", "content": "x"}),
@@ -293,7 +408,7 @@ def _unsupported(model: str) -> list[BadInput]:
         field("metadata", {"key": "value"}),
         field("service_tier", "priority"),
         field("verbosity", "low"),
-        field("guided_json", {"type": "object"}),
+        field("allowed_token_ids", [1]),
         field("min_tokens", 5),
         field("use_beam_search", True),
         field("echo", True, COMPLETIONS),

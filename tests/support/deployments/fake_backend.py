@@ -14,7 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -33,6 +33,7 @@ from deployments.backend import (
     ModelInfo,
     Prefill,
     Prompt,
+    PromptTooLongError,
     QueueFullError,
     ResumeError,
     SamplingParams,
@@ -41,7 +42,18 @@ from deployments.backend import (
     UnavailableError,
 )
 
-Fault = Literal["step_error", "unavailable", "crash", "cancel", "ends_early", "abort", "queue_full"]
+Fault = Literal[
+    "step_error",
+    "unavailable",
+    "crash",
+    "cancel",
+    "ends_early",
+    "abort",
+    "queue_full",
+    "full_for_tenant",
+]
+
+Item = TypeVar("Item", Delta, Prefill)
 
 
 class FakeOptions(BaseModel):
@@ -158,7 +170,7 @@ class FakeBackend:
         arrived = time.monotonic()
         try:
             words = self._admit(request)
-            yield Prefill(0, len(words))
+            yield _made(request, Prefill(0, len(words)))
             await self._wait_for_a_slot()
             self._times["queue"].add(time.monotonic() - arrived)
             blocks = -(-len(words) // self._config.block_size)
@@ -169,10 +181,10 @@ class FakeBackend:
                 self._counters["hit"] += cached
                 finish_reason: str = "stop"
                 for computed in self._chunks(len(words)):
-                    yield Prefill(computed, len(words))
+                    yield _made(request, Prefill(computed, len(words)))
                 async for delta in self._continue(request, words, cached, arrived):
                     finish_reason = delta.finish_reason or finish_reason
-                    yield delta
+                    yield _made(request, delta)
             finally:
                 self._slots.release()
                 self._blocks_used -= blocks
@@ -197,11 +209,15 @@ class FakeBackend:
                 completion=request.sampling.max_tokens,
                 param="messages" if isinstance(request.prompt, ChatPrompt) else "prompt",
             )
+        if request.max_prompt_tokens is not None and len(words) > request.max_prompt_tokens:
+            raise PromptTooLongError(len(words), request.max_prompt_tokens)
         is_full = self._slots.locked() and self._num_waiting >= self._config.max_queued_requests
         if is_full and not request.was_admitted:
             raise QueueFullError(f"{self._num_waiting} requests are waiting.", retry_after=2)
         if self._fault_of(words) == "queue_full":
             raise QueueFullError("The fake queue is full.", retry_after=2)
+        if self._fault_of(words) == "full_for_tenant":
+            raise QueueFullError("Too many requests wait.", retry_after=2, for_tenant=True)
         return words
 
     def _fault_of(self, words: list[str]) -> Fault | None:
@@ -385,6 +401,11 @@ class _Sequence:
             for rank, name in enumerate(names[: self._sampling.logprobs])
         ]
         return (TokenLogprob(token_id(piece), piece, piece.encode(), -0.5, tuple(top)),)
+
+
+def _made(request: GenerationRequest, item: Item) -> Item:
+    request.on_made(item)
+    return item
 
 
 def _check_template_arguments(prompt: ChatPrompt) -> None:

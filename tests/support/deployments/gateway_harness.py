@@ -121,6 +121,11 @@ async def outcomes(running: Running) -> dict[tuple[str, str], float]:
     """(model, outcome) to how many requests the gateway has counted as it."""
     # A request is counted after its last byte: a round trip later it has been.
     await running.client.get("/health")
+    return counted_outcomes(running)
+
+
+def counted_outcomes(running: Running) -> dict[tuple[str, str], float]:
+    """Of those requests whose last byte was sent some time ago."""
     return {
         (sample.labels["model"], sample.labels["outcome"]): sample.value
         for family in running.metrics.registry.collect()

@@ -22,7 +22,7 @@ from tests.support.deployments.fake_backend import FakeBackend
 MODEL = "echo"
 SECRET = "the-deployment's-secret"
 AUTHORIZED = {"Authorization": f"Bearer {SECRET}"}
-MAX_BODY_BYTES = 256 * 1024
+MAX_BODY_BYTES = 1024 * 1024
 MAX_MODEL_LEN = 200
 
 

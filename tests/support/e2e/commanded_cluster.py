@@ -20,6 +20,7 @@ import yaml
 from tests.support.documents import block
 from tests.support.e2e import leaks
 from tests.support.e2e.serve_process import (
+    RAY_FOLDER,
     READY_TIMEOUT_S,
     REPOSITORY,
     ServeProcess,
@@ -97,9 +98,13 @@ class CommandedCluster:
             line.startswith("pomona_requests_running") and " 1.0" in line for line in metrics
         )
 
-    def _shell(self, command: str) -> None:
+    def look(self) -> str:
+        """What Ray and Serve say of themselves in another shell."""
+        return self._shell(block("look-by-hand"))
+
+    def _shell(self, command: str) -> str:
         run = subprocess.run(
-            ["bash", "-euc", 'eval "$(python -m deployments.environment)"\n' + command],
+            ["bash", "-euc", 'eval "$(python -m deployments.environment head)"\n' + command],
             cwd=REPOSITORY,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -110,6 +115,7 @@ class CommandedCluster:
             start_new_session=True,
         )
         assert run.returncode == 0, run.stdout.decode()
+        return run.stdout.decode()
 
 
 @contextmanager
@@ -152,7 +158,7 @@ def _environment(home: Path, dashboard_port: int) -> dict[str, str]:
     return inherited | {
         "HOME": str(home),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "RAY_TMPDIR": str(home),
+        "RAY_TMPDIR": str(home / RAY_FOLDER),
         "RAY_DASHBOARD_ADDRESS": f"http://127.0.0.1:{dashboard_port}",
         # A machine that runs tests may be too busy to answer in two seconds.
         "RAY_health_check_timeout_ms": "20000",

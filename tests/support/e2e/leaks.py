@@ -102,7 +102,7 @@ def dashboard_pages(home: Path) -> Iterator[Place]:
 
 
 def dashboard_url(home: Path) -> str:
-    [log] = home.glob("ray/session_2*/logs/dashboard.log")
+    [log] = home.glob("*/ray/session_latest/logs/dashboard.log")
     found = re.search(r"http address: ([\d.]+:\d+)", log.read_text())
     assert found, log.read_text()
     return f"http://{found[1]}"

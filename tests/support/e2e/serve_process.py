@@ -27,6 +27,8 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 SERVE_RUN = (sys.executable, "-m", "ray.serve.scripts", "run")
 LAUNCH = (sys.executable, "-m", "deployments.launch")
 FAKE_BACKEND = "tests.support.deployments.fake_backend:FakeBackend"
+RAY_FOLDER = "tmp"
+"""In a server's home."""
 READY_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 60
 
@@ -105,6 +107,8 @@ def serve_process(
     """Run ``config`` on a free port until the block ends; every process is gone afterwards."""
     # Ray's socket paths must stay under 108 characters, which pytest's folders exceed.
     home = Path(tempfile.mkdtemp(prefix="pomona-", dir="/tmp"))
+    # As homes are: others may enter, and what is to be kept from them is closed itself.
+    home.chmod(0o755)
     port = free_port()
     path = home / "config.yaml"
     path.write_text(yaml.safe_dump({**config, "http_options": {"host": "127.0.0.1", "port": port}}))
@@ -119,7 +123,11 @@ def serve_process(
             [*command, str(path)],
             cwd=REPOSITORY,
             env=inherited
-            | {"HOME": str(home), "RAY_TMPDIR": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
+            | {
+                "HOME": str(home),
+                "RAY_TMPDIR": str(home / RAY_FOLDER),
+                "RAY_USAGE_STATS_ENABLED": "0",
+            }
             | given
             | {"PYTHONPATH": os.pathsep.join(folders)},
             stdin=subprocess.DEVNULL,

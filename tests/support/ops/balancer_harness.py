@@ -21,8 +21,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from deployments.http.server import HttpServer
-from ops.load_balancer.haproxy import haproxy
-from ops.load_balancer.nginx import nginx
+from ops.load_balancer.foreground import start, write
 from ops.load_balancer.plan import Plan
 
 BALANCERS = ("haproxy", "nginx")
@@ -181,40 +180,6 @@ def plan_for(directory: Path, gateways: Sequence[FakeGateway | str], **changes: 
         directory=directory,
     )
     return replace(plan, **changes)
-
-
-def write(kind: str, plan: Plan) -> Path:
-    """The balancer's configuration file."""
-    path = plan.directory / f"{kind}.conf"
-    if kind == "haproxy":
-        path.write_text(haproxy(plan))
-    else:
-        path.write_text(_without_root(nginx(plan), plan.directory))
-    return path
-
-
-def _without_root(text: str, directory: Path) -> str:
-    """Debian's nginx would keep temporary files in places that only root can write."""
-    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    paths = "".join(f"{kind}_temp_path {directory}/{kind};\n" for kind in kinds)
-    return text.replace("http {\n", f"http {{\n{paths}", 1)
-
-
-def command(kind: str, plan: Plan, *extra: str) -> list[str]:
-    """How the balancer is started in the foreground."""
-    path = str(write(kind, plan))
-    if kind == "haproxy":
-        return ["haproxy", "-W", "-db", "-f", path, *extra]
-    directives = f"daemon off; pid {plan.directory}/nginx.pid;"
-    if os.geteuid() == 0:
-        # Nobody else may enter pytest's folders.
-        directives += " user root;"
-    return ["nginx", "-e", "stderr", "-g", directives, "-c", path, *extra]
-
-
-def start(kind: str, plan: Plan, log: Path) -> subprocess.Popen[bytes]:
-    with log.open("wb") as out:
-        return subprocess.Popen(command(kind, plan), stdout=out, stderr=out)
 
 
 @asynccontextmanager

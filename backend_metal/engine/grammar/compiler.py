@@ -1,0 +1,128 @@
+"""From a grammar as a client sends it to a matcher over the model's tokens, by llguidance.
+
+https://github.com/guidance-ai/llguidance: a lexer of derivatives below an Earley parser, whose
+masks are computed when they are asked for, so that any request may bring a grammar of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Set
+from functools import cached_property
+from typing import Any
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance.gbnf_to_lark import any_to_lark
+
+from backend_metal.engine.grammar.matcher import GrammarMatcher
+from backend_metal.engine.grammar.unsupported_keywords import describe
+from deployments.backend import JSON_WHITESPACE, Grammar, InvalidRequestError
+
+LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
+"""Some 100 MB at most for a matcher, and some 20 ms for a mask."""
+
+
+class GrammarCompiler:
+    """Compiles for one model. Not for two threads at once."""
+
+    def __init__(self, tokenizer: Any, vocab_size: int, eos_token_ids: Set[int]) -> None:
+        """``tokenizer``: Hugging Face's, or mlx-lm's around it; ``vocab_size``: the width of the
+        model's logits."""
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._eos_token_ids = eos_token_ids
+
+    def compile(self, grammar: Grammar, prompt_end: str = "") -> GrammarMatcher:
+        """``prompt_end``: of the text that the answer follows.
+
+        Takes milliseconds, the first time a second. Raises ``InvalidRequestError`` saying what
+        can't be enforced, and where it stands."""
+        try:
+            vocabulary, source = self._vocabulary, _source(grammar)
+        except _UnusableError as error:
+            raise _refused(grammar, str(error)) from error
+        thinking = grammar.thinking
+        if thinking is not None and prompt_end.rstrip().endswith(thinking[0]):
+            source = self._after_thought(source, thinking[1])
+        matcher = LLMatcher(vocabulary, source, log_level=0, limits=LIMITS)
+        if matcher.is_error():
+            raise _refused(grammar, matcher.get_error())
+        return GrammarMatcher(matcher, grammar.param)
+
+    def _after_thought(self, source: str, end: str) -> str:
+        """llguidance's ``source`` behind a thought that has begun, and must end."""
+        (answer,) = json.loads(source)["grammars"]
+        ids = {t.content: i for i, t in self._tokenizer.added_tokens_decoder.items() if t.special}
+        if end in ids:
+            thought = f"start: TEXT? <[{ids[end]}]> WHITE? @answer\nTEXT: /(?s:.+)/"
+        else:
+            # The lexer takes the longest match: what ends the thought must not be in it.
+            mark = re.escape(end).replace("/", "\\/")
+            thought = (
+                "start: THOUGHT WHITE? @answer\n"
+                f"THOUGHT: TEXT {json.dumps(end)}\n"
+                f"TEXT: /(?s:.*)/ & ~/(?s:.*)({mark})(?s:.*)/"
+            )
+        thought += "\nWHITE: /[ \\t\\r\\n]+/"
+        return json.dumps({"grammars": [{"lark_grammar": thought}, {**answer, "name": "answer"}]})
+
+    @cached_property
+    def _vocabulary(self) -> LLTokenizer:
+        fast = getattr(self._tokenizer, "backend_tokenizer", None)
+        if fast is None:
+            raise _UnusableError("this model's tokenizer is not one of the tokenizers library")
+        return LLTokenizer(
+            fast.to_str(), n_vocab=self._vocab_size, eos_token=sorted(self._eos_token_ids)
+        )
+
+
+def _source(grammar: Grammar) -> str:
+    text = grammar.text
+    match grammar.kind:
+        case "json_schema":
+            return LLMatcher.grammar_from_json_schema(
+                text,
+                # Not as defaults: a schema may bring its own, and so turn enforcement off.
+                overrides={
+                    "item_separator": ",",
+                    "key_separator": ":",
+                    "whitespace_flexible": True,
+                    "whitespace_pattern": JSON_WHITESPACE,
+                    "coerce_one_of": False,
+                    "lenient": False,
+                },
+            )
+        case "regex":
+            return LLMatcher.grammar_from_regex(text)
+        case "choice":
+            choices = " | ".join(
+                json.dumps(choice, ensure_ascii=False) for choice in json.loads(text)
+            )
+            return _of_lark(f"start: {choices}")
+        case "grammar":
+            return _of_lark(_lark(text))
+
+
+class _UnusableError(Exception):
+    """Of no use for this model, or no grammar at all."""
+
+
+def _of_lark(text: str) -> str:
+    return json.dumps({"grammars": [{"lark_grammar": text}]})
+
+
+def _lark(text: str) -> str:
+    try:
+        return any_to_lark(text)
+    except Exception as error:
+        # The converter is a small parser that raises nothing more special, and recurses.
+        raise _UnusableError(f"it is neither Lark nor GBNF: {error}") from error
+
+
+def _refused(grammar: Grammar, problem: str) -> InvalidRequestError:
+    if grammar.kind == "json_schema":
+        problem = describe(problem, json.loads(grammar.text))
+    return InvalidRequestError(
+        f"{grammar.param} can't be enforced: {problem.strip()}", param=grammar.param
+    )

@@ -1,0 +1,112 @@
+"""A model's chat template: messages to text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from jinja2 import Template, TemplateError, nodes
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+from transformers import PreTrainedTokenizerBase
+from transformers.utils.chat_template_utils import _compile_jinja_template
+
+from backend_metal.engine.text.tokenizer import Tokenizer
+
+_TESTING = (nodes.Compare, nodes.Call, nodes.Filter, nodes.Test)
+
+
+class ChatTemplate:
+    """The tokenizer's own, in Jinja, or a function that mlx-lm or the checkpoint brings."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        wrapper = tokenizer if isinstance(tokenizer, TokenizerWrapper) else None
+        inner = wrapper._tokenizer if wrapper else tokenizer
+        self._is_function = bool(wrapper and wrapper._chat_template) or (
+            type(inner).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template
+        )
+        self._defaults = {"tools": None, "documents": None, **tokenizer.special_tokens_map}
+        if wrapper:
+            self._defaults["enable_thinking"] = wrapper.has_thinking
+
+    @property
+    def exists(self) -> bool:
+        return self._is_function or self._tokenizer.chat_template is not None
+
+    def render(self, messages: list[dict[str, Any]], arguments: Mapping[str, Any]) -> Iterator[str]:
+        """Pieces of the text as they are made, so that whoever takes them can stop."""
+        if self._is_function:
+            yield self._tokenizer.apply_chat_template(messages, tokenize=False, **arguments)
+        else:
+            thoughts = [_with_thinking(message) for message in messages]
+            yield from self._jinja.generate({**self._defaults, **arguments}, messages=thoughts)
+
+    @property
+    def control_tokens(self) -> frozenset[str]:
+        """The special tokens, and what else of the added tokens the template writes: a token that
+        begins a turn need not be special. White space is text in any template."""
+        return frozenset(
+            token.content
+            for token in self._tokenizer.added_tokens_decoder.values()
+            if token.special
+            or (
+                not token.content.isspace()
+                and (self._is_function or token.content in self._literals)
+            )
+        )
+
+    @property
+    def read_in_answers(self) -> frozenset[str]:
+        """Control tokens that the template looks for in messages, such as ``</think>``, to leave
+        out what a model has thought: where a model has written these, they are what it wrote."""
+        if self._is_function:
+            return frozenset()
+        tested = _strings(node for kind in _TESTING for node in self._parsed.find_all(kind))
+        return frozenset(
+            token.content
+            for token in self._tokenizer.added_tokens_decoder.values()
+            if not token.special and token.content in tested
+        )
+
+    @property
+    def source(self) -> str:
+        """Empty for a function, and where there is none."""
+        return "" if self._is_function or not self.exists else self._source
+
+    @property
+    def _source(self) -> str:
+        return self._tokenizer.get_chat_template()
+
+    @property
+    def _jinja(self) -> Template:
+        # Cached there, with the filters and functions that templates of the hub are written for.
+        template: Template = _compile_jinja_template(self._source)
+        return template
+
+    @cached_property
+    def _parsed(self) -> nodes.Template:
+        try:
+            return self._jinja.environment.parse(self._source)
+        except TemplateError as error:
+            raise ValueError(
+                f"the model's chat template can't be read: {error}; engine.chat_template may name "
+                "another"
+            ) from error
+
+    @cached_property
+    def _literals(self) -> str:
+        texts = [node.data for node in self._parsed.find_all(nodes.TemplateData)]
+        return "\0".join([*texts, _strings([self._parsed])])
+
+
+def _with_thinking(message: dict[str, Any]) -> dict[str, Any]:
+    """A thought under both names that templates know."""
+    thought = message.get("reasoning_content")
+    return message if thought is None else {"thinking": thought, **message}
+
+
+def _strings(found: Iterable[nodes.Node]) -> str:
+    """All that is in quotation marks there, apart from each other."""
+    constants = (constant for node in found for constant in node.find_all(nodes.Const))
+    return "\0".join(c.value for c in constants if isinstance(c.value, str))

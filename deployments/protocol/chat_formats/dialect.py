@@ -1,0 +1,68 @@
+"""What one model speaks: a form, and which of its markers are special tokens to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Self
+
+from deployments.protocol.chat_formats.calls import NamedCalls
+from deployments.protocol.chat_formats.detect import detect
+from deployments.protocol.chat_formats.formats import FORMATS
+from deployments.protocol.chat_formats.reader import ChatFormat
+
+
+@dataclass(frozen=True)
+class Dialect:
+    chat_format: ChatFormat = FORMATS["plain"]
+    special_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Ids of the markers that are no text."""
+
+    @classmethod
+    def of(
+        cls, chat_template: str, added_tokens: Mapping[str, int], special_tokens: frozenset[str]
+    ) -> Self:
+        chat_format = FORMATS[detect(chat_template, added_tokens)]
+        thinking = chat_format.thinking
+        if thinking and thinking[0] not in added_tokens and thinking[0] not in chat_template:
+            chat_format = replace(chat_format, thinking=None)
+        return cls(
+            chat_format,
+            {
+                text: token_id
+                for text, token_id in added_tokens.items()
+                if text in special_tokens and any(text in one for one in markers(chat_format))
+            },
+        )
+
+    @property
+    def calls_tools(self) -> bool:
+        return bool(self.chat_format.calls)
+
+    @property
+    def reads(self) -> bool:
+        """Whether there is anything in its answers but text."""
+        return bool(self.chat_format.calls or self.chat_format.thinking)
+
+    @cached_property
+    def shown_tokens(self) -> tuple[str, ...]:
+        """What is to be part of the text, for the reader."""
+        return tuple(sorted(self.special_tokens))
+
+    def thinks(self, prompt_end: str) -> bool:
+        """Whether a prompt that ends so has begun a thought."""
+        thinking = self.chat_format.thinking
+        return thinking is not None and prompt_end.rstrip().endswith(thinking[0])
+
+
+TEXT_ALONE = Dialect()
+
+
+def markers(chat_format: ChatFormat) -> list[str]:
+    found = [*chat_format.wrappers, *(chat_format.thinking or ())]
+    for form in chat_format.calls:
+        found += [form.start, form.end]
+        if isinstance(form, NamedCalls):
+            found += [form.kind, form.separator]
+    return [one for one in found if one]

@@ -1,0 +1,198 @@
+"""From an answer's text, as it comes, to what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from deployments.protocol.chat_formats.calls import (
+    CallForm,
+    IsString,
+    MalformedError,
+    Reading,
+    passes,
+)
+from deployments.protocol.chat_formats.events import (
+    CallArguments,
+    CallStart,
+    Event,
+    Reasoning,
+    Text,
+)
+from deployments.protocol.chat_formats.stream import WHITE, Stream
+
+
+@dataclass(frozen=True)
+class ChatFormat:
+    """How a family of models writes what is no plain text."""
+
+    name: str
+    calls: tuple[CallForm, ...] = ()
+    thinking: tuple[str, str] | None = None
+    """What stands before and behind what a model thinks."""
+    wrappers: tuple[str, ...] = ()
+    """What may stand around calls, and means nothing."""
+    call_ids: Literal["plain", "short", "numbered"] = "plain"
+    """What a template may take as the name of a call."""
+
+
+class AnswerReader:
+    """Reads one answer. The same text gives the same events however it is cut into pieces, but for
+    where the texts of neighbouring events of one kind are cut.
+
+    What may still become a marker is held back, as is white space that may stand before a call.
+    What begins like a call and is none is text. No text is lost but markers and the white space
+    around them.
+    """
+
+    def __init__(
+        self,
+        chat_format: ChatFormat,
+        *,
+        is_string: IsString = lambda tool, parameter: None,
+        reads_calls: bool = True,
+        thinks: bool = False,
+    ) -> None:
+        """``reads_calls``: whether there are tools; ``thinks``: whether the prompt has begun a
+        thought."""
+        self._forms = {form.start: form for form in chat_format.calls if reads_calls}
+        self._thinking = chat_format.thinking
+        self._markers: Sequence[str] = (
+            *self._forms,
+            *(chat_format.wrappers if reads_calls else ()),
+            *(self._thinking or ())[:1],
+        )
+        self._is_string = is_string
+        self._stream = Stream()
+        self._events: list[Event] = []
+        self._white = ""
+        """Behind what was told; told, too, if text follows."""
+        self._drops_white = False
+        """Until text follows: a marker stood before."""
+        self._has_begun_call = False
+        self._has_arguments = False
+        self._reading = self._answer(thinks)
+        next(self._reading)
+
+    def feed(self, text: str) -> list[Event]:
+        """What has become certain with ``text``."""
+        self._stream.add(text)
+        return self._advance()
+
+    def finish(self) -> list[Event]:
+        """What is left when no more text comes. Call it once."""
+        self._stream.has_ended = True
+        return self._advance()
+
+    def _advance(self) -> list[Event]:
+        next(self._reading, None)
+        events, self._events = self._events, []
+        return _joined(events)
+
+    def _answer(self, thinks: bool) -> Reading:
+        # The first text is waited for: nothing can be told of none.
+        yield
+        if thinks:
+            yield from self._think()
+        while True:
+            marker = yield from self._say_until(self._markers)
+            if marker is None:
+                if not self._drops_white:
+                    self._tell(Text(self._white))
+                return
+            if self._thinking and marker == self._thinking[0]:
+                yield from self._think()
+            elif form := self._forms.get(marker):
+                yield from self._call(form)
+            else:
+                self._pass_marker()
+
+    def _say_until(self, markers: Sequence[str]) -> Generator[None, None, str | None]:
+        """Tell text up to the first of ``markers``, which is returned; None at the end."""
+        while True:
+            before, marker = (
+                self._stream.take_until(markers)
+                if markers
+                else (
+                    self._stream.take(len(self._stream.text)),
+                    None,
+                )
+            )
+            self._say(before)
+            if marker is not None or (self._stream.has_ended and not self._stream.text):
+                return marker
+            yield
+
+    def _say(self, text: str) -> None:
+        told = (self._white + text).rstrip(WHITE)
+        self._white = (self._white + text)[len(told) :]
+        if self._drops_white:
+            told = told.lstrip(WHITE)
+        if told:
+            self._drops_white = False
+            self._tell(Text(told))
+
+    def _pass_marker(self) -> None:
+        """White space around it means nothing."""
+        self._white, self._drops_white = "", True
+
+    def _think(self) -> Reading:
+        assert self._thinking is not None
+        end = self._thinking[1]
+        self._pass_marker()
+        has_thought, white = False, ""
+        marker = None
+        while marker is None and not (self._stream.has_ended and not self._stream.text):
+            before, marker = self._stream.take_until((end,))
+            thought = (white + before).rstrip(WHITE)
+            white = (white + before)[len(thought) :]
+            if not has_thought:
+                thought = thought.lstrip(WHITE)
+            if thought:
+                has_thought = True
+                self._tell(Reasoning(thought))
+            if marker is None:
+                yield
+
+    def _call(self, form: CallForm) -> Reading:
+        self._stream.keep()
+        self._has_begun_call = self._has_arguments = False
+        try:
+            yield from form.read(self._stream, self._tell, self._is_string)
+        except MalformedError:
+            if not self._has_begun_call:
+                self._stream.rewind()
+                self._say(form.start)
+                return
+            if not self._has_arguments:
+                self._tell(CallArguments("{}"))
+            yield from passes(self._stream, form.end)
+        self._stream.release()
+        self._pass_marker()
+
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, CallStart) and not self._has_begun_call:
+            self._has_begun_call = True
+            self._stream.release()
+        self._has_arguments |= isinstance(event, CallArguments)
+        self._events.append(event)
+
+
+def _joined(events: Sequence[Event]) -> list[Event]:
+    """With neighbours of one kind in one piece, and nothing empty."""
+    joined: list[Event] = []
+    for event in events:
+        last = joined[-1] if joined else None
+        match event, last:
+            case Text(""), _:
+                pass
+            case Text(text), Text(before):
+                joined[-1] = Text(before + text)
+            case Reasoning(text), Reasoning(before):
+                joined[-1] = Reasoning(before + text)
+            case CallArguments(text), CallArguments(before):
+                joined[-1] = CallArguments(before + text)
+            case _:
+                joined.append(event)
+    return joined

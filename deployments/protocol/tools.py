@@ -1,0 +1,154 @@
+"""Tools of a chat, and the calls of them in its messages."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, PlainValidator
+
+from deployments.http.errors import shown
+from deployments.protocol import unsupported
+from deployments.protocol.json_body import is_deeper
+from deployments.protocol.strict import RefusedError, StrictModel
+from deployments.protocol.structured_output import MAX_GRAMMAR_CHARS, MAX_SCHEMA_DEPTH
+
+MAX_TOOLS = 256
+MAX_CALLS = 256
+NAME_PATTERN = r"^[a-zA-Z0-9_.:-]{1,128}$"
+NAME = "1 to 128 letters, digits or characters of _.:-"
+
+
+def _checked_parameters(value: Any) -> Any:
+    if isinstance(value, dict):
+        if is_deeper(value, MAX_SCHEMA_DEPTH):
+            raise RefusedError(f"must nest at most {MAX_SCHEMA_DEPTH} levels deep")
+        if (kind := value.get("type", "object")) != "object":
+            raise RefusedError(f'must describe an object: type "object", not {shown(kind)}')
+    return value
+
+
+class Function(StrictModel):
+    name: str = Field(pattern=NAME_PATTERN, description=NAME)
+    description: str | None = Field(None, description="a string")
+    parameters: Annotated[dict[str, Any], BeforeValidator(_checked_parameters)] = Field(
+        {}, description="a JSON schema of an object"
+    )
+    strict: bool = Field(False, description="a boolean")
+
+    def for_template(self) -> dict[str, Any]:
+        parameters = self.parameters or {"type": "object", "properties": {}}
+        described = {"name": self.name, "parameters": parameters}
+        if self.description is not None:
+            described["description"] = self.description
+        return {"type": "function", "function": described}
+
+
+class FunctionTool(StrictModel):
+    type: Literal["function"] = Field(description='"function", the only kind that is supported')
+    function: Function = Field(description="an object")
+
+
+def _checked_tools(value: Any) -> Any:
+    """Before each is looked at."""
+    if isinstance(value, list) and len(value) <= MAX_TOOLS:
+        size = len(json.dumps(value))
+        if size > MAX_GRAMMAR_CHARS:
+            raise RefusedError(f"must have at most {MAX_GRAMMAR_CHARS} characters, not {size}")
+    return value
+
+
+Tools = Annotated[list[FunctionTool], BeforeValidator(_checked_tools)]
+
+
+@dataclass(frozen=True)
+class ToolChoice:
+    """Which tools may be called, and whether one has to be."""
+
+    required: bool = False
+    names: tuple[str, ...] | None = None
+    """None: any."""
+    forbidden: bool = False
+
+
+def _parse_choice(value: Any) -> ToolChoice:
+    match value:
+        case "auto":
+            return ToolChoice()
+        case "required":
+            return ToolChoice(required=True)
+        case "none":
+            return ToolChoice(forbidden=True)
+        case {"type": "function", "function": {"name": str(name), **more}, **rest} if not (
+            more or rest
+        ):
+            return ToolChoice(required=True, names=(name,))
+        case {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "auto" | "required" as mode, "tools": list(tools), **more},
+            **rest,
+        } if not (more or rest):
+            return ToolChoice(required=mode == "required", names=tuple(map(_named, tools)))
+    raise RefusedError(f"must be {CHOICE}, not {shown(value)}")
+
+
+def _named(tool: Any) -> str:
+    match tool:
+        case {"type": "function", "function": {"name": str(name)}}:
+            return name
+    raise RefusedError(
+        f'.allowed_tools.tools must have {{"type": "function", "function": {{"name": …}}}}, '
+        f"not {shown(tool)}"
+    )
+
+
+CHOICE = (
+    '"none", "auto", "required", {"type": "function", "function": {"name": …}} or '
+    '{"type": "allowed_tools", "allowed_tools": {"mode": …, "tools": […]}}'
+)
+ToolChoiceField = Annotated[
+    ToolChoice,
+    PlainValidator(
+        _parse_choice,
+        json_schema_input_type=Literal["none", "auto", "required"] | dict[str, Any],
+    ),
+]
+
+
+class CalledFunction(StrictModel):
+    name: str = Field(pattern=NAME_PATTERN, description=NAME)
+    arguments: Annotated[
+        dict[str, Any],
+        BeforeValidator(lambda value: _parse_arguments(value), json_schema_input_type=str),
+    ] = Field(description="a JSON object, as a string")
+
+
+def _parse_arguments(value: Any) -> Any:
+    """Templates want what clients send as a string."""
+    if not isinstance(value, str):
+        raise RefusedError(f"must be a JSON object, as a string, not {shown(value)}")
+    try:
+        arguments = json.loads(value or "{}")
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(f"must be a JSON object, as a string: {error}") from None
+    if not isinstance(arguments, dict) or is_deeper(arguments, MAX_SCHEMA_DEPTH):
+        raise RefusedError(
+            f"must be a JSON object, as a string, of at most {MAX_SCHEMA_DEPTH} levels, not "
+            f"{shown(value)}"
+        )
+    return arguments
+
+
+class ToolCall(StrictModel):
+    """Of an earlier answer."""
+
+    unsupported: ClassVar = unsupported.TOOL_CALL_FIELDS
+
+    id: str = Field(min_length=1, max_length=256, description="a string of at most 256 characters")
+    type: Literal["function"] = Field("function", description='"function"')
+    function: CalledFunction = Field(description="an object")
+
+    def for_template(self) -> dict[str, Any]:
+        called = {"name": self.function.name, "arguments": self.function.arguments}
+        return {"id": self.id, "type": "function", "function": called}

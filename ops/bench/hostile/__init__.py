@@ -1,0 +1,1 @@
+"""Clients that mean harm, and what the others notice of them."""

@@ -1,0 +1,197 @@
+"""Grammars of required calls: they let what the reader reads, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import jsonschema
+import pytest
+from llguidance import LLMatcher, LLTokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from deployments.protocol.chat_formats.events import CallArguments, CallStart
+from deployments.protocol.chat_formats.formats import FORMATS
+from deployments.protocol.chat_formats.grammar import Tool, takes_string, tools_grammar
+from deployments.protocol.chat_formats.reader import AnswerReader, ChatFormat
+from tests.deployments.test_chat_formats import ANSWERS
+
+WITH_CALLS = sorted(name for name, one in FORMATS.items() if one.calls)
+SCHEMA_OF_F = {
+    "properties": {"a": {"type": "string"}, "n": {"type": "integer"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+TOOLS = [Tool("f", SCHEMA_OF_F), Tool("g", {"properties": {}, "additionalProperties": False})]
+LOOKUP: dict[str, Any] = {
+    "properties": {
+        "kind": {"enum": ["x", "y z"]},
+        "where": {"$ref": "#/$defs/place"},
+        "limit": {"type": "integer", "minimum": 0, "maximum": 99},
+        "note": {"type": ["null", "boolean"]},
+    },
+    "required": ["kind", "where"],
+    "additionalProperties": False,
+    "$defs": {
+        "place": {
+            "type": "object",
+            "properties": {"id": {"type": "string", "maxLength": 6}},
+            "required": ["id"],
+            "additionalProperties": False,
+        }
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> LLTokenizer:
+    return vocabulary_with([])
+
+
+def vocabulary_with(special: list[str]) -> LLTokenizer:
+    """A token a byte, and these."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokens = {character: index for index, character in enumerate(alphabet)} | {"<end>": 256}
+    tokenizer = Tokenizer(models.BPE(tokens, []))
+    tokenizer.add_special_tokens(["<end>", *special])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return LLTokenizer(tokenizer.to_str(), eos_token=[256])
+
+
+def matcher_of(
+    vocabulary: LLTokenizer,
+    name: str,
+    tools: list[Tool],
+    *,
+    required: bool = True,
+    parallel: bool = True,
+    special_tokens: dict[str, int] | None = None,
+) -> LLMatcher:
+    grammar = tools_grammar(
+        FORMATS[name], tools, required=required, parallel=parallel, special_tokens=special_tokens
+    )
+    matcher = LLMatcher(vocabulary, LLMatcher.grammar_from_lark(grammar))
+    assert not matcher.is_error(), matcher.get_error()
+    return matcher
+
+
+def accepts(vocabulary: LLTokenizer, text: str, name: str, tools: list[Tool], **how: Any) -> bool:
+    matcher = matcher_of(vocabulary, name, tools, **how)
+    token_ids = vocabulary.tokenize_str(text)
+    return matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting()
+
+
+def only_calls(name: str) -> str:
+    """What the family writes for f and g."""
+    wanted = [CallStart("f"), CallStart("g")]
+    for one, text, events in ANSWERS:
+        if one == name and [e for e in events if isinstance(e, CallStart)] == wanted:
+            return text[_first_call(FORMATS[name], text) :]
+    raise AssertionError(f"no answer of {name} has both")
+
+
+def _first_call(chat_format: ChatFormat, text: str) -> int:
+    behind = text.find(chat_format.thinking[1]) if chat_format.thinking else -1
+    starts = (*chat_format.wrappers[:1], chat_format.calls[0].start)
+    return min(at for one in starts if (at := text.find(one, max(behind, 0))) >= 0)
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_what_a_family_writes_is_let(vocabulary: LLTokenizer, name: str) -> None:
+    calls = only_calls(name)
+    assert accepts(vocabulary, calls, name, TOOLS)
+    assert not accepts(vocabulary, calls, name, TOOLS, parallel=False)
+    assert not accepts(vocabulary, calls, name, TOOLS[:1])
+    assert not accepts(vocabulary, "Text. " + calls, name, TOOLS)
+    assert not accepts(vocabulary, "", name, TOOLS)
+    assert not accepts(vocabulary, calls[:-1], name, TOOLS)
+    for wrong, right in (('"n": 1', '"n": "1"'), (">1<", ">x<"), ("\n1\n", "\nx\n")):
+        if wrong in calls:
+            assert not accepts(vocabulary, calls.replace(wrong, right), name, TOOLS)
+    if thinking := FORMATS[name].thinking:
+        assert accepts(vocabulary, f"{thinking[0]}hm{thinking[1]}\n\n{calls}", name, TOOLS)
+        assert not accepts(vocabulary, f"hm{thinking[1]}{calls}", name, TOOLS)
+        assert not accepts(vocabulary, f"{thinking[0]}hm{thinking[1]}", name, TOOLS)
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_text_goes_before_calls_that_are_not_required(vocabulary: LLTokenizer, name: str) -> None:
+    calls = only_calls(name)
+    for text in ("", "Text.", "a < b <tool> [TOOL\n", f"{calls[:5]} is how it begins"):
+        assert accepts(vocabulary, text, name, TOOLS, required=False)
+        assert accepts(vocabulary, text + calls, name, TOOLS, required=False)
+        assert not accepts(vocabulary, text + calls, name, TOOLS, required=False, parallel=False)
+        assert not accepts(vocabulary, text + calls, name, TOOLS[:1], required=False)
+        assert not accepts(vocabulary, text + calls + "more", name, TOOLS, required=False)
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_markers_that_are_tokens_of_their_own(name: str) -> None:
+    chat_format = FORMATS[name]
+    calls = only_calls(name)
+    (form,) = chat_format.calls
+    marks = {form.start, form.end, *chat_format.wrappers, "<｜tool▁sep｜>"} - {""}
+    vocabulary = vocabulary_with(sorted(marks))
+    ids = {mark: 257 + number for number, mark in enumerate(sorted(marks))}
+    tokens = vocabulary.tokenize_str(calls, parse_special=True)
+    assert max(tokens) > 256
+    for text in ("", "Text. "):
+        for tools, parallel in ((TOOLS, True), (TOOLS[:1], True), (TOOLS, False)):
+            matcher = matcher_of(
+                vocabulary, name, tools, required=False, parallel=parallel, special_tokens=ids
+            )
+            whole = [*vocabulary.tokenize_str(text), *tokens]
+            consumed = matcher.try_consume_tokens(whole)
+            assert (consumed == len(whole)) == (len(tools) == 2 and parallel)
+            assert consumed > len(whole) / 4
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_whatever_is_let_is_a_valid_call(vocabulary: LLTokenizer, name: str) -> None:
+    draw = random.Random(name)
+    for _ in range(20):
+        matcher = matcher_of(
+            vocabulary, name, [Tool("lookup", LOOKUP, is_strict=True)], parallel=False
+        )
+        text = bytearray()
+        # A thought would go on for ever.
+        for token_id in vocabulary.tokenize_str(_opening(name)):
+            assert matcher.consume_token(token_id)
+            text += vocabulary.decode_bytes([token_id])
+        while not matcher.is_accepting():
+            assert len(text) < 2000, text
+            allowed = matcher.compute_bitmask()
+            choices = [i for i in range(256) if allowed[i // 8] >> i % 8 & 1]
+            token_id = draw.choice(choices)
+            assert matcher.consume_token(token_id)
+            text += vocabulary.decode_bytes([token_id])
+        reader = AnswerReader(
+            FORMATS[name], is_string=lambda _, key: takes_string(LOOKUP["properties"][key])
+        )
+        events = [*reader.feed(text.decode()), *reader.finish()]
+        assert isinstance(events[0], CallStart)
+        assert events[0].name == "lookup"
+        arguments = "".join(e.json for e in events[1:] if isinstance(e, CallArguments))
+        jsonschema.validate(json.loads(arguments), {"type": "object", **LOOKUP})
+
+
+def _opening(name: str) -> str:
+    chat_format = FORMATS[name]
+    calls = only_calls(name)
+    (form,) = chat_format.calls
+    return calls[: calls.index(form.start) + len(form.start)]
+
+
+def test_a_schema_of_a_strict_tool_is_refused_and_of_another_followed_as_far_as_it_goes(
+    vocabulary: LLTokenizer,
+) -> None:
+    schema = {"properties": {"a": {"type": "array", "uniqueItems": True}}}
+    matcher_of(vocabulary, "hermes", [Tool("f", schema)])
+    strict = Tool("f", schema, is_strict=True)
+    grammar = tools_grammar(FORMATS["hermes"], [strict], required=True, parallel=True)
+    assert "uniqueItems" in LLMatcher(vocabulary, LLMatcher.grammar_from_lark(grammar)).get_error()
+    bounded = Tool("f", {"properties": {"a": {"type": "string", "maxLength": 3}}}, is_strict=True)
+    with pytest.raises(ValueError, match="maxLength of a parameter of f can't be enforced"):
+        tools_grammar(FORMATS["qwen3_coder"], [bounded], required=True, parallel=True)

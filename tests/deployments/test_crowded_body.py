@@ -1,0 +1,64 @@
+"""How much a body holds, before it is decoded."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deployments.http.errors import ApiError
+from deployments.protocol import parse_request
+from deployments.protocol.crowded_body import HEAVY, MAX_WEIGHT, is_crowded, weight
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+TEXT = st.text(alphabet='a,:[{}]"\\\u20ac', max_size=8)
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.integers() | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def counted(value: Any) -> int:
+    """What ``weight`` reads from the text, from the value itself."""
+    if not isinstance(value, (list, dict)):
+        return 0
+    members = list(value.values()) if isinstance(value, dict) else value
+    own = HEAVY + max(0, len(members) - 1) + (HEAVY * len(members)) * isinstance(value, dict)
+    return own + sum(map(counted, members))
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(value=VALUES, is_ascii=st.booleans())
+def test_what_is_in_strings_does_not_count(value: Any, is_ascii: bool) -> None:
+    assert weight(json.dumps(value, ensure_ascii=is_ascii).encode()) == counted(value)
+
+
+def test_long_texts_of_whatever_characters_are_not_crowded() -> None:
+    for text in ("a,b[c]:", '\\"', "\\\\", '",'):
+        assert not is_crowded(json.dumps({"content": text * 300_000}).encode())
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, b'{"messages":[{"role":"user","content":[' + b'{"type":"text"},' * 40_000),
+        (CHAT, b'{"x":' + b"[" * 70_000),
+        (COMPLETIONS, b'{"logit_bias":{' + b'"1":1,' * 70_000),
+        (COMPLETIONS, b'{"prompt":[' + b"5," * MAX_WEIGHT),
+    ],
+)
+def test_a_crowded_body_is_refused_before_it_is_decoded(path: str, body: bytes) -> None:
+    """None of these is JSON, which nobody finds out."""
+    with pytest.raises(ApiError) as caught:
+        parse_request(path, body)
+    assert (caught.value.status, caught.value.code) == (400, "too_many_values")
+    assert "holds too many values: 262144 at most" in caught.value.message
+
+
+def test_a_long_prompt_of_token_ids_is_not_crowded() -> None:
+    body = json.dumps({"model": "m", "prompt": [7] * 250_000}).encode()
+    assert parse_request(COMPLETIONS, body).prompt == ((7,) * 250_000,)  # type: ignore[union-attr]

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import math
+
+from deployments.backend import EngineConfig
+from ops.bench.hostile.__main__ import beside, measure
+from ops.bench.hostile.attacks import ATTACKS, NEIGHBOUR
+from ops.bench.hostile.ordinary import Met
+from ops.bench.hostile.report import Row, report
+from ops.bench.hostile.ways import Way
+from ops.bench.overload.client import Outcome
+from ops.bench.overload.servers import engine_and_gateway
+
+
+def test_a_small_run_of_real_processes() -> None:
+    [attack] = [one for one in ATTACKS if one.name.startswith("1 does not read, n")]
+    with engine_and_gateway(EngineConfig(num_kv_blocks=1024)) as running:
+        way = Way("own port", running.gateway, running.engine, lambda: running.processes)
+        neighbour = beside(way, NEIGHBOUR, seconds=1.5, same_key=False)
+        row = measure(way, attack, neighbour, seconds=1.5, same_key=False)
+    for met in (neighbour, row.met):
+        assert met.num_tokens > 0
+        assert met.num_failed == 0
+        assert met.gaps
+        assert all(0 < one < math.inf for one in met.ready)
+    assert row.before.keys() == row.after.keys() == {"engine", "gateway"}
+    assert math.isfinite(row.calm_s)
+
+
+def test_a_report() -> None:
+    whole = Outcome(0.0, 0.0, 200, whole=True)
+    neighbour = Met(2.0, 400, [0.01] * 100, [0.002] * 100, [whole] * 8)
+    held = Met(2.0, 300, [0.02] * 100, [0.004] * 99 + [0.2], [whole] * 6)
+    broken = Met(2.0, 0, [], [math.inf], [whole, Outcome(0.0)])
+    sizes = {"gateway": 100 << 20, "engine": 300 << 20}
+    rows = [
+        Row("1 one", "proxy", held, neighbour, sizes, sizes | {"engine": 310 << 20}, 0.25),
+        Row("2 two", "nginx", broken, neighbour, sizes, {"gateway": 101 << 20}, math.inf),
+    ]
+    assert report(rows).splitlines()[2:] == [
+        "| 1 one | proxy | 150 | 0.75 | 20 | 4 | 200 | 6 | 0 | 100 to 100 | 300 to 310 | 0.2 |",
+        "| 2 two | nginx | 0 | 0.00 | - | - | - | 2 | 1 | 100 to 101 | 300 to gone | - |",
+        "",
+        "Broken:",
+        "- 2 two, nginx: streams had 0% of their speed beside a neighbour",
+        "- 2 two, nginx: `/ready` failed",
+        "- 2 two, nginx: 1 streams of others failed",
+        "- 2 two, nginx: the engine was never idle again",
+    ]
+    assert report(rows[:1]).endswith("\n\nAll held.\n")
