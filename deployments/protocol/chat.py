@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, FailFast, Field, model_validator
 
@@ -92,6 +92,9 @@ class ChatCompletionRequest(GenerationFields):
     )
     tool_choice: ToolChoiceField = Field(ToolChoice(), description=CHOICE)
     parallel_tool_calls: bool = Field(True, description="a boolean")
+    service_tier: Literal["auto", "default"] | None = Field(
+        None, description='"auto" or "default", the one tier that there is'
+    )
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
@@ -108,13 +111,13 @@ class ChatCompletionRequest(GenerationFields):
         return self
 
     def _check_tools(self) -> None:
-        names = [tool.function.name for tool in self.tools]
+        names = [tool.function.name if tool.function else None for tool in self.tools]
         for index, name in enumerate(names):
-            if name in names[:index]:
+            if name is not None and name in names[:index]:
                 raise RefusedError(
                     f"is {shown(name)}, as another tool's", where=f".tools[{index}].function.name"
                 )
-        if self.tool_choice.required and not names:
+        if self.tool_choice.required and not any(names):
             raise RefusedError("requires a call, but there are no tools", where=".tool_choice")
         for name in self.tool_choice.names or ():
             if name not in names:
@@ -133,8 +136,13 @@ class ChatCompletionRequest(GenerationFields):
         if self.tool_choice.forbidden:
             return []
         names = self.tool_choice.names
-        functions = (tool.function for tool in self.tools)
+        functions = (tool.function for tool in self.tools if tool.function)
         return [one for one in functions if names is None or one.name in names]
+
+    @property
+    def dropped_tools(self) -> list[str]:
+        """Kinds of tools that only their vendor can run: the model is not told of them."""
+        return [*dict.fromkeys(tool.type for tool in self.tools if not tool.function)]
 
     @property
     def max_new_tokens(self) -> int | None:

@@ -118,8 +118,6 @@ class GenerationFields(StructuredOutputFields):
         "from -100 to 100",
     )
 
-    user: str | None = Field(None, description="a string")
-    safety_identifier: str | None = Field(None, description="a string")
     prompt_cache_key: str | None = Field(None, description="a string")
 
     top_k: int | None = Field(

@@ -74,6 +74,17 @@ _BY_ROLE: tuple[dict[str, Any], ...] = (
         },
         "required": ["tool_calls"],
     },
+    *(
+        {
+            "properties": {
+                "role": {"const": "assistant"},
+                "tool_call_id": _ABSENT,
+                name: {"type": "string", "minLength": 1},
+            },
+            "required": [name],
+        }
+        for name in ("reasoning_content", "reasoning")
+    ),
 )
 
 
@@ -108,7 +119,7 @@ class Message(StrictModel):
 
     @model_validator(mode="after")
     def _fields_fit_the_role(self) -> Self:
-        if not self.content and not self.tool_calls:
+        if not (self.content or self.tool_calls or self.thought):
             raise RefusedError(f"is required: {CONTENT}", where=".content")
         if (self.role == "tool") != (self.tool_call_id is not None):
             raise RefusedError(

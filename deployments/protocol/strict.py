@@ -21,6 +21,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from deployments.http.errors import ApiError, cut, shown
+from deployments.protocol.field_rules import FieldRules
 
 
 class RefusedError(ValueError):
@@ -36,8 +37,8 @@ class StrictModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
-    unsupported: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
-    """Fields of the API that aren't served, with the values that ask for nothing."""
+    unsupported: ClassVar[FieldRules] = {}
+    """Fields of the API that nothing stands behind."""
 
     @classmethod
     def wire_fields(cls) -> dict[str, FieldInfo]:
@@ -53,8 +54,8 @@ class StrictModel(BaseModel):
         served, unknown = {}, False
         for name, value in data.items():
             if name in cls.unsupported:
-                if value is not None and not _is_one_of(value, cls.unsupported[name]):
-                    raise RefusedError(_not_supported(cls.unsupported[name]), where=f".{name}")
+                if value is not None and (problem := cls.unsupported[name].problem(value)):
+                    raise RefusedError(problem, where=f".{name}")
             elif name in fields:
                 if value is not None:
                     served[name] = value
@@ -76,8 +77,8 @@ class StrictModel(BaseModel):
             if {"type": "null"} not in of_field.get("anyOf", ()):
                 told = {"description": of_field.pop("description", "")}
                 properties[name] = {"anyOf": [of_field, {"type": "null"}], **told}
-        for name, neutral in cls.unsupported.items():
-            properties[name] = {"enum": [*neutral, None], "description": "is not supported"}
+        for name, rule in cls.unsupported.items():
+            properties[name] = rule.json_schema()
         return schema
 
     @classmethod
@@ -87,16 +88,6 @@ class StrictModel(BaseModel):
             return cls.model_validate(data)
         except ValidationError as error:
             raise _told(cls, error) from None
-
-
-def _is_one_of(value: object, allowed: tuple[Any, ...]) -> bool:
-    return any(type(value) is type(one) and value == one for one in allowed)
-
-
-def _not_supported(neutral: tuple[Any, ...]) -> str:
-    if not neutral:
-        return "is not supported"
-    return f"is not supported; leave it out or send {' or '.join(map(shown, neutral))}"
 
 
 def _told(model: type[StrictModel], error: ValidationError) -> ApiError:
@@ -143,12 +134,13 @@ def _owner(
             break
         field = fields[part]
         path = _path(location[:depth])
-        inner = next(_models_in(field.annotation), None)
+        inner = next(models_in(field.annotation), None)
     return path, owner, field
 
 
-def _models_in(annotation: Any) -> Iterator[type[StrictModel]]:
+def models_in(annotation: Any) -> Iterator[type[StrictModel]]:
+    """Those that a field of this type holds."""
     if isinstance(annotation, type) and issubclass(annotation, StrictModel):
         yield annotation
     for argument in get_args(annotation):
-        yield from _models_in(argument)
+        yield from models_in(argument)

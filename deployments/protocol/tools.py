@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    PlainValidator,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from deployments.http.errors import shown
 from deployments.protocol import unsupported
@@ -18,6 +26,10 @@ MAX_TOOLS = 256
 MAX_CALLS = 256
 NAME_PATTERN = r"^[a-zA-Z0-9_.:-]{1,128}$"
 NAME = "1 to 128 letters, digits or characters of _.:-"
+KIND_PATTERN = r"^[a-zA-Z0-9_.:-]{1,64}$"
+KIND = "a kind of tool that its vendor runs, 1 to 64 letters, digits or characters of _.:-"
+_OWN_KINDS = ("function", "custom")
+"""Whose calls are for the client to answer."""
 
 
 def _checked_parameters(value: Any) -> Any:
@@ -30,6 +42,8 @@ def _checked_parameters(value: Any) -> Any:
 
 
 class Function(StrictModel):
+    unsupported: ClassVar = unsupported.FUNCTION_FIELDS
+
     name: str = Field(pattern=NAME_PATTERN, description=NAME)
     description: str | None = Field(None, description="a string")
     parameters: Annotated[dict[str, Any], BeforeValidator(_checked_parameters)] = Field(
@@ -45,9 +59,48 @@ class Function(StrictModel):
         return {"type": "function", "function": described}
 
 
-class FunctionTool(StrictModel):
-    type: Literal["function"] = Field(description='"function", the only kind that is supported')
-    function: Function = Field(description="an object")
+class Tool(StrictModel):
+    """A function of the client's, or a kind of tool that its vendor runs and nobody here can."""
+
+    unsupported: ClassVar = unsupported.TOOL_FIELDS
+
+    type: str = Field(pattern=KIND_PATTERN, description=f'"function", or {KIND}')
+    function: Function | None = Field(None, description="an object")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_its_kind_matters(cls, data: Any) -> Any:
+        return {"type": data["type"]} if _is_hosted(data) else data
+
+    @model_validator(mode="after")
+    def _has_a_function(self) -> Self:
+        if self.type != "function" and (self.function or self.type in _OWN_KINDS):
+            raise RefusedError(f'must be "function", not {shown(self.type)}', where=".type")
+        if self.type == "function" and self.function is None:
+            raise RefusedError("is required: an object", where=".function")
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        described = handler.resolve_ref_schema(schema)
+        hosted = {"type": "string", "pattern": KIND_PATTERN, "not": {"enum": [*_OWN_KINDS]}}
+        function = {
+            **{name: described.pop(name) for name in ("properties", "additionalProperties")},
+            "required": ["type", "function"],
+        }
+        function["properties"] |= {"type": {"const": "function"}}
+        absent = {"properties": {"type": hosted, "function": {"type": "null"}}}
+        described["anyOf"] = [function, {**absent, "required": ["type"]}]
+        return schema
+
+
+def _is_hosted(data: Any) -> bool:
+    if not isinstance(data, dict) or data.get("function") is not None:
+        return False
+    return isinstance(kind := data.get("type"), str) and kind not in _OWN_KINDS
 
 
 def _checked_tools(value: Any) -> Any:
@@ -59,7 +112,7 @@ def _checked_tools(value: Any) -> Any:
     return value
 
 
-Tools = Annotated[list[FunctionTool], BeforeValidator(_checked_tools)]
+Tools = Annotated[list[Tool], BeforeValidator(_checked_tools)]
 
 
 @dataclass(frozen=True)

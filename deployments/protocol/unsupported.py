@@ -1,103 +1,156 @@
-"""Fields of OpenAI's and vLLM's APIs that aren't served, by name.
-
-Each has the values that ask for nothing, which clients send by default; any other value is a 400,
-because an answer that ignores a field is a wrong answer.
-"""
+"""The fields of OpenAI's and vLLM's APIs that nothing here stands behind, by name, and what becomes
+of each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
-VLLM_FIELDS: Mapping[str, tuple[Any, ...]] = {
-    "allowed_token_ids": (),
-    "bad_words": ([],),
-    "detokenize": (True,),
-    "early_stopping": (False,),
-    "include_stop_str_in_output": (False,),
-    "kv_transfer_params": (),
-    "length_penalty": (1, 1.0),
-    "logits_processors": (),
-    "min_tokens": (0,),
-    "prompt_embeds": (),
-    "prompt_logprobs": (),
-    "return_token_ids": (False,),
-    "return_tokens_as_token_ids": (False,),
-    "skip_special_tokens": (True,),
-    "spaces_between_special_tokens": (True,),
-    "truncate_prompt_tokens": (),
-    "use_beam_search": (False,),
+from pydantic import Field
+
+from deployments.protocol.field_rules import FieldRules, Refused, WithoutEffect
+
+MAX_PAIRS = 16
+"""Of metadata; OpenAI's own bound."""
+
+_TEXT = ("a string", str)
+_FOR_THE_VENDOR = "it is kept with the answer for the vendor's own pages, of which there are none"
+_CACHE_CONTROL = WithoutEffect(
+    "prefixes are cached whatever is marked",
+    'an object such as {"type": "ephemeral"}',
+    dict[str, Any],
+)
+_OWN_WEIGHTS = "the engine draws one continuation at a time"
+_TEXT_ALONE = "models here read and write text"
+_OLD_TOOLS = "tools and tool_choice have taken its place"
+
+IDENTIFIERS: FieldRules = {
+    "metadata": WithoutEffect(
+        _FOR_THE_VENDOR,
+        f"an object of at most {MAX_PAIRS} strings",
+        Annotated[dict[str, str], Field(max_length=MAX_PAIRS)],
+    ),
+    "safety_identifier": WithoutEffect("nobody is watched for abuse", *_TEXT),
+    "store": Refused("no answer can be asked for later", (False,)),
+    "user": WithoutEffect("keys, not users, have limits and shares", *_TEXT),
 }
 
-CHAT_FIELDS: Mapping[str, tuple[Any, ...]] = {
+VLLM_FIELDS: FieldRules = {
+    "allowed_token_ids": Refused("every token may be drawn"),
+    "bad_words": Refused("every token may be drawn", ([],)),
+    "detokenize": Refused("answers are text", (True,)),
+    "early_stopping": Refused(_OWN_WEIGHTS, (False,)),
+    "include_stop_str_in_output": Refused("answers end before a stop string", (False,)),
+    "kv_transfer_params": Refused("no key or value leaves its engine"),
+    "length_penalty": Refused(_OWN_WEIGHTS, (1, 1.0)),
+    "logits_processors": Refused("it would run a client's Python"),
+    "min_tokens": Refused("an answer may end at once", (0,)),
+    "prompt_embeds": Refused(_TEXT_ALONE),
+    "prompt_logprobs": Refused("logits are computed for what is drawn"),
+    "return_token_ids": Refused("answers are text", (False,)),
+    "return_tokens_as_token_ids": Refused("answers are text", (False,)),
+    "skip_special_tokens": Refused("special tokens are left out of answers", (True,)),
+    "spaces_between_special_tokens": Refused("the tokenizer says what is between tokens", (True,)),
+    "truncate_prompt_tokens": Refused("prompts are read as they were sent"),
+    "use_beam_search": Refused(_OWN_WEIGHTS, (False,)),
+}
+
+CHAT_FIELDS: FieldRules = {
     **VLLM_FIELDS,
-    "audio": (),
-    "best_of": (1,),
-    "chat_template": (),
-    "continue_final_message": (False,),
-    "documents": ([],),
-    "echo": (False,),
-    "enable_thinking": (),
-    "function_call": ("auto", "none"),
-    "functions": ([],),
-    "include_reasoning": (),
-    "metadata": ({},),
-    "mm_processor_kwargs": (),
-    "modalities": (["text"],),
-    "moderation": (),
-    "prediction": (),
-    "prompt_cache_options": (),
-    "prompt_cache_retention": ("in_memory",),
-    "reasoning": (),
-    "reasoning_effort": (),
-    "service_tier": ("auto", "default"),
-    "store": (False,),
-    "suffix": ("",),
-    "verbosity": ("medium",),
-    "web_search_options": (),
+    **IDENTIFIERS,
+    "audio": Refused(_TEXT_ALONE),
+    "best_of": Refused(_OWN_WEIGHTS, (1,)),
+    "chat_template": Refused("templates are programs: engine.chat_template may name another"),
+    "continue_final_message": Refused("an answer is a message of its own", (False,)),
+    "documents": Refused("templates get messages and tools", ([],)),
+    "echo": Refused("a chat's prompt is no text of the client's", (False,)),
+    "enable_thinking": Refused("it is for chat_template_kwargs to say"),
+    "function_call": Refused(_OLD_TOOLS, ("auto", "none")),
+    "functions": Refused(_OLD_TOOLS, ([],)),
+    "include_reasoning": Refused("what a model thinks is told"),
+    "mm_processor_kwargs": Refused(_TEXT_ALONE),
+    "modalities": Refused(_TEXT_ALONE, (["text"],)),
+    "moderation": Refused("nothing is moderated"),
+    "prediction": Refused("nothing is drafted"),
+    "prompt_cache_options": Refused("prefixes are cached as the engine has room"),
+    "prompt_cache_retention": WithoutEffect(
+        "prefixes are cached as long as there is room",
+        '"in_memory", "in-memory" or "24h"',
+        Literal["in_memory", "in-memory", "24h"],
+    ),
+    "reasoning": Refused("it is for chat_template_kwargs to say"),
+    "reasoning_effort": Refused("it is for chat_template_kwargs to say"),
+    "suffix": Refused("a chat has no text to fit in", ("",)),
+    "verbosity": WithoutEffect(
+        "it is a hint, which no open model knows",
+        '"low", "medium" or "high"',
+        Literal["low", "medium", "high"],
+    ),
+    "web_search_options": Refused("nothing is searched"),
 }
 
-COMPLETION_FIELDS: Mapping[str, tuple[Any, ...]] = {
+COMPLETION_FIELDS: FieldRules = {
     **VLLM_FIELDS,
-    "best_of": (1,),
-    "echo": (False,),
-    "max_completion_tokens": (),
-    "metadata": ({},),
-    "service_tier": ("auto", "default"),
-    "store": (False,),
-    "suffix": ("",),
+    **IDENTIFIERS,
+    "best_of": Refused(_OWN_WEIGHTS, (1,)),
+    "echo": Refused("answers begin behind the prompt", (False,)),
+    "max_completion_tokens": Refused("max_tokens is its name here"),
+    "service_tier": WithoutEffect(
+        "there is one tier", '"auto" or "default"', Literal["auto", "default"]
+    ),
+    "suffix": Refused("answers end where the model ends them", ("",)),
 }
 
-MESSAGE_FIELDS: Mapping[str, tuple[Any, ...]] = {
-    "annotations": ([],),
-    "audio": (),
-    "function_call": (),
-    "refusal": (),
+MESSAGE_FIELDS: FieldRules = {
+    "annotations": WithoutEffect(
+        "they tell of the text what no template writes", "an array of objects", list[dict[str, Any]]
+    ),
+    "audio": Refused(_TEXT_ALONE),
+    "cache_control": _CACHE_CONTROL,
+    "function_call": Refused(_OLD_TOOLS),
+    "refusal": Refused("no template writes refusals"),
 }
 
-CONTENT_PART_FIELDS: Mapping[str, tuple[Any, ...]] = {
-    "audio_url": (),
-    "cache_control": (),
-    "file": (),
-    "image": (),
-    "image_url": (),
-    "input_audio": (),
-    "prompt_cache_breakpoint": (),
-    "refusal": (),
-    "video_url": (),
+CONTENT_PART_FIELDS: FieldRules = {
+    "audio_url": Refused(_TEXT_ALONE),
+    "cache_control": _CACHE_CONTROL,
+    "file": Refused(_TEXT_ALONE),
+    "image": Refused(_TEXT_ALONE),
+    "image_url": Refused(_TEXT_ALONE),
+    "input_audio": Refused(_TEXT_ALONE),
+    "prompt_cache_breakpoint": _CACHE_CONTROL,
+    "refusal": Refused("no template writes refusals"),
+    "video_url": Refused(_TEXT_ALONE),
 }
 
-STRUCTURED_OUTPUTS_FIELDS: Mapping[str, tuple[Any, ...]] = {
-    "disable_additional_properties": (False,),
-    "disable_any_whitespace": (False,),
-    "disable_fallback": (True, False),
-    "structural_tag": (),
-    "whitespace_pattern": (),
+STRUCTURED_OUTPUTS_FIELDS: FieldRules = {
+    "disable_additional_properties": Refused("the schema says it", (False,)),
+    "disable_any_whitespace": Refused("blanks between members are the model's choice", (False,)),
+    "disable_fallback": WithoutEffect(
+        "there is one library, without a fallback", "a boolean", bool
+    ),
+    "structural_tag": Refused("tool calls have grammars of their own"),
+    "whitespace_pattern": Refused("blanks between members are bounded here"),
 }
 
-TOOL_CALL_FIELDS: Mapping[str, tuple[Any, ...]] = {"custom": ()}
+FUNCTION_FIELDS: FieldRules = {"cache_control": _CACHE_CONTROL}
 
-STREAM_OPTIONS_FIELDS: Mapping[str, tuple[Any, ...]] = {
-    "continuous_usage_stats": (False,),
-    "include_obfuscation": (False,),
+TOOL_FIELDS: FieldRules = {
+    "cache_control": _CACHE_CONTROL,
+    "custom": Refused("calls are of functions"),
+    "defer_loading": WithoutEffect("the model is told of every tool", "a boolean", bool),
+    "eager_input_streaming": WithoutEffect(
+        "arguments are sent as they are drawn", "a boolean", bool
+    ),
+}
+
+TOOL_CALL_FIELDS: FieldRules = {
+    "custom": Refused("calls are of functions"),
+    "index": WithoutEffect("calls stand in their order", "an integer", int),
+}
+
+STREAM_OPTIONS_FIELDS: FieldRules = {
+    "continuous_usage_stats": Refused("usage is told at the end", (False,)),
+    "include_obfuscation": WithoutEffect(
+        "events are padded for nobody: connections are the deployment's own", "a boolean", bool
+    ),
 }

@@ -21,13 +21,21 @@ class Frame:
     """The members that every object of one answer shares."""
 
     def __init__(
-        self, prefix: str, envelope: Envelope, model: str, *, chunks_have_usage: bool
+        self,
+        prefix: str,
+        envelope: Envelope,
+        model: str,
+        *,
+        chunks_have_usage: bool,
+        service_tier: str | None = None,
     ) -> None:
         self._members = {
             "id": f"{prefix}-{envelope.answer_id}",
             "created": envelope.created,
             "model": model,
         }
+        if service_tier is not None:
+            self._members["service_tier"] = service_tier
         self._chunks_have_usage = chunks_have_usage
 
     def chunk_frame(self, object_name: str) -> tuple[str, str]:

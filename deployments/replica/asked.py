@@ -15,6 +15,9 @@ from deployments.wire.checkpoint import Progress
 from deployments.wire.envelope import CHECKPOINTS_HEADER, Envelope
 from deployments.wire.failure import BelatedError
 
+DROPPED_TOOLS_HEADER = "X-Pomona-Dropped-Tools"
+"""Kinds of tools that were asked for, and that the model was not told of."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -42,6 +45,13 @@ class Answer:
         """By prompt, of those that have begun: what was cached where they did."""
         seen = self.envelope.seen.cached_tokens if self.envelope.seen else {}
         return {**self.progress.cached_tokens, **seen}
+
+    @property
+    def dropped_tools(self) -> str:
+        """Kinds with commas between them."""
+        if isinstance(self.request, CompletionRequest):
+            return ""
+        return ", ".join(self.request.dropped_tools)
 
     def continued(self, requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
         """``requests``, one a prompt, with what the envelope says of them, and with the tokens
@@ -79,6 +89,8 @@ class Answer:
             headers = {"Content-Type": sse.CONTENT_TYPE, **sse.HEADERS}
         if self.for_gateway:
             headers[CHECKPOINTS_HEADER] = "1"
+        if dropped := self.dropped_tools:
+            headers[DROPPED_TOOLS_HEADER] = dropped
         return {
             "type": "http.response.start",
             "status": 200,

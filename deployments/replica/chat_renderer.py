@@ -111,7 +111,12 @@ class ChatRenderer:
         prompt_end: Callable[[], str],
     ) -> None:
         self._frame = Frame(
-            "chatcmpl", envelope, request.model, chunks_have_usage=request.include_usage
+            "chatcmpl",
+            envelope,
+            request.model,
+            chunks_have_usage=request.include_usage,
+            # Whichever was asked for, it was this one.
+            service_tier=request.service_tier and "default",
         )
         self._head, self._tail = self._frame.chunk_frame("chat.completion.chunk")
         self._has_logprobs = request.num_logprobs is not None

@@ -102,6 +102,7 @@ class GenerationResponse:
                 raise
             finally:
                 tokens = self._usage.as_json()
+                dropped = self._answer.dropped_tools
                 span.set_attributes(
                     {
                         "pomona.outcome": outcome,
@@ -121,6 +122,7 @@ class GenerationResponse:
                     seconds=round(time.perf_counter() - self._arrived, 3),
                     engine_request_id=self._request_id,
                     request_id=scope[SCOPE_KEY],
+                    **({"dropped_tools": dropped} if dropped else {}),
                 )
 
     async def _send(

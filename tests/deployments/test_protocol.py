@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from deployments.protocol import (
     to_generation_requests,
 )
 from deployments.protocol.chat import MAX_TEMPLATE_ARGUMENT_CHARS
+from deployments.protocol.strict import StrictModel, models_in
 from deployments.protocol.structured_output import MAX_GRAMMAR_CHARS
 
 OPENAI = SamplingParams()
@@ -250,6 +251,13 @@ NEUTRAL_IN_CHAT: list[dict[str, Any]] = [
     {"response_format": {"type": "text"}, "modalities": ["text"], "audio": None},
     {"store": False, "metadata": None, "service_tier": "auto", "verbosity": "medium"},
     {"user": "me", "safety_identifier": "me", "prompt_cache_key": "k"},
+    {"metadata": {"trace": "x"}, "service_tier": "default", "verbosity": "low"},
+    {
+        "prompt_cache_retention": "24h",
+        "stream": True,
+        "stream_options": {"include_obfuscation": True},
+    },
+    {"tools": [{"type": "web_search"}, {"type": "code_interpreter", "container": {"x": [1]}}]},
     {"temperature": None, "top_p": None, "n": None, "stop": None, "seed": None, "stream": None},
     {"max_tokens": None, "logit_bias": None, "logprobs": None, "stream_options": None},
     {"stop": [], "logit_bias": {}, "presence_penalty": 0, "frequency_penalty": 0},
@@ -335,8 +343,63 @@ def test_an_answer_can_be_sent_back_as_it_came() -> None:
     assert prompt.messages == ({"role": "assistant", "content": "hello"},)
 
 
+EPHEMERAL = {"cache_control": {"type": "ephemeral"}}
+
+
+def test_what_a_cache_is_told_changes_no_prompt() -> None:
+    function = {"name": "f", "parameters": {"$schema": "http://json-schema.org/draft-07/schema#"}}
+    said: list[dict[str, Any]] = [
+        {"role": "user", "content": [{"type": "text", "text": "a"}]},
+        {"role": "assistant", "content": "b", "annotations": []},
+    ]
+    marked: list[dict[str, Any]] = [
+        {"role": "user", "content": [{"type": "text", "text": "a", **EPHEMERAL}], **EPHEMERAL},
+        {"role": "assistant", "content": "b", "annotations": [{"type": "url_citation"}]},
+    ]
+    plain = chat(messages=said, tools=[{"type": "function", "function": function}])
+    tool = {"type": "function", "function": {**function, **EPHEMERAL}, **EPHEMERAL}
+    request = chat(messages=marked, tools=[tool, {"type": "web_search"}, {"type": "web_search"}])
+    assert [*request.prompt_parts()] == [*plain.prompt_parts()]
+    assert request.usable_tools == plain.usable_tools
+    assert (request.dropped_tools, plain.dropped_tools) == (["web_search"], [])
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}])
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_an_answer_may_be_nothing_but_a_thought(content: dict[str, Any], name: str) -> None:
+    answer = {"role": "assistant", name: "hm", **content}
+    prompt = only(converted(chat(messages=[answer]), "r")).prompt
+    assert isinstance(prompt, ChatPrompt)
+    assert prompt.messages == ({"role": "assistant", "content": "", "reasoning_content": "hm"},)
+
+
+@pytest.mark.parametrize("model", [ChatCompletionRequest, CompletionRequest])
+def test_no_field_has_two_fates(model: type[StrictModel]) -> None:
+    for one in {model, *_models_within(model)}:
+        assert not one.wire_fields().keys() & one.unsupported.keys()
+        for name, rule in one.unsupported.items():
+            assert rule.why, f"{one.__name__}.{name}"
+            # Which is the type of none.
+            assert rule.problem(0.5), f"{one.__name__}.{name}"
+
+
+def _models_within(model: type[StrictModel]) -> Iterator[type[StrictModel]]:
+    for field in model.model_fields.values():
+        for one in models_in(field.annotation):
+            yield one
+            yield from _models_within(one)
+
+
 def test_values_that_ask_for_nothing_in_a_completion() -> None:
-    fields: dict[str, Any] = {"echo": False, "suffix": None, "best_of": 1, "logprobs": None}
+    fields: dict[str, Any] = {
+        "echo": False,
+        "suffix": None,
+        "best_of": 1,
+        "logprobs": None,
+        "service_tier": "auto",
+        "metadata": {},
+        "user": "me",
+    }
     assert converted(completion(**fields), "r") == converted(completion(), "r")
 
 

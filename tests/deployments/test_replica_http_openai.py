@@ -38,6 +38,19 @@ def ask_in_every_way(url: str) -> None:
     assert [choice.text for choice in completion.choices] == ["a b", "b a", "c", "c"]
     assert completion.choices[0].logprobs.tokens == ["a", " b"]
 
+    tools = [{"type": kind} for kind in ("web_search", "code_interpreter", "web_search")]
+    raw = client.chat.completions.with_raw_response.create(
+        model=MODEL, messages=QUESTION, service_tier="auto", metadata={"a": "b"}, tools=tools
+    )
+    assert raw.headers["X-Pomona-Dropped-Tools"] == "web_search, code_interpreter"
+    assert raw.parse().service_tier == "default"
+    assert raw.parse().choices[0].message.content == text
+    tiers = client.chat.completions.create(
+        model=MODEL, messages=QUESTION, service_tier="default", stream=True
+    )
+    assert {chunk.service_tier for chunk in tiers} == {"default"}
+    assert {chunk.service_tier for chunk in chunks} == {whole.service_tier} == {None}
+
     with client.chat.completions.stream(model=MODEL, messages=QUESTION) as events:
         assert events.get_final_completion().choices[0].message.content == text
 

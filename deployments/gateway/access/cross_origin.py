@@ -10,6 +10,7 @@ from starlette.middleware.cors import CORSMiddleware
 ANY = "*"
 RESPONSE_HEADERS = (
     "Retry-After",
+    "X-Pomona-Dropped-Tools",
     "X-Request-Id",
     *(
         f"x-ratelimit-{what}-{of}"
