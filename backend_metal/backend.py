@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from backend_metal.engine.build import build_engine, check_config
@@ -25,6 +25,7 @@ from deployments.backend import (
     InvalidRequestError,
     ModelInfo,
     Prefill,
+    SpelledToken,
     StepError,
     UnavailableError,
 )
@@ -66,7 +67,9 @@ class MetalBackend:
         self._engine = await asyncio.wrap_future(self._loop.started)
         self._waiting_room = waiting_room
         engine = self._engine
-        self._preparation = Preparation(engine, limit_s=config.step_timeout_s)
+        self._preparation = Preparation(
+            engine, limit_s=config.step_timeout_s, most_waiting=config.max_queued_requests
+        )
         return ModelInfo(
             config.name,
             engine.max_model_len,
@@ -129,6 +132,24 @@ class MetalBackend:
                 self._idle.set()
             if unfinished:
                 loop.submit(partial(_abort, request_id))
+
+    async def tokenize(
+        self, request: GenerationRequest, *, add_special_tokens: bool = True
+    ) -> list[int]:
+        _, engine, _, preparation = self._started()
+        engine.prompts.check_size(request)
+        preparation.check_health()
+        return await preparation.tokenize(request, add_special_tokens=add_special_tokens)
+
+    async def detokenize(self, token_ids: Sequence[int], *, tenant: str = "") -> str:
+        *_, preparation = self._started()
+        preparation.check_health()
+        return await preparation.detokenize(token_ids, tenant)
+
+    async def spell(self, token_ids: Sequence[int], *, tenant: str = "") -> list[SpelledToken]:
+        *_, preparation = self._started()
+        preparation.check_health()
+        return await preparation.spell(token_ids, tenant)
 
     def stats(self) -> BackendStats:
         if self._loop is None:

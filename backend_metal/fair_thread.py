@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import queue
 import threading
 import time
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from deployments.backend import EngineStoppedError, UnavailableError
+from deployments.backend import EngineStoppedError, QueueFullError, UnavailableError
 
 T = TypeVar("T")
 
@@ -30,13 +31,20 @@ class _Task:
 class FairThread:
     """Does one thing at a time, for one tenant after another; who leaves gives up the place in the
     line. What takes longer than ``limit_s`` counts as hung: nothing ends it but the end of the
-    process. Belongs to one event loop."""
+    process. At most ``most_waiting`` wait, of one tenant no more than leave as much room for
+    others. Belongs to one event loop."""
 
     def __init__(
-        self, name: str, *, limit_s: float, now: Callable[[], float] = time.monotonic
+        self,
+        name: str,
+        *,
+        limit_s: float,
+        most_waiting: float = math.inf,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
         self._limit_s = limit_s
+        self._most_waiting = most_waiting
         self._now = now
         self._waiting: dict[str, list[_Task]] = {}
         """By tenant, of whom the first one is next; each one's by deadline."""
@@ -46,7 +54,9 @@ class FairThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     async def run(self, tenant: str, work: Callable[[], T], *, patience_s: float = 0.0) -> T:
-        """Of one tenant's, those that come up to ``patience_s`` later and have none go first."""
+        """Of one tenant's, those that come up to ``patience_s`` later and have none go first.
+        Raises ``QueueFullError``."""
+        self._check_room(tenant)
         task = _Task(work, self._now() + patience_s)
         insort(self._waiting.setdefault(tenant, []), task, key=lambda task: task.deadline)
         self._start_next()
@@ -68,6 +78,19 @@ class FairThread:
             if not task.result.done():
                 task.result.set_exception(EngineStoppedError("the engine stopped"))
         self._waiting.clear()
+
+    def _check_room(self, tenant: str) -> None:
+        if self._running is None:
+            return
+        room = self._most_waiting - sum(map(len, self._waiting.values()))
+        if room <= 0:
+            raise QueueFullError(f"too much waits for {self._name}", retry_after=1)
+        if tenant and len(self._waiting.get(tenant, ())) >= room:
+            raise QueueFullError(
+                f"this API key has too much waiting for {self._name}",
+                retry_after=1,
+                for_tenant=True,
+            )
 
     def _start_next(self) -> None:
         if self._running is not None or not self._waiting:

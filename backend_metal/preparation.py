@@ -1,13 +1,19 @@
-"""What a request needs before it gets to the engine's thread: its token ids, and its grammar."""
+"""What a request needs before it gets to the engine's thread: its token ids, and its grammar. Who
+asks for tokens alone gets them here, too."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from backend_metal.engine.engine import Engine
 from backend_metal.engine.grammar.matcher import GrammarMatcher
+from backend_metal.engine.text.token_text import TokenText
 from backend_metal.fair_thread import FairThread
-from deployments.backend import ChatPrompt, GenerationRequest, Prompt
+from deployments.backend import ChatPrompt, GenerationRequest, Prompt, SpelledToken
+
+T = TypeVar("T")
 
 SHORT_CHARS = 32 * 1024
 """Of a prompt that takes a tokenizer some hundredths of a second."""
@@ -16,14 +22,19 @@ PATIENCE_S_PER_CHAR = 1e-5
 
 
 class Preparation:
-    """Short prompts have a thread of their own, so that they never wait for long ones. What takes
-    longer than ``limit_s`` counts as hung."""
+    """Short prompts have a thread of their own, so that they never wait for long ones, and neither
+    waits for what is not to run, of which ``most_waiting`` may wait. What takes longer than
+    ``limit_s`` counts as hung."""
 
-    def __init__(self, engine: Engine, *, limit_s: float) -> None:
+    def __init__(self, engine: Engine, *, limit_s: float, most_waiting: int) -> None:
         self._engine = engine
+        # The engine's own belongs to its thread.
+        self._token_text = TokenText(engine.tokenizer)
         self._short = FairThread("rendering and tokenizing a prompt", limit_s=limit_s)
         self._long = FairThread("rendering and tokenizing a long prompt", limit_s=limit_s)
         self._grammars = FairThread("compiling a grammar", limit_s=limit_s)
+        self._tokens_alone = FairThread("tokenizing", limit_s=limit_s, most_waiting=most_waiting)
+        self._threads = (self._short, self._long, self._grammars, self._tokens_alone)
 
     async def prepare(self, request: GenerationRequest) -> tuple[list[int], GrammarMatcher | None]:
         """Raises a ``BackendError``."""
@@ -39,13 +50,42 @@ class Preparation:
             matcher = await self._grammars.run(request.tenant, compiling)
         return token_ids, matcher
 
+    async def tokenize(self, request: GenerationRequest, *, add_special_tokens: bool) -> list[int]:
+        """Raises a ``BackendError``."""
+        tokenizing = partial(
+            self._engine.prompts.tokenize, request, add_special_tokens=add_special_tokens
+        )
+        return await self._read(request.tenant, _size(request.prompt), tokenizing)
+
+    async def detokenize(self, token_ids: Sequence[int], tenant: str) -> str:
+        """Raises ``InvalidRequestError``."""
+        return await self._read(tenant, len(token_ids), partial(self._text_of, token_ids))
+
+    async def spell(self, token_ids: Sequence[int], tenant: str) -> list[SpelledToken]:
+        """Raises ``InvalidRequestError``."""
+        return await self._read(tenant, len(token_ids), partial(self._spelled, token_ids))
+
+    async def _read(self, tenant: str, size: int, work: Callable[[], T]) -> T:
+        """``size``: of what is to be read, in characters or tokens."""
+        patience_s = size * PATIENCE_S_PER_CHAR
+        return await self._tokens_alone.run(tenant, work, patience_s=patience_s)
+
+    def _text_of(self, token_ids: Sequence[int]) -> str:
+        self._engine.prompts.check_ids(token_ids, "tokens")
+        return self._token_text.decode(token_ids)
+
+    def _spelled(self, token_ids: Sequence[int]) -> list[SpelledToken]:
+        self._engine.prompts.check_ids(token_ids, "tokens")
+        text = self._token_text
+        return [SpelledToken(text.name(one), text.utf8(one)) for one in token_ids]
+
     def check_health(self) -> None:
         """Raises ``UnavailableError``."""
-        for thread in (self._short, self._long, self._grammars):
+        for thread in self._threads:
             thread.check_health()
 
     def stop(self) -> None:
-        for thread in (self._short, self._long, self._grammars):
+        for thread in self._threads:
             thread.stop()
 
 

@@ -8,7 +8,7 @@ backend needs nothing from Ray, Starlette or Prometheus, and serving needs nothi
 from __future__ import annotations
 
 from deployments.backend.config import EngineConfig, GenerationDefaults
-from deployments.backend.delta import Delta, FinishReason, Prefill, TokenLogprob
+from deployments.backend.delta import Delta, FinishReason, Prefill, SpelledToken, TokenLogprob
 from deployments.backend.errors import (
     BackendError,
     ContextLengthError,
@@ -66,6 +66,7 @@ __all__ = [
     "QueueFullError",
     "ResumeError",
     "SamplingParams",
+    "SpelledToken",
     "StepError",
     "TokenLogprob",
     "UnavailableError",

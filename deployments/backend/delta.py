@@ -10,6 +10,14 @@ FinishReason = Literal["stop", "length", "abort"]
 
 
 @dataclass(frozen=True)
+class SpelledToken:
+    name: str
+    """As the vocabulary has it, which may stand for blanks and bytes by other characters."""
+    utf8: bytes
+    """What it stands for, which may be part of a character."""
+
+
+@dataclass(frozen=True)
 class TokenLogprob:
     token_id: int
     text: str

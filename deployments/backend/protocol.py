@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Protocol
 
 from deployments.backend.config import EngineConfig
-from deployments.backend.delta import Delta, Prefill
+from deployments.backend.delta import Delta, Prefill, SpelledToken
 from deployments.backend.request import GenerationRequest, SamplingParams
 from deployments.backend.stats import BackendStats
 
@@ -64,6 +64,23 @@ class Backend(Protocol):
         computes a part of its prompt, then deltas in order. Closing or cancelling the iterator
         frees the request's memory within one step. Raises a ``BackendError`` at the first
         ``anext`` or later."""
+        ...
+
+    async def tokenize(
+        self, request: GenerationRequest, *, add_special_tokens: bool = True
+    ) -> list[int]:
+        """What ``generate`` would make of the request's prompt, a string or a chat. Nothing is
+        generated. ``add_special_tokens``: those that the tokenizer puts around a string. Raises a
+        ``BackendError``, ``QueueFullError`` among them: what waits to be read is bounded."""
+        ...
+
+    async def detokenize(self, token_ids: Sequence[int], *, tenant: str = "") -> str:
+        """The text, special tokens included. Raises ``InvalidRequestError`` for what is no token,
+        and what ``tokenize`` does."""
+        ...
+
+    async def spell(self, token_ids: Sequence[int], *, tenant: str = "") -> list[SpelledToken]:
+        """Each token by itself; raises as ``detokenize``."""
         ...
 
     def stats(self) -> BackendStats: ...

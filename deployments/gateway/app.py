@@ -13,6 +13,7 @@ from deployments.gateway.outcomes import OutcomesMiddleware
 from deployments.gateway.parts import GatewayParts
 from deployments.gateway.read_routes import reading_routes
 from deployments.gateway.refusals_log import RefusalRecorder
+from deployments.gateway.token_routes import token_routes
 from deployments.http.drain_request import WholeRequestMiddleware
 from deployments.http.error_responses import exception_handlers
 from deployments.http.request_id import RequestIdMiddleware
@@ -27,7 +28,7 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
 
     refused = RefusalRecorder(parts.metrics).tell
     app = Starlette(
-        routes=[*generation_routes(parts), *reading_routes(parts)],
+        routes=[*generation_routes(parts), *token_routes(parts), *reading_routes(parts)],
         middleware=[
             Middleware(ResponseEventsMiddleware),
             Middleware(OutcomesMiddleware, on_end=parts.metrics.ended),

@@ -7,11 +7,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from deployments.fleet.directory import Replica
+from deployments.gateway.accepting import serving, whole_body
 from deployments.gateway.access.api_keys import SCOPE_KEY as API_KEY
 from deployments.gateway.access.api_keys import ApiKey
 from deployments.gateway.access.limits_middleware import meter, reserve
@@ -21,16 +22,15 @@ from deployments.gateway.outcomes import outcome_of
 from deployments.gateway.parts import GatewayParts
 from deployments.gateway.refusals_log import record_refusal
 from deployments.gateway.relay.client_response import ClientResponse
-from deployments.gateway.relay.failures import no_replica, told_error
+from deployments.gateway.relay.failures import told_error
 from deployments.gateway.relay.relay import relay
 from deployments.gateway.relay.request import Outgoing, RelayedRequest
 from deployments.gateway.relay.resumable import ResumableReader
 from deployments.gateway.resumption import resumption_of
 from deployments.gateway.routing import Work, affinity_of
 from deployments.http.disconnect import run_until_disconnect
-from deployments.http.errors import ApiError, model_not_found, shown
-from deployments.http.request_body import read_body
-from deployments.http.request_id import REQUEST_ID_HEADER, SCOPE_KEY
+from deployments.http.errors import ApiError
+from deployments.http.request_id import SCOPE_KEY
 from deployments.http.request_path import route_path
 from deployments.observe.logs import log_request, printable_json
 from deployments.observe.tracing import Tracer, request_span
@@ -71,28 +71,24 @@ async def _accept(request: Request, parts: GatewayParts) -> tuple[Outgoing, Rese
     """With what is reserved of its key's tokens, if they are counted. Raises ``ApiError`` for
     whatever no replica needs to see."""
     path = route_path(request.scope)
-    _check_request_id(request)
-    try:
-        body = await read_body(request, parts.settings.max_body_bytes)
-    except ClientDisconnect as error:
-        raise ApiError(400, "The connection closed before the end of the body.") from error
+    body = await whole_body(request, parts.settings.max_body_bytes)
     parsed = await parse_body(path, body)
     if parts.settings.log_prompts:
         text = printable_json(body.decode())
         logger.info("request_id=%s body=%s", request.scope[SCOPE_KEY], text)
-    serving = _allowed(parsed, parts)
-    if parsed.model != (name := serving[0].model):
+    replicas = _allowed(parsed, parts)
+    if parsed.model != (name := replicas[0].model):
         parsed = parsed.model_copy(update={"model": name})
     outcome_of(request.scope).model = name
     key: ApiKey | None = request.scope.get(API_KEY)
     envelope = _envelope(key, parts.settings.isolate_tenants)
     resumption = resumption_of(request, body, parsed.stream, envelope, parts)
-    work = _work(parsed, request, parts.session_header, envelope.cache_tenant, serving)
+    work = _work(parsed, request, parts.session_header, envelope.cache_tenant, replicas)
     reservation = reserve(
         request.scope,
         parsed,
         max_tokens=resumption.max_tokens if resumption else None,
-        max_model_len=max(replica.max_model_len for replica in serving),
+        max_model_len=max(replica.max_model_len for replica in replicas),
     )
     if reservation is not None:
         envelope = replace(
@@ -142,11 +138,7 @@ def _allowed(
             "(gateway.max_sequences_per_request).",
             param="n",
         )
-    if serving := parts.directory.lately_serving(parts.directory.name_of(parsed.model)):
-        return serving
-    # While there is no replica at all, nobody knows which models there will be.
-    starting = not parts.directory.replicas
-    raise no_replica(parsed.model) if starting else model_not_found(parsed.model)
+    return serving(parsed.model, parts)
 
 
 def _work(
@@ -154,30 +146,18 @@ def _work(
     request: Request,
     session_header: str | None,
     tenant: str,
-    serving: Sequence[Replica],
+    replicas: Sequence[Replica],
 ) -> Work:
     session = request.headers.get(session_header) if session_header else None
     tokens = parsed.prompt_size_estimate() + parsed.max_new_tokens_estimate()
     # Clients ask for as much as they like; no sequence gets longer than the context.
-    longest = max(replica.max_model_len for replica in serving)
+    longest = max(replica.max_model_len for replica in replicas)
     return Work(
         model=parsed.model,
         tokens=min(tokens, parsed.num_sequences * longest),
         affinity=affinity_of(parsed, session=session, tenant=tenant),
         num_sequences=parsed.num_sequences,
     )
-
-
-def _check_request_id(request: Request) -> None:
-    """Serve returns whatever id was sent; what the log calls the request must be the same."""
-    given = request.headers.get(REQUEST_ID_HEADER)
-    if given is not None and given != request.scope[SCOPE_KEY]:
-        raise ApiError(
-            400,
-            f"{REQUEST_ID_HEADER} must be 1 to 128 letters, digits or characters of ._:/=+-, "
-            f"not {shown(given)}.",
-            param=REQUEST_ID_HEADER,
-        )
 
 
 async def _answer(request: RelayedRequest, tracer: Tracer, scope: Scope, receive: Receive) -> None:
@@ -212,7 +192,7 @@ def _account(request: RelayedRequest, scope: Scope, completed: bool) -> None:
         metrics.completed(model, elapsed)
     if client.refusal is not None and client.final_status < 500:
         head, body = client.refusal
-        error = told_error(head.status, body)
+        error = told_error(head, body)
         record_refusal(metrics, scope, outgoing.path, error)
     log_request(
         logger,

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
+from deployments.gateway.openapi_tokens import TOKEN_MODELS, token_paths, token_schemas
 from deployments.protocol import (
     CHAT_COMPLETIONS_PATH,
     COMPLETIONS_PATH,
@@ -39,7 +40,7 @@ _ERRORS = {
 @cache
 def openapi_document() -> Schema:
     """The document, as JSON's types. Not to be changed."""
-    models = (ChatCompletionRequest, CompletionRequest)
+    models = (ChatCompletionRequest, CompletionRequest, *TOKEN_MODELS)
     _, requests = models_json_schema(
         [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
     )
@@ -55,6 +56,8 @@ def openapi_document() -> Schema:
         "paths": {
             CHAT_COMPLETIONS_PATH: {"post": _generation("ChatCompletionRequest", "Chat")},
             COMPLETIONS_PATH: {"post": _generation("CompletionRequest", "Completion")},
+            **token_paths(_errors()),
+            "/version": {"get": _reading("version", "Of this server.", "Version")},
             "/v1/models": {"get": _reading("listModels", "The models served.", "Models")},
             "/v1/models/{name}": {
                 "get": _reading("retrieveModel", "One model.", "Model")
@@ -74,7 +77,7 @@ def openapi_document() -> Schema:
         },
         "components": {
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-            "schemas": requests["$defs"] | _responses(),
+            "schemas": requests["$defs"] | token_schemas(requests["$defs"]) | _responses(),
         },
     }
 
@@ -163,6 +166,7 @@ def _responses() -> Schema:
         "Model": model,
         "Models": _object(object={"const": "list"}, data=_array(model)),
         "Status": _object(status=text),
+        "Version": _object(version=text),
         "Error": _object(error=_object(message=text, type=text, param=maybe_text, code=maybe_text)),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from importlib.metadata import version
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -17,6 +18,7 @@ from deployments.http.errors import ApiError, model_not_found
 from deployments.http.metrics_endpoint import metrics_endpoint
 
 STARTED_AT = int(time.time())
+VERSION = version("pomona-serve")
 
 
 def reading_routes(parts: GatewayParts) -> list[Route]:
@@ -25,6 +27,7 @@ def reading_routes(parts: GatewayParts) -> list[Route]:
         Route("/v1/models", readings.models),
         Route("/v1/models/{name:path}", readings.model),
         Route(OPENAPI_PATH, readings.openapi),
+        Route("/version", readings.version),
         Route("/health", readings.health),
         Route("/ready", readings.ready),
         Route("/metrics", metrics_endpoint(parts.metrics.registry)),
@@ -49,6 +52,9 @@ class _Readings:
 
     async def openapi(self, request: Request) -> Response:
         return JSONResponse(openapi_document())
+
+    async def version(self, request: Request) -> Response:
+        return JSONResponse({"version": VERSION})
 
     async def health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from deployments.http.errors import unknown_url
 from deployments.protocol.background import Background
@@ -13,6 +15,7 @@ from deployments.protocol.json_body import decode_object
 CHAT_COMPLETIONS_PATH = "/v1/chat/completions"
 COMPLETIONS_PATH = "/v1/completions"
 MAX_BYTES_ON_THE_LOOP = 64 * 1024
+T = TypeVar("T")
 _LARGE_BODIES = Background("large-bodies")
 
 
@@ -26,8 +29,13 @@ def parse_request(path: str, body: bytes) -> ChatCompletionRequest | CompletionR
 
 
 async def parse_body(path: str, body: bytes) -> ChatCompletionRequest | CompletionRequest:
-    """``parse_request``, in a thread where the body is large: every stream waits for the loop.
-    There is one such thread, so that large bodies wait for each other."""
+    """``parse_request``; raises what it raises."""
+    return await off_the_loop(body, partial(parse_request, path, body))
+
+
+async def off_the_loop(body: bytes, parse: Callable[[], T]) -> T:
+    """``parse`` of ``body``, in a thread where it is large: every stream waits for the loop. There
+    is one such thread, so that large bodies wait for each other."""
     if len(body) <= MAX_BYTES_ON_THE_LOOP:
-        return parse_request(path, body)
-    return await _LARGE_BODIES.run(partial(parse_request, path, body))
+        return parse()
+    return await _LARGE_BODIES.run(parse)

@@ -32,6 +32,7 @@ from deployments.replica.attempts import Attempts
 from deployments.replica.kept_streams import KeptStreams
 from deployments.replica.read_routes import reading_routes
 from deployments.replica.response import GenerationResponse
+from deployments.replica.token_routes import token_routes
 from deployments.wire.checkpoint import Progress
 from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
 from deployments.wire.failure import FAILURE_HEADER, FailureKind
@@ -101,6 +102,14 @@ def build_replica_app(
             Route(CHAT_COMPLETIONS_PATH, generate, methods=["POST"]),
             Route(COMPLETIONS_PATH, generate, methods=["POST"]),
             Route(f"{ATTEMPTS_PATH}/{{attempt}}", last_word, methods=["DELETE"]),
+            *token_routes(
+                backend,
+                model,
+                dialect,
+                check_secret=check_secret,
+                max_body_bytes=max_body_bytes,
+                on_failure=on_failure,
+            ),
             *reading_routes(backend, model, registry),
         ],
         middleware=[Middleware(ResponseEventsMiddleware), Middleware(RequestIdMiddleware)],

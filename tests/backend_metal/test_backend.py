@@ -101,6 +101,41 @@ async def test_requests_run_together_and_match_the_offline_engine(
     assert ["".join(d.text for d in answer) for answer in answers] == [i.text for i in offline]
 
 
+CHAT = ChatPrompt(({"role": "user", "content": "hi <|end|>"},))
+
+
+@pytest.mark.parametrize("prompt", ["hello there", CHAT], ids=["text", "chat"])
+async def test_tokens_are_those_that_would_run(
+    backend: MetalBackend, prompt: str | ChatPrompt
+) -> None:
+    request = GenerationRequest("a", prompt, GREEDY)
+    token_ids = await backend.tokenize(request)
+    (first, *rest) = await collect(backend, request)
+    assert first.num_prompt_tokens == len(token_ids)
+    same = GenerationRequest("b", tuple(token_ids), GREEDY)
+    assert tokens(await collect(backend, same)) == tokens([first, *rest])
+    spelled = await backend.spell(token_ids)
+    text = await backend.detokenize(token_ids)
+    assert b"".join(one.utf8 for one in spelled).decode() == text
+    assert text.endswith("user: hi <|end|><|end|>assistant: " if prompt is CHAT else "hello there")
+
+
+async def test_no_text_is_no_tokens_and_the_other_way_round(backend: MetalBackend) -> None:
+    empty = GenerationRequest("a", "", GREEDY)
+    assert await backend.tokenize(empty, add_special_tokens=False) == []
+    assert await backend.detokenize([]) == ""
+    assert await backend.spell([]) == []
+
+
+async def test_what_is_no_token(backend: MetalBackend) -> None:
+    for token_id in (-1, 10**6):
+        with pytest.raises(InvalidRequestError, match=f"tokens has token id {token_id}") as caught:
+            await backend.detokenize([1, token_id])
+        assert caught.value.param == "tokens"
+        with pytest.raises(InvalidRequestError):
+            await backend.spell([token_id])
+
+
 async def test_chat_prompts_go_through_the_template(backend: MetalBackend) -> None:
     chat = ChatPrompt(({"role": "user", "content": "hi"},))
     (first, *_) = await collect(backend, GenerationRequest("chat", chat, GREEDY))
@@ -259,7 +294,7 @@ async def test_tokenizing_that_hangs_is_unhealthy(
 ) -> None:
     engine = backend._engine
     assert engine is not None
-    backend._preparation = Preparation(engine, limit_s=0.0)
+    backend._preparation = Preparation(engine, limit_s=0.0, most_waiting=1)
     hanging = asyncio.create_task(collect(backend, GenerationRequest("a", "hello", GREEDY)))
     while not backend._streams:
         await asyncio.sleep(0)

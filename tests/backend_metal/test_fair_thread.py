@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from backend_metal.fair_thread import FairThread
-from deployments.backend import EngineStoppedError, UnavailableError
+from deployments.backend import EngineStoppedError, QueueFullError, UnavailableError
 
 
 class Clock:
@@ -144,3 +144,23 @@ async def test_nobody_waits_once_it_stops(thread: FairThread) -> None:
             await future
     held._release.set()
     assert held.done == []
+
+
+async def test_who_waits_leaves_room_for_others() -> None:
+    thread = FairThread("counting", limit_s=5.0, most_waiting=4)
+    held = Held(thread)
+    await held.begun()
+    waiting = [held.add("greedy", f"g{number}") for number in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(QueueFullError, match="this API key has too much waiting") as caught:
+        await held.add("greedy", "g2")
+    assert caught.value.failure == "full-for-tenant"
+    waiting += [held.add("other", "o0"), held.add("third", "t0")]
+    await asyncio.sleep(0)
+    with pytest.raises(QueueFullError, match="too much waits for counting"):
+        await held.add("fourth", "f0")
+    await held.release()
+    await asyncio.gather(*waiting)
+    await held.add("greedy", "g3")
+    assert sorted(held.done) == ["g0", "g1", "g3", "o0", "t0"]
+    thread.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -102,27 +102,36 @@ class PromptEncoder:
         template gets none, since the template writes its own. Raises ``InvalidRequestError``.
         """
         prompt, param = request.prompt, param_of(request.prompt)
-        if isinstance(prompt, ChatPrompt):
-            token_ids = self._encode_chat(request, prompt)
-        elif isinstance(prompt, str):
-            # Whoever writes a whole prompt writes its control tokens, too.
-            bos = self._tokenizer.bos_token
-            begins_itself = bool(bos) and prompt.startswith(str(bos))
-            encode = partial(self._tokenizer.encode, add_special_tokens=not begins_itself)
-            token_ids = self._tokenize(request, encode, prompt)
-        else:
-            token_ids = list(prompt)
+        token_ids = list(prompt) if isinstance(prompt, tuple) else self.tokenize(request)
         if not token_ids:
             raise InvalidRequestError(f"{param} must give at least one token", param=param)
-        for token_id in (min(token_ids), max(token_ids)):
+        self.check_ids(token_ids, param)
+        return token_ids
+
+    def tokenize(self, request: GenerationRequest, *, add_special_tokens: bool = True) -> list[int]:
+        """Of a string or a chat; without ``add_special_tokens`` a string gets none. Raises
+        ``InvalidRequestError``."""
+        prompt = request.prompt
+        assert not isinstance(prompt, tuple)
+        if isinstance(prompt, ChatPrompt):
+            return self._tokenize_chat(request, prompt)
+        # Whoever writes a whole prompt writes its control tokens, too.
+        bos = self._tokenizer.bos_token
+        begins_itself = bool(bos) and prompt.startswith(str(bos))
+        adds = add_special_tokens and not begins_itself
+        encode = partial(self._tokenizer.encode, add_special_tokens=adds)
+        return self._tokenize(request, encode, prompt)
+
+    def check_ids(self, token_ids: Sequence[int], param: str) -> None:
+        """Raises ``InvalidRequestError`` for one that is none of the model's."""
+        for token_id in (min(token_ids, default=0), max(token_ids, default=0)):
             if not 0 <= token_id < self._vocab_size:
                 raise InvalidRequestError(
                     f"{param} has token id {token_id}; the model's are 0 to {self._vocab_size - 1}",
                     param=param,
                 )
-        return token_ids
 
-    def _encode_chat(self, request: GenerationRequest, prompt: ChatPrompt) -> list[int]:
+    def _tokenize_chat(self, request: GenerationRequest, prompt: ChatPrompt) -> list[int]:
         self._check_chat(prompt)
         messages = [_flatten(index, message) for index, message in enumerate(prompt.messages)]
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 from backend_metal.engine.text.tokenizer import Tokenizer
@@ -35,6 +35,14 @@ class TokenText:
         """The special tokens but those ``shown``; None if these are none."""
         shown_ids = {self._special_ids[text] for text in shown if text in self._special_ids}
         return frozenset(self._special_ids.values()) - shown_ids if shown_ids else None
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """With special tokens."""
+        return self._decode(list(token_ids))
+
+    def name(self, token_id: int) -> str:
+        """As the vocabulary has it; empty for an unused id."""
+        return self._tokenizer.convert_ids_to_tokens(token_id) or ""
 
     def text(self, token_id: int) -> str:
         """U+FFFD stands for bytes that aren't a whole character; empty for an unused id."""

@@ -21,9 +21,10 @@ from deployments.protocol import (
     ChatCompletionRequest,
     CompletionRequest,
 )
+from deployments.protocol.token_paths import TOKEN_PATHS
 
 LEASE_KEY = "pomona.lease"
-LIMITED_PATHS = frozenset({CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH})
+LIMITED_PATHS = frozenset({CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH, *TOKEN_PATHS})
 
 
 class LimitsMiddleware:

@@ -8,6 +8,8 @@ from deployments.gateway.relay.client_response import Head
 from deployments.http.errors import UNAVAILABLE_RETRY_AFTER_S, ApiError, shown
 from deployments.wire.failure import FailureKind
 
+TOLD_HEADERS = ("retry-after", "x-should-retry")
+"""What clients go by, of an error's headers."""
 Refusal = tuple[Head, bytes]
 """What a replica answered that has no room, or none for a while."""
 
@@ -39,15 +41,17 @@ def check_failure(failure: str | None, head: Head, body: bytes) -> None:
     raise ReplicaFailedError(f"refused with status {head.status}, {kind}", kind, refusal)
 
 
-def told_error(status: int, body: bytes) -> ApiError:
+def told_error(head: Head, body: bytes) -> ApiError:
     """A replica's error, as far as it is one in OpenAI's shape."""
+    headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
     told = {name: str(value) for name, value in _error(body).items() if value is not None}
     return ApiError(
-        status,
+        head.status,
         told.get("message", ""),
         type=told.get("type", "invalid_request_error"),
         param=told.get("param"),
         code=told.get("code"),
+        headers={name: headers[name] for name in TOLD_HEADERS if name in headers},
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from deployments.backend import (
     GenerationRequest,
     Histogram,
     ModelInfo,
+    SpelledToken,
 )
 from deployments.fleet.directory import Replica, ReplicaDirectory
 from deployments.fleet.targets import GatewayAddress
@@ -78,6 +79,17 @@ class ReadyBackend:
             yield last
         finally:
             self._num_running -= 1
+
+    async def tokenize(
+        self, request: GenerationRequest, *, add_special_tokens: bool = True
+    ) -> list[int]:
+        raise NotImplementedError
+
+    async def detokenize(self, token_ids: Sequence[int], *, tenant: str = "") -> str:
+        raise NotImplementedError
+
+    async def spell(self, token_ids: Sequence[int], *, tenant: str = "") -> list[SpelledToken]:
+        raise NotImplementedError
 
     async def _step(self) -> None:
         while True:

@@ -12,7 +12,7 @@ import re
 import time
 import zlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
@@ -37,6 +37,7 @@ from deployments.backend import (
     QueueFullError,
     ResumeError,
     SamplingParams,
+    SpelledToken,
     StepError,
     TokenLogprob,
     UnavailableError,
@@ -195,6 +196,27 @@ class FakeBackend:
             raise
         finally:
             self.live.add(-1)
+
+    async def tokenize(
+        self, request: GenerationRequest, *, add_special_tokens: bool = True
+    ) -> list[int]:
+        """A word is a token. One is added before them all, if any is."""
+        self.requests.append(request)
+        words = self._admit(request)
+        adds = add_special_tokens and isinstance(request.prompt, str)
+        return [token_id(word) for word in ["<s>"] * adds + words]
+
+    async def detokenize(self, token_ids: Sequence[int], *, tenant: str = "") -> str:
+        spelled = await self.spell(token_ids, tenant=tenant)
+        return "".join(one.name for one in spelled)
+
+    async def spell(self, token_ids: Sequence[int], *, tenant: str = "") -> list[SpelledToken]:
+        """Ids are code points. What Latin-1 lacks is a part of a character."""
+        for token_id in token_ids:
+            if token_id > 0x10FFFF:
+                raise InvalidRequestError(f"tokens has token id {token_id}", param="tokens")
+        utf8 = [chr(one).encode()[: 4 if one < 256 else 1] for one in token_ids]
+        return [SpelledToken(chr(one), its) for one, its in zip(token_ids, utf8, strict=True)]
 
     def _admit(self, request: GenerationRequest) -> list[str]:
         if self._refusing:

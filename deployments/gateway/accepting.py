@@ -1,0 +1,41 @@
+"""What every request that replicas answer goes through first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.requests import ClientDisconnect, Request
+
+from deployments.fleet.directory import Replica
+from deployments.gateway.parts import GatewayParts
+from deployments.gateway.relay.failures import no_replica
+from deployments.http.errors import ApiError, model_not_found, shown
+from deployments.http.request_body import read_body
+from deployments.http.request_id import REQUEST_ID_HEADER, SCOPE_KEY
+
+
+async def whole_body(request: Request, max_body_bytes: int) -> bytes:
+    """Raises ``ApiError``; also for an id of the request that can't be used."""
+    # Serve returns whatever id was sent; what the log calls the request must be the same.
+    given = request.headers.get(REQUEST_ID_HEADER)
+    if given is not None and given != request.scope[SCOPE_KEY]:
+        raise ApiError(
+            400,
+            f"{REQUEST_ID_HEADER} must be 1 to 128 letters, digits or characters of ._:/=+-, "
+            f"not {shown(given)}.",
+            param=REQUEST_ID_HEADER,
+        )
+    try:
+        return await read_body(request, max_body_bytes)
+    except ClientDisconnect as error:
+        raise ApiError(400, "The connection closed before the end of the body.") from error
+
+
+def serving(model: str, parts: GatewayParts) -> Sequence[Replica]:
+    """The replicas that serve what a request calls ``model``, or did until they fell. Raises
+    ``ApiError``."""
+    if found := parts.directory.lately_serving(parts.directory.name_of(model)):
+        return found
+    # While there is no replica at all, nobody knows which models there will be.
+    starting = not parts.directory.replicas
+    raise no_replica(model) if starting else model_not_found(model)

@@ -1,0 +1,38 @@
+"""The paths that tokenize and generate nothing, and what their bodies hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from deployments.protocol.json_body import decode_object
+from deployments.protocol.parsing import off_the_loop
+from deployments.protocol.tokenization import (
+    DETOKENIZE_PATH,
+    TOKENIZE_PATH,
+    DetokenizeRequest,
+    TokenizeRequest,
+    parse_tokenize,
+)
+
+TokenRequest = TokenizeRequest | DetokenizeRequest
+
+TOKEN_PATHS: Mapping[str, Callable[[dict[str, Any]], TokenRequest]] = {
+    TOKENIZE_PATH: parse_tokenize,
+    DETOKENIZE_PATH: DetokenizeRequest.parse,
+}
+"""By path: its parser, which raises ``ApiError`` 400."""
+
+
+async def parse_token_body(path: str, body: bytes, only_model: str | None) -> TokenRequest:
+    """``only_model``: meant where the body names none; None: there are several. Raises ``ApiError``
+    400."""
+    return await off_the_loop(body, partial(_parse, path, body, only_model))
+
+
+def _parse(path: str, body: bytes, only_model: str | None) -> TokenRequest:
+    data = decode_object(body)
+    if data.get("model") is None and only_model is not None:
+        data["model"] = only_model
+    return TOKEN_PATHS[path](data)
