@@ -78,6 +78,7 @@ class MetalBackend:
             config.other_names,
             engine.default_sampling,
             chat_template=engine.prompts.template.source,
+            template_variables=engine.prompts.template.variables,
             added_tokens={
                 token.content: token_id
                 for token_id, token in engine.tokenizer.added_tokens_decoder.items()

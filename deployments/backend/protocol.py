@@ -41,6 +41,8 @@ class ModelInfo:
     """Of requests that do not say how their tokens are drawn."""
     chat_template: str = ""
     """In Jinja, if it has one."""
+    template_variables: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Names that the template reads and does not set, with the texts that it compares each with."""
     added_tokens: Mapping[str, int] = field(default_factory=dict)
     """Ids of those that the tokenizer takes whole, by their text."""
     special_tokens: frozenset[str] = frozenset()

@@ -19,6 +19,7 @@ from deployments.protocol.common import (
     num_bytes,
 )
 from deployments.protocol.messages import Message
+from deployments.protocol.reasoning import ReasoningFields
 from deployments.protocol.strict import RefusedError
 from deployments.protocol.tools import (
     CHOICE,
@@ -66,7 +67,7 @@ def _sizes(value: Any, levels: int) -> Iterator[int]:
         yield from _sizes(member, levels - 1)
 
 
-class ChatCompletionRequest(GenerationFields):
+class ChatCompletionRequest(GenerationFields, ReasoningFields):
     unsupported: ClassVar = unsupported.CHAT_FIELDS
 
     messages: Annotated[list[Message], FailFast()] = Field(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from deployments.backend import (
     ChatPrompt,
@@ -16,6 +18,12 @@ from deployments.backend import (
 from deployments.protocol.chat import ChatCompletionRequest
 from deployments.protocol.chat_formats.dialect import TEXT_ALONE, Dialect
 from deployments.protocol.chat_formats.grammar import Tool, tools_grammar
+from deployments.protocol.chat_formats.switches import (
+    AlwaysThinksError,
+    NeverThinksError,
+    Thinking,
+    thinking_of,
+)
 from deployments.protocol.completions import CompletionRequest
 
 
@@ -27,11 +35,13 @@ def to_generation_requests(
 ) -> list[GenerationRequest]:
     """One for each prompt. Sequence ``s`` of prompt ``p`` is the answer's choice ``p * n + s``.
     ``default_sampling`` is the model's, for what the request leaves out, and so is ``dialect``.
-    Raises ``InvalidRequestError`` for tools that the model can't call."""
+    Raises ``InvalidRequestError`` for tools that the model can't call, and for thinking that it
+    can't be made to do or to leave."""
     prompts: tuple[Prompt, ...]
     sampling = _sampling(request, default_sampling)
     if isinstance(request, ChatCompletionRequest):
-        prompts = (_chat_prompt(request),)
+        thinking = _thinking(request, dialect)
+        prompts = (_chat_prompt(request, thinking.template_arguments),)
         sampling = _chat_sampling(request, sampling, dialect)
     else:
         prompts = request.prompt
@@ -49,8 +59,38 @@ def to_generation_requests(
     ]
 
 
-def _chat_prompt(request: ChatCompletionRequest) -> ChatPrompt:
-    arguments = dict(request.chat_template_kwargs)
+def _thinking(request: ChatCompletionRequest, dialect: Dialect) -> Thinking:
+    """``chat_template_kwargs`` win over what follows from an effort, which many clients send by
+    default."""
+    try:
+        thinking = thinking_of(
+            dialect.template_variables,
+            thinks=request.thinks,
+            effort=request.effort,
+            can_be_ended=dialect.chat_format.thinking is not None,
+        )
+    except NeverThinksError as error:
+        raise InvalidRequestError(
+            f"{request.thinks_param} is true, but this model does not think",
+            param=request.thinks_param,
+        ) from error
+    except AlwaysThinksError as error:
+        raise InvalidRequestError(
+            f"{request.thinks_param} turns thinking off, but this model always thinks",
+            param=request.thinks_param,
+        ) from error
+    given = request.chat_template_kwargs
+    for name, value in thinking.template_arguments.items():
+        if request.thinks is not None and given.get(name, value) != value:
+            raise InvalidRequestError(
+                f"chat_template_kwargs.{name} contradicts {request.thinks_param}; send one of them",
+                param="chat_template_kwargs",
+            )
+    return thinking
+
+
+def _chat_prompt(request: ChatCompletionRequest, thinking: Mapping[str, Any]) -> ChatPrompt:
+    arguments = {**thinking, **request.chat_template_kwargs}
     if not request.add_generation_prompt:
         arguments["add_generation_prompt"] = False
     return ChatPrompt(

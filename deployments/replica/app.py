@@ -58,7 +58,12 @@ def build_replica_app(
         raise ValueError("secret must not be empty: it guards the generation routes")
     expected = f"Bearer {secret}".encode()
     kept, attempts = KeptStreams(), Attempts()
-    dialect = Dialect.of(model.chat_template, model.added_tokens, model.special_tokens)
+    dialect = Dialect.of(
+        model.chat_template,
+        model.added_tokens,
+        model.special_tokens,
+        model.template_variables,
+    )
 
     def check_secret(request: Request) -> None:
         given = request.headers.get("authorization", "").encode("latin-1")

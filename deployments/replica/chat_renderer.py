@@ -44,8 +44,15 @@ class _Call:
 class _Choice:
     """One answer, as far as it has come."""
 
-    def __init__(self, reader: AnswerReader | None, id_of: Callable[[int, str], str]) -> None:
+    def __init__(
+        self,
+        reader: AnswerReader | None,
+        id_of: Callable[[int, str], str],
+        *,
+        shows_reasoning: bool,
+    ) -> None:
         """Without a ``reader`` all is text. ``id_of``: of a call by its number and name."""
+        self._shows_reasoning = shows_reasoning
         self._reader = reader
         self._id_of = id_of
         self._text: list[str] = []
@@ -86,6 +93,8 @@ class _Choice:
         events = self._reader.feed(delta.text)
         if delta.finish_reason:
             events += self._reader.finish()
+        if not self._shows_reasoning:
+            events = [event for event in events if not isinstance(event, Reasoning)]
         return events
 
     def message(self) -> dict[str, Any]:
@@ -124,6 +133,7 @@ class ChatRenderer:
         self._dialect = dialect
         self._prompt_end = prompt_end
         self._tools = {tool.name: tool for tool in request.usable_tools}
+        self._shows_reasoning = request.shows_reasoning
         self._num_earlier_calls = sum(len(message.tool_calls) for message in request.messages)
         self._answer_id = envelope.answer_id
         self._begun: set[int] = set()
@@ -171,7 +181,11 @@ class ChatRenderer:
 
     def _choice(self, index: int) -> _Choice:
         if index not in self._choices:
-            self._choices[index] = _Choice(self._reader(), partial(self._call_id, index))
+            self._choices[index] = _Choice(
+                self._reader(),
+                partial(self._call_id, index),
+                shows_reasoning=self._shows_reasoning,
+            )
         return self._choices[index]
 
     def _reader(self) -> AnswerReader | None:

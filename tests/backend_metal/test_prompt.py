@@ -211,3 +211,20 @@ def test_the_request_is_not_changed() -> None:
         user([{"type": "text", "text": "Hello"}]),
         {"role": "assistant", "content": "I am"},
     )
+
+
+def test_what_a_template_can_be_told_is_found_in_its_text() -> None:
+    template = (
+        "{%- if reasoning_effort is not defined %}{%- set reasoning_effort = 'medium' %}{% endif %}"
+        "{%- if reasoning_effort in ['none', 'high'] or reasoning_effort == 'low' %}.{% endif %}"
+        "{% for message in messages %}{{ message.thinking }}{{ 'max' }}{% endfor %}"
+        "{%- if enable_thinking is defined and enable_thinking is false %}<think>{% endif %}"
+    )
+    encoder = PromptEncoder(with_template(template), vocab_size=VOCAB, max_model_len=LONG)
+    assert encoder.template.variables == {
+        "messages": frozenset(),
+        "enable_thinking": frozenset(),
+        "reasoning_effort": frozenset({"none", "high", "low"}),
+    }
+    none = PromptEncoder(with_template(None), vocab_size=VOCAB, max_model_len=LONG)
+    assert none.template.variables == {}

@@ -184,6 +184,20 @@ async def test_the_template_may_have_begun_the_thought() -> None:
     assert (told["reasoning"], told["content"], told["end"]) == ("Hm.", "Yes.", "stop")
 
 
+async def test_thoughts_may_be_left_out() -> None:
+    app = await app_of(Scripted(ANSWER))
+    told = joined((await events_of(app, include_reasoning=False))[0])
+    whole = joined((await events_of(app))[0])
+    assert whole["reasoning"] == "Where?"
+    assert told == whole | {"reasoning": ""}
+    body = ASKED | {"reasoning": {"exclude": True}}
+    async with in_memory(app) as client:
+        answer = (await client.post("/v1/chat/completions", json=body)).json()
+    message = answer["choices"][0]["message"]
+    assert message.keys() == {"role", "content", "refusal", "tool_calls"}
+    assert message["content"] == "Let me see."
+
+
 @pytest.mark.parametrize(
     ("choice", "starts"),
     [("auto", "FREE?"), ("required", '("<think>" (UNENDED_ENDED)'), ("none", None)],

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from jinja2 import Template, TemplateError, nodes
+from jinja2 import Template, TemplateError, meta, nodes
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from transformers import PreTrainedTokenizerBase
 from transformers.utils.chat_template_utils import _compile_jinja_template
@@ -70,6 +70,16 @@ class ChatTemplate:
         )
 
     @property
+    def variables(self) -> dict[str, frozenset[str]]:
+        """What it reads and does not set itself, with the texts that it compares each with; a
+        function's are not known."""
+        if self._is_function or not self.exists:
+            return {}
+        # A tree of its own: the search folds constants in it.
+        names = meta.find_undeclared_variables(self._parse())
+        return {name: _compared_with(self._parsed, name) for name in names}
+
+    @property
     def source(self) -> str:
         """Empty for a function, and where there is none."""
         return "" if self._is_function or not self.exists else self._source
@@ -86,6 +96,9 @@ class ChatTemplate:
 
     @cached_property
     def _parsed(self) -> nodes.Template:
+        return self._parse()
+
+    def _parse(self) -> nodes.Template:
         try:
             return self._jinja.environment.parse(self._source)
         except TemplateError as error:
@@ -104,6 +117,16 @@ def _with_thinking(message: dict[str, Any]) -> dict[str, Any]:
     """A thought under both names that templates know."""
     thought = message.get("reasoning_content")
     return message if thought is None else {"thinking": thought, **message}
+
+
+def _compared_with(template: nodes.Template, name: str) -> frozenset[str]:
+    return frozenset(
+        constant.value
+        for comparison in template.find_all(nodes.Compare)
+        if any(one.name == name for one in comparison.find_all(nodes.Name))
+        for constant in comparison.find_all(nodes.Const)
+        if isinstance(constant.value, str)
+    )
 
 
 def _strings(found: Iterable[nodes.Node]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
@@ -18,10 +18,16 @@ class Dialect:
     chat_format: ChatFormat = FORMATS["plain"]
     special_tokens: Mapping[str, int] = field(default_factory=dict)
     """Ids of the markers that are no text."""
+    template_variables: Mapping[str, Set[str]] = field(default_factory=dict)
+    """What the chat template can be told, with the texts that it tells apart there."""
 
     @classmethod
     def of(
-        cls, chat_template: str, added_tokens: Mapping[str, int], special_tokens: frozenset[str]
+        cls,
+        chat_template: str,
+        added_tokens: Mapping[str, int],
+        special_tokens: Set[str],
+        template_variables: Mapping[str, Set[str]] | None = None,
     ) -> Self:
         chat_format = FORMATS[detect(chat_template, added_tokens)]
         thinking = chat_format.thinking
@@ -34,6 +40,7 @@ class Dialect:
                 for text, token_id in added_tokens.items()
                 if text in special_tokens and any(text in one for one in markers(chat_format))
             },
+            template_variables or {},
         )
 
     @property

@@ -438,7 +438,6 @@ def _unsupported(model: str) -> list[BadInput]:
         field("audio", {"voice": "alloy", "format": "wav"}),
         field("modalities", ["text", "audio"]),
         field("prediction", {"type": "content", "content": "x"}),
-        field("reasoning_effort", "low"),
         field("web_search_options", {}),
         field("store", True),
         field("allowed_token_ids", [1]),
