@@ -16,6 +16,7 @@ from deployments.protocol.chat_formats.dialect import Dialect
 from deployments.protocol.common import TokenId
 from deployments.protocol.conversion import to_generation_requests
 from deployments.protocol.crowded_body import MAX_WEIGHT
+from deployments.protocol.field_rules import FieldRules, Refused
 from deployments.protocol.strict import StrictModel
 
 TOKENIZE_PATH = "/tokenize"
@@ -62,7 +63,9 @@ class TokenizePrompt(_Text):
 class TokenizeContent(_Text):
     """llama.cpp's."""
 
-    unsupported: ClassVar = {"parse_special": (True,)}
+    unsupported: ClassVar[FieldRules] = {
+        "parse_special": Refused("special tokens are read in a text", (True,))
+    }
 
     content: str = Field(description="a string")
     add_special: bool = Field(False, description="a boolean")
