@@ -34,23 +34,15 @@ from deployments.http.request_id import SCOPE_KEY
 from deployments.http.request_path import route_path
 from deployments.observe.logs import log_request, printable_json
 from deployments.observe.tracing import Tracer, request_span
-from deployments.protocol import (
-    CHAT_COMPLETIONS_PATH,
-    COMPLETIONS_PATH,
-    ChatCompletionRequest,
-    CompletionRequest,
-    parse_body,
-)
+from deployments.protocol import GENERATION_PATHS, GenerationForm, ParsedRequest, parse_body
 from deployments.wire.envelope import Envelope
+from deployments.wire.resumption import Resumption
 
 logger = logging.getLogger(__name__)
 
 
 def generation_routes(parts: GatewayParts) -> list[Route]:
-    return [
-        Route(path, _Generation(parts), methods=["POST"])
-        for path in (CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH)
-    ]
+    return [Route(path, _Generation(parts), methods=["POST"]) for path in GENERATION_PATHS]
 
 
 class _Generation:
@@ -62,7 +54,9 @@ class _Generation:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         arrived = time.perf_counter()
         outgoing, reservation = await _accept(Request(scope, receive), self._parts)
-        request = RelayedRequest(outgoing, self._parts, ClientResponse(send), arrived)
+        request = RelayedRequest(
+            outgoing, self._parts, ClientResponse(send, outgoing.stream_form), arrived
+        )
         meter(scope, RequestMeter(request, reservation))
         await _answer(request, self._parts.tracer, scope, receive)
 
@@ -73,20 +67,21 @@ async def _accept(request: Request, parts: GatewayParts) -> tuple[Outgoing, Rese
     path = route_path(request.scope)
     body = await whole_body(request, parts.settings.max_body_bytes)
     parsed = await parse_body(path, body)
+    form = parsed.form
     if parts.settings.log_prompts:
         text = printable_json(body.decode())
         logger.info("request_id=%s body=%s", request.scope[SCOPE_KEY], text)
-    replicas = _allowed(parsed, parts)
-    if parsed.model != (name := replicas[0].model):
-        parsed = parsed.model_copy(update={"model": name})
+    replicas = _allowed(form, parts)
+    if form.model != (name := replicas[0].model):
+        form = form.model_copy(update={"model": name})
     outcome_of(request.scope).model = name
     key: ApiKey | None = request.scope.get(API_KEY)
     envelope = _envelope(key, parts.settings.isolate_tenants)
-    resumption = resumption_of(request, body, parsed.stream, envelope, parts)
-    work = _work(parsed, request, parts.session_header, envelope.cache_tenant, replicas)
+    resumption = resumption_of(request, body, form.stream, envelope, parts)
+    work = _work(form, request, parts.session_header, envelope.cache_tenant, replicas)
     reservation = reserve(
         request.scope,
-        parsed,
+        form,
         max_tokens=resumption.max_tokens if resumption else None,
         max_model_len=max(replica.max_model_len for replica in replicas),
     )
@@ -100,14 +95,23 @@ async def _accept(request: Request, parts: GatewayParts) -> tuple[Outgoing, Rese
     outgoing = Outgoing(
         path=path,
         body=body,
-        stream=parsed.stream,
+        stream=form.stream,
+        stream_form=parsed.stream_form,
         request_id=request.scope[SCOPE_KEY],
         work=work,
         envelope=resumption.address(envelope) if resumption else envelope,
-        begins_anew=not parsed.stream and parsed.num_logprobs is not None,
-        resumable=ResumableReader(resumption, parts.resumption_key) if resumption else None,
+        begins_anew=not form.stream and form.num_logprobs is not None,
+        resumable=_resumable(resumption, parsed, parts),
     )
     return outgoing, reservation
+
+
+def _resumable(
+    resumption: Resumption | None, parsed: ParsedRequest, parts: GatewayParts
+) -> ResumableReader | None:
+    if resumption is None:
+        return None
+    return ResumableReader(resumption, parts.resumption_key, parsed.stream_form.last_event)
 
 
 def _envelope(key: ApiKey | None, isolate_tenants: bool) -> Envelope:
@@ -118,9 +122,7 @@ def _envelope(key: ApiKey | None, isolate_tenants: bool) -> Envelope:
     )
 
 
-def _allowed(
-    parsed: ChatCompletionRequest | CompletionRequest, parts: GatewayParts
-) -> Sequence[Replica]:
+def _allowed(parsed: GenerationForm, parts: GatewayParts) -> Sequence[Replica]:
     """The replicas that serve it, or did until they fell."""
     if parsed.priority and not parts.settings.allow_priority:
         raise ApiError(
@@ -142,7 +144,7 @@ def _allowed(
 
 
 def _work(
-    parsed: ChatCompletionRequest | CompletionRequest,
+    parsed: GenerationForm,
     request: Request,
     session_header: str | None,
     tenant: str,

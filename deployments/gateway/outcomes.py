@@ -10,10 +10,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.http.request_path import route_path
 from deployments.http.response_events import at_end, at_start
-from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH
+from deployments.protocol import GENERATION_PATHS
 
 OUTCOME_KEY = "pomona.outcome"
-COUNTED_PATHS = frozenset({CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH})
 
 
 @dataclass
@@ -51,7 +50,7 @@ class OutcomesMiddleware:
         if (
             scope["type"] != "http"
             or scope["method"] != "POST"
-            or route_path(scope) not in COUNTED_PATHS
+            or route_path(scope) not in GENERATION_PATHS
         ):
             await self.app(scope, receive, send)
             return

@@ -1,6 +1,7 @@
-"""OpenAI's generation requests, checked field by field.
+"""Generation requests, checked field by field.
 
 ``parse_request`` turns a path and a body into a frozen request or a 400 that names the field;
+whatever API it came by, its ``form`` is one of OpenAI's older two, and
 ``to_generation_requests`` turns that into what a backend runs. The gateway parses to validate and
 to route, the replica parses to run. Start reading in ``common.py``, then ``chat.py``.
 """
@@ -10,9 +11,11 @@ from __future__ import annotations
 from deployments.protocol.chat import ChatCompletionRequest
 from deployments.protocol.completions import CompletionRequest
 from deployments.protocol.conversion import to_generation_requests
+from deployments.protocol.parsed import GenerationForm, ParsedRequest, StreamForm
 from deployments.protocol.parsing import (
     CHAT_COMPLETIONS_PATH,
     COMPLETIONS_PATH,
+    GENERATION_PATHS,
     parse_body,
     parse_request,
 )
@@ -20,8 +23,12 @@ from deployments.protocol.parsing import (
 __all__ = [
     "CHAT_COMPLETIONS_PATH",
     "COMPLETIONS_PATH",
+    "GENERATION_PATHS",
     "ChatCompletionRequest",
     "CompletionRequest",
+    "GenerationForm",
+    "ParsedRequest",
+    "StreamForm",
     "parse_body",
     "parse_request",
     "to_generation_requests",

@@ -24,11 +24,11 @@ from deployments.protocol.chat_formats.switches import (
     Thinking,
     thinking_of,
 )
-from deployments.protocol.completions import CompletionRequest
+from deployments.protocol.parsed import GenerationForm
 
 
 def to_generation_requests(
-    request: ChatCompletionRequest | CompletionRequest,
+    request: GenerationForm,
     request_id: str,
     default_sampling: SamplingParams,
     dialect: Dialect = TEXT_ALONE,
@@ -127,9 +127,7 @@ def _chat_sampling(
     return replace(sampling, grammar=Grammar("grammar", text, "tools", thinking))
 
 
-def _sampling(
-    request: ChatCompletionRequest | CompletionRequest, default: SamplingParams
-) -> SamplingParams:
+def _sampling(request: GenerationForm, default: SamplingParams) -> SamplingParams:
     asked = GenerationDefaults(
         temperature=request.temperature,
         top_p=request.top_p,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from deployments.http.errors import unknown_url
 from deployments.protocol.background import Background
 from deployments.protocol.chat import ChatCompletionRequest
 from deployments.protocol.completions import CompletionRequest
 from deployments.protocol.json_body import decode_object
+from deployments.protocol.parsed import GenerationForm, ParsedRequest
 
 CHAT_COMPLETIONS_PATH = "/v1/chat/completions"
 COMPLETIONS_PATH = "/v1/completions"
@@ -19,16 +20,29 @@ T = TypeVar("T")
 _LARGE_BODIES = Background("large-bodies")
 
 
-def parse_request(path: str, body: bytes) -> ChatCompletionRequest | CompletionRequest:
-    """Raises ``ApiError``: 404 for another path, 400 naming the field and what is allowed."""
-    if path == CHAT_COMPLETIONS_PATH:
-        return ChatCompletionRequest.parse(decode_object(body))
-    if path == COMPLETIONS_PATH:
-        return CompletionRequest.parse(decode_object(body))
-    raise unknown_url("POST", path)
+def _in_one_form(
+    model: type[ChatCompletionRequest] | type[CompletionRequest], data: dict[str, Any]
+) -> ParsedRequest:
+    form: GenerationForm = model.parse(data)
+    return ParsedRequest(form, form)
 
 
-async def parse_body(path: str, body: bytes) -> ChatCompletionRequest | CompletionRequest:
+PARSERS: Mapping[str, Callable[[dict[str, Any]], ParsedRequest]] = {
+    CHAT_COMPLETIONS_PATH: partial(_in_one_form, ChatCompletionRequest),
+    COMPLETIONS_PATH: partial(_in_one_form, CompletionRequest),
+}
+"""By the path that is asked. Each raises ``ApiError`` 400 naming the field and what is allowed."""
+GENERATION_PATHS = tuple(PARSERS)
+
+
+def parse_request(path: str, body: bytes) -> ParsedRequest:
+    """Raises ``ApiError``: 404 for a path that isn't one of ``GENERATION_PATHS``, or 400."""
+    if path not in PARSERS:
+        raise unknown_url("POST", path)
+    return PARSERS[path](decode_object(body))
+
+
+async def parse_body(path: str, body: bytes) -> ParsedRequest:
     """``parse_request``; raises what it raises."""
     return await off_the_loop(body, partial(parse_request, path, body))
 

@@ -25,7 +25,7 @@ from deployments.http.request_id import SCOPE_KEY, RequestIdMiddleware
 from deployments.http.request_path import route_path
 from deployments.http.response_events import ResponseEventsMiddleware
 from deployments.observe.tracing import NoOpTracer, Tracer
-from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH, parse_body
+from deployments.protocol import GENERATION_PATHS, parse_body
 from deployments.protocol.chat_formats.dialect import Dialect
 from deployments.replica.asked import Answer
 from deployments.replica.attempts import Attempts
@@ -104,8 +104,7 @@ def build_replica_app(
 
     app = Starlette(
         routes=[
-            Route(CHAT_COMPLETIONS_PATH, generate, methods=["POST"]),
-            Route(COMPLETIONS_PATH, generate, methods=["POST"]),
+            *(Route(path, generate, methods=["POST"]) for path in GENERATION_PATHS),
             Route(f"{ATTEMPTS_PATH}/{{attempt}}", last_word, methods=["DELETE"]),
             *token_routes(
                 backend,

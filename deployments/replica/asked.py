@@ -10,7 +10,7 @@ from hashlib import blake2b
 from deployments.backend import BackendError, GenerationRequest, SamplingParams
 from deployments.http import sse
 from deployments.http.errors import api_error_from, internal_error
-from deployments.protocol import ChatCompletionRequest, CompletionRequest
+from deployments.protocol import CompletionRequest, GenerationForm, ParsedRequest
 from deployments.wire.checkpoint import Progress
 from deployments.wire.envelope import CHECKPOINTS_HEADER, Envelope
 from deployments.wire.failure import BelatedError
@@ -23,13 +23,17 @@ DROPPED_TOOLS_HEADER = "X-Pomona-Dropped-Tools"
 class Answer:
     """A request, and what is known of its answer before it is generated."""
 
-    request: ChatCompletionRequest | CompletionRequest
+    parsed: ParsedRequest
     envelope: Envelope
     for_gateway: bool
     """Whether checkpoints are understood."""
     progress: Progress = field(default_factory=Progress)
     is_progress_known: bool = True
     """To the gateway: it does not come from what was kept here."""
+
+    @property
+    def request(self) -> GenerationForm:
+        return self.parsed.form
 
     @property
     def is_resumable(self) -> bool:
@@ -105,7 +109,9 @@ class Answer:
         told = api_error_from(error) if isinstance(error, BackendError) else internal_error()
         if self.for_gateway:
             return BelatedError.render(told)
-        return sse.error_event(told) if self.request.stream else told.json()
+        if not self.request.stream:
+            return told.json()
+        return self.parsed.stream_form.failure_event(told.json(), b"")
 
 
 def _salt(tenant: str, cache_salt: str) -> str:

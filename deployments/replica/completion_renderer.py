@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from deployments.backend import Delta
+from deployments.http import sse
 from deployments.protocol import CompletionRequest
 from deployments.replica.answer_json import Frame, elements, encode, pieces
 from deployments.replica.fold import Choice, Usage
@@ -22,6 +23,7 @@ class CompletionRenderer:
             "cmpl", envelope, request.model, chunks_have_usage=request.include_usage
         )
         self._head, self._tail = self._frame.chunk_frame("text_completion")
+        self._include_usage = request.include_usage
         self._has_logprobs = request.num_logprobs is not None
         self._arrays = ARRAYS if self._has_logprobs else ()
         self._logprobs: defaultdict[int, CompletionLogprobs] = defaultdict(CompletionLogprobs)
@@ -43,8 +45,9 @@ class CompletionRenderer:
         if self._has_logprobs:
             self._logprobs[choice].skip(delta.logprobs)
 
-    def usage_chunk(self, usage: Usage) -> bytes:
-        return self._frame.usage_chunk("text_completion", usage)
+    def end(self, usage: Usage) -> bytes:
+        told = self._frame.usage_chunk("text_completion", usage) if self._include_usage else b""
+        return told + sse.DONE
 
     def add(self, choice: int, delta: Delta) -> None:
         logprobs = {}

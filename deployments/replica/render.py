@@ -1,4 +1,4 @@
-"""Choices and deltas as OpenAI's objects."""
+"""Choices and deltas as the objects of whichever API was asked."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from deployments.backend import Delta
-from deployments.protocol import ChatCompletionRequest, CompletionRequest
+from deployments.protocol import ChatCompletionRequest, ParsedRequest
 from deployments.protocol.chat_formats.dialect import TEXT_ALONE, Dialect
+from deployments.replica.chat_answer import ChatAnswers
 from deployments.replica.chat_renderer import ChatRenderer
 from deployments.replica.completion_renderer import CompletionRenderer
 from deployments.replica.fold import Usage
@@ -25,7 +26,9 @@ class Renderer(Protocol):
         """Instead of ``chunks``, for a delta whose events were sent by another replica."""
         ...
 
-    def usage_chunk(self, usage: Usage) -> bytes: ...
+    def end(self, usage: Usage) -> bytes:
+        """The events behind those of all deltas, up to the endpoint's ``last_event``."""
+        ...
 
     def add(self, choice: int, delta: Delta) -> None:
         """Of an answer that isn't streamed."""
@@ -37,12 +40,13 @@ class Renderer(Protocol):
 
 
 def renderer_for(
-    request: ChatCompletionRequest | CompletionRequest,
+    parsed: ParsedRequest,
     envelope: Envelope,
     dialect: Dialect = TEXT_ALONE,
     prompt_end: Callable[[], str] = str,
 ) -> Renderer:
     """``prompt_end`` is known before the first delta."""
-    if isinstance(request, ChatCompletionRequest):
-        return ChatRenderer(request, envelope, dialect, prompt_end)
-    return CompletionRenderer(request, envelope)
+    if not isinstance(parsed.form, ChatCompletionRequest):
+        return CompletionRenderer(parsed.form, envelope)
+    answers = ChatAnswers(parsed.form, envelope, dialect, prompt_end)
+    return ChatRenderer(parsed.form, envelope, answers)

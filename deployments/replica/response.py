@@ -67,7 +67,7 @@ class GenerationResponse:
         ]
         self._generation = Generation(backend, requests, is_leaving)
         self._renderer = renderer_for(
-            request, answer.envelope, dialect, lambda: self._generation.prompt_end
+            answer.parsed, answer.envelope, dialect, lambda: self._generation.prompt_end
         )
         self._usage = Usage(request.n, answer.cached_tokens)
         self._checkpoints = CheckpointWriter(request.n, answer.progress)
@@ -202,9 +202,8 @@ class GenerationResponse:
             else:
                 continue
             has_begun = True
-        usage = self._renderer.usage_chunk(self._usage) if self._request.include_usage else b""
         # In one piece, so that a stream can't break in between.
-        yield self._checked(usage + sse.DONE)
+        yield self._checked(self._renderer.end(self._usage))
 
     def _count(self, index: int, delta: Delta) -> None:
         if not self._usage.completion_tokens:

@@ -61,4 +61,4 @@ def test_a_crowded_body_is_refused_before_it_is_decoded(path: str, body: bytes) 
 
 def test_a_long_prompt_of_token_ids_is_not_crowded() -> None:
     body = json.dumps({"model": "m", "prompt": [7] * 250_000}).encode()
-    assert parse_request(COMPLETIONS, body).prompt == ((7,) * 250_000,)  # type: ignore[union-attr]
+    assert parse_request(COMPLETIONS, body).form.prompt == ((7,) * 250_000,)  # type: ignore[union-attr]

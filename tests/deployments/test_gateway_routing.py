@@ -11,6 +11,7 @@ from deployments.gateway.relay.failures import timed_out
 from deployments.gateway.replicas.state import ReplicaState
 from deployments.gateway.routing import LeastOutstandingTokens, PrefixAffinity, Work
 from deployments.http.sse import KEEP_ALIVE
+from deployments.protocol import StreamForm
 from deployments.settings import RoutingSettings
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import CHAT, fake_replica, gateway
@@ -103,7 +104,7 @@ async def test_requests_that_begin_alike_meet_the_same_replica() -> None:
 async def test_what_comes_before_the_first_content_is_none() -> None:
     async def send(message: Message) -> None: ...
 
-    client = ClientResponse(send)
+    client = ClientResponse(send, StreamForm())
     await client.begin(Head(200, ()))
     await client.events(KEEP_ALIVE)
     assert not client.has_content
@@ -119,7 +120,7 @@ async def test_a_response_that_could_not_be_begun_is_begun_by_the_error() -> Non
             raise TimeoutError
         sent.append(message)
 
-    client = ClientResponse(send)
+    client = ClientResponse(send, StreamForm())
     with pytest.raises(TimeoutError):
         await client.begin(Head(200, ()))
     await client.fail(timed_out(1))

@@ -10,7 +10,7 @@ import pytest
 from deployments.gateway import generation
 from deployments.http.bounded_protocol import ClientTimeouts
 from deployments.http.errors import internal_error
-from deployments.protocol import ChatCompletionRequest, CompletionRequest, parse_body
+from deployments.protocol import ParsedRequest, parse_body
 from tests.support.deployments import fuzz
 from tests.support.deployments.fuzz.campaign import A_ROUND, Finding, campaign
 from tests.support.deployments.fuzz.mutations import Input, Manner, Mutations
@@ -18,7 +18,6 @@ from tests.support.deployments.fuzz.recorded import recorded
 from tests.support.deployments.fuzz.target import STATUS, target
 
 SEED = 1
-Parsed = ChatCompletionRequest | CompletionRequest
 
 
 async def test_five_thousand_mutations() -> None:
@@ -56,7 +55,7 @@ def has_pepper(one: Input) -> bool:
 async def test_what_breaks_a_server_is_found_and_made_small(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def broken(path: str, body: bytes) -> Parsed:
+    async def broken(path: str, body: bytes) -> ParsedRequest:
         if b"pepper" in body:
             raise internal_error()
         return await parse_body(path, body)

@@ -34,14 +34,14 @@ OPENAI = SamplingParams()
 
 def chat(**fields: Any) -> ChatCompletionRequest:
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}
-    request = parse_request(CHAT_COMPLETIONS_PATH, json.dumps(body).encode())
+    request = parse_request(CHAT_COMPLETIONS_PATH, json.dumps(body).encode()).form
     assert isinstance(request, ChatCompletionRequest)
     return request
 
 
 def completion(**fields: Any) -> CompletionRequest:
     body = {"model": "m", "prompt": "hi", **fields}
-    request = parse_request(COMPLETIONS_PATH, json.dumps(body).encode())
+    request = parse_request(COMPLETIONS_PATH, json.dumps(body).encode()).form
     assert isinstance(request, CompletionRequest)
     return request
 
@@ -422,5 +422,5 @@ def test_characters_beyond_the_basic_plane_survive_either_encoding() -> None:
         b'{"model":"m","prompt":"\\ud83c\\udf4e"}',
         '{"model":"m","prompt":"🍎"}'.encode(),
     ):
-        request = parse_request(COMPLETIONS_PATH, body)
+        request = parse_request(COMPLETIONS_PATH, body).form
         assert only(converted(request, "r")).prompt == "🍎"

@@ -17,6 +17,7 @@ from deployments.protocol import COMPLETIONS_PATH as COMPLETIONS
 from deployments.protocol import (
     ChatCompletionRequest,
     CompletionRequest,
+    GenerationForm,
     parse_request,
     to_generation_requests,
 )
@@ -50,7 +51,7 @@ def test_refused_by_name(case: BadInput) -> None:
     "case", [case for case in CASES if not case.parsing], ids=lambda case: case.name
 )
 def test_what_only_a_server_refuses_parses(case: BadInput) -> None:
-    assert parse_request(case.path, case.body).model
+    assert parse_request(case.path, case.body).form.model
 
 
 def test_another_path_is_unknown() -> None:
@@ -103,9 +104,9 @@ def _refused(data: dict[str, Any]) -> ApiError:
     return caught.value
 
 
-def outcome(path: str, body: bytes) -> ChatCompletionRequest | CompletionRequest | ApiError:
+def outcome(path: str, body: bytes) -> GenerationForm | ApiError:
     try:
-        return parse_request(path, body)
+        return parse_request(path, body).form
     except ApiError as error:
         return error
 

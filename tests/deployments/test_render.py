@@ -12,7 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.backend import Delta, TokenLogprob
-from deployments.protocol import ChatCompletionRequest, CompletionRequest
+from deployments.protocol import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    GenerationForm,
+    ParsedRequest,
+)
 from deployments.replica.fold import Usage
 from deployments.replica.render import Renderer, renderer_for
 from deployments.wire.envelope import Envelope
@@ -57,7 +62,10 @@ def test_a_whole_answer_is_what_its_stream_adds_up_to(
         chat(n=3, logprobs=has_logprobs, top_logprobs=num_top if has_logprobs else 0),
         completion(n=3, logprobs=num_top if has_logprobs else None),
     ):
-        streaming, whole = renderer_for(request, ENVELOPE), renderer_for(request, ENVELOPE)
+        streaming, whole = (
+            renderer_for(ParsedRequest(request, request), ENVELOPE),
+            renderer_for(ParsedRequest(request, request), ENVELOPE),
+        )
         folded: list[dict[str, Any]] = [{} for _ in range(3)]
         for choice, one in deltas:
             whole.add(choice, one)
@@ -95,14 +103,14 @@ def simplified(choice: dict[str, Any]) -> dict[str, Any]:
     "request_", [chat(logprobs=True, top_logprobs=20), completion(logprobs=20)]
 )
 def test_the_end_of_a_long_answer_is_no_more_work_than_that_of_a_short_one(
-    request_: ChatCompletionRequest | CompletionRequest,
+    request_: GenerationForm,
 ) -> None:
     """All other requests wait for it."""
     assert calls_at_the_end(request_, 1000) == calls_at_the_end(request_, 10)
 
 
-def calls_at_the_end(request: ChatCompletionRequest | CompletionRequest, num_tokens: int) -> int:
-    renderer: Renderer = renderer_for(request, ENVELOPE)
+def calls_at_the_end(request: GenerationForm, num_tokens: int) -> int:
+    renderer: Renderer = renderer_for(ParsedRequest(request, request), ENVELOPE)
     for _ in range(num_tokens):
         renderer.add(0, delta(" one", (token(" one", b" one", 20),)))
     num_calls = 0

@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from deployments.backend import Delta, TokenLogprob
-from deployments.protocol import ChatCompletionRequest, CompletionRequest
+from deployments.protocol import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    ParsedRequest,
+)
 from deployments.replica import answer_json, chat_renderer, completion_renderer
 from deployments.replica.render import renderer_for
 from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
@@ -84,7 +88,10 @@ def test_what_follows_a_replay_is_what_would_have_followed(
 ) -> None:
     deltas = [Delta(0, one.text, (one.token_id,), 3, 0, (one,)) for one in LOGPROBS]
     request, envelope = request_of(), Envelope("id", 1, 2)
-    whole, rest = renderer_for(request, envelope), renderer_for(request, envelope)
+    whole, rest = (
+        renderer_for(ParsedRequest(request, request), envelope),
+        renderer_for(ParsedRequest(request, request), envelope),
+    )
     expected = [whole.chunks(0, delta) for delta in deltas]
     if num_replayed:
         rest.replay(0, merged(deltas[:num_replayed]))

@@ -24,12 +24,12 @@ SYSTEM = {"role": "system", "content": "Answer briefly. " * 100}
 def chat(question: str, **fields: Any) -> Affinity:
     messages = [SYSTEM, {"role": "user", "content": question}]
     body = {"model": "demo", "messages": messages, **fields}
-    return affinity_of(parse_request(CHAT_COMPLETIONS_PATH, json.dumps(body).encode()))
+    return affinity_of(parse_request(CHAT_COMPLETIONS_PATH, json.dumps(body).encode()).form)
 
 
 def completion(prompt: Any, **fields: Any) -> Affinity:
     body = {"model": "demo", "prompt": prompt, **fields}
-    return affinity_of(parse_request(COMPLETIONS_PATH, json.dumps(body).encode()))
+    return affinity_of(parse_request(COMPLETIONS_PATH, json.dumps(body).encode()).form)
 
 
 def common(one: Affinity, other: Affinity) -> int:
@@ -84,7 +84,7 @@ def test_who_said_it_matters() -> None:
         affinity_of(
             parse_request(
                 CHAT_COMPLETIONS_PATH, json.dumps({"model": "demo", "messages": [one]}).encode()
-            )
+            ).form
         )
         for one in said
     ]
@@ -100,7 +100,7 @@ def test_what_keeps_caches_apart_keeps_keys_apart(field: str) -> None:
 
 def test_tenants_share_nothing() -> None:
     body = json.dumps({"model": "demo", "messages": [SYSTEM]}).encode()
-    request = parse_request(CHAT_COMPLETIONS_PATH, body)
+    request = parse_request(CHAT_COMPLETIONS_PATH, body).form
     names = ["", "red", "blue"]
     one, two, three = (affinity_of(request, tenant=name) for name in names)
     assert common(one, two) == common(two, three) == common(one, three) == 0
@@ -123,9 +123,9 @@ def test_a_session_is_all_that_counts() -> None:
     body = json.dumps({"model": "demo", "messages": [SYSTEM]}).encode()
     other = json.dumps({"model": "demo", "messages": [{"role": "user", "content": "x"}]}).encode()
     first, second = (
-        affinity_of(parse_request(CHAT_COMPLETIONS_PATH, one), session="mine")
+        affinity_of(parse_request(CHAT_COMPLETIONS_PATH, one).form, session="mine")
         for one in (body, other)
     )
     assert first == second
     assert first.shares == (1.0,)
-    assert first != affinity_of(parse_request(CHAT_COMPLETIONS_PATH, body), session="yours")
+    assert first != affinity_of(parse_request(CHAT_COMPLETIONS_PATH, body).form, session="yours")

@@ -15,7 +15,7 @@ import pytest
 
 from deployments.fleet.directory import Replica
 from deployments.gateway.access import api_keys, keys_file
-from deployments.protocol import ChatCompletionRequest, CompletionRequest, parsing
+from deployments.protocol import CompletionRequest, GenerationForm, ParsedRequest, parsing
 
 LOGGERS = ("deployments", "backend_metal", "uvicorn", "aiohttp", "ray.serve")
 SHORTEST = 8
@@ -81,9 +81,9 @@ def _listen(guard: SecretGuard, patch: pytest.MonkeyPatch) -> None:
         guard.hear(key)
         return digest(key)
 
-    def parse_request(path: str, body: bytes) -> ChatCompletionRequest | CompletionRequest:
+    def parse_request(path: str, body: bytes) -> ParsedRequest:
         request = parse(path, body)
-        guard.hear(*_texts(request))
+        guard.hear(*_texts(request.form))
         return request
 
     def replica_init(replica: Replica, *args: Any, **fields: Any) -> None:
@@ -96,7 +96,7 @@ def _listen(guard: SecretGuard, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replica, "__init__", replica_init)
 
 
-def _texts(request: ChatCompletionRequest | CompletionRequest) -> list[str]:
+def _texts(request: GenerationForm) -> list[str]:
     if isinstance(request, CompletionRequest):
         return [prompt for prompt in request.prompt if isinstance(prompt, str)]
     return [message.text for message in request.messages]

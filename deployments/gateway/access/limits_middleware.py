@@ -15,16 +15,11 @@ from deployments.http.error_responses import error_response
 from deployments.http.errors import ApiError
 from deployments.http.request_path import route_path
 from deployments.http.response_events import at_start
-from deployments.protocol import (
-    CHAT_COMPLETIONS_PATH,
-    COMPLETIONS_PATH,
-    ChatCompletionRequest,
-    CompletionRequest,
-)
+from deployments.protocol import GENERATION_PATHS, GenerationForm
 from deployments.protocol.token_paths import TOKEN_PATHS
 
 LEASE_KEY = "pomona.lease"
-LIMITED_PATHS = frozenset({CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH, *TOKEN_PATHS})
+LIMITED_PATHS = frozenset({*GENERATION_PATHS, *TOKEN_PATHS})
 
 
 class LimitsMiddleware:
@@ -69,7 +64,7 @@ class LimitsMiddleware:
 
 def reserve(
     scope: Scope,
-    parsed: ChatCompletionRequest | CompletionRequest,
+    parsed: GenerationForm,
     *,
     max_tokens: int | None,
     max_model_len: int,

@@ -120,7 +120,7 @@ async def _forward_events(
                 await client.whole(head, body)
                 return
             continue
-        request.is_answered = events.endswith(sse.DONE)
+        request.is_answered = events.endswith(request.outgoing.stream_form.last_event)
         await client.events(events)
         if received_at and client.has_content:
             first_at, num_before = received_at, reader.num_logged

@@ -9,8 +9,8 @@ from typing import Any
 from starlette.types import Send
 
 from deployments.gateway.relay.connection import ReplicaResponse
-from deployments.http import sse
 from deployments.http.errors import ApiError
+from deployments.protocol import StreamForm
 from deployments.wire.envelope import CHECKPOINTS_HEADER
 from deployments.wire.failure import FAILURE_HEADER
 
@@ -50,8 +50,11 @@ class Head:
 class ClientResponse:
     """A response that starts with the first bytes there are to send."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, stream_form: StreamForm) -> None:
         self._send = send
+        self._stream_form = stream_form
+        self._told = b""
+        """The latest events that are more than keep-alives."""
         self.status = 0
         """What the client was told; 0 before the response has started."""
         self.is_complete = False
@@ -85,8 +88,8 @@ class ClientResponse:
     async def events(self, events: bytes) -> None:
         """Pass on whole events of a stream that has begun."""
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
-        if not self.has_content:
-            self.has_content = _more_than_comments(events)
+        if _more_than_comments(events):
+            self.has_content, self._told = True, events
 
     async def end(self, rest: bytes = b"") -> None:
         """Pass on the end of a response that has begun."""
@@ -101,7 +104,7 @@ class ClientResponse:
             head = Head(head.status, (*head.headers, length))
         else:
             # The body is JSON: a line break in it can only be between two tokens.
-            body = sse.event(body.replace(b"\n", b" "))
+            body = self._stream_form.failure_event(body.replace(b"\n", b" "), self._told)
             self.error_status = head.status
         await self.begin(head)
         await self.end(body)
@@ -113,4 +116,5 @@ class ClientResponse:
 
 
 def _more_than_comments(events: bytes) -> bool:
-    return events.startswith(b"data:") or b"\n\ndata:" in events
+    begins = (b"data:", b"event:")
+    return events.startswith(begins) or any(b"\n\n" + one in events for one in begins)

@@ -14,6 +14,7 @@ from deployments.gateway.relay.retries import Retries
 from deployments.gateway.replicas.state import ReplicaState
 from deployments.gateway.replicas.suspect import Suspect
 from deployments.gateway.routing import Work
+from deployments.protocol import StreamForm
 from deployments.wire.checkpoint import CheckpointReader
 from deployments.wire.envelope import Envelope
 
@@ -33,6 +34,7 @@ class Outgoing:
     path: str
     body: bytes
     stream: bool
+    stream_form: StreamForm
     request_id: str
     work: Work
     envelope: Envelope

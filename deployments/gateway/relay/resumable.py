@@ -17,7 +17,9 @@ from deployments.wire.checkpoint import CheckpointReader
 from deployments.wire.resumption import NO_CHOICE, Resumption
 from deployments.wire.seen import Seen
 
-_EVENT = b'data: {"'
+_DATA = b'data: {"'
+_NAMED = b"event: "
+"""So begin the events of APIs whose answers have one choice."""
 _BEFORE_INDEX = b'"choices":[{"index":'
 """No text can contain it: JSON escapes its quotation marks."""
 
@@ -25,10 +27,12 @@ _BEFORE_INDEX = b'"choices":[{"index":'
 class ResumableReader(CheckpointReader):
     """Reads one stream for a client that may come back, or has come back."""
 
-    def __init__(self, resumption: Resumption, key: bytes) -> None:
+    def __init__(self, resumption: Resumption, key: bytes, last_event: bytes = sse.DONE) -> None:
         super().__init__()
         self._first = self._latest = resumption
         self._key = key
+        self._last_event = last_event.removesuffix(sse.EVENT_END)
+        """It has no id: nothing follows it."""
         self.forget()
 
     @property
@@ -59,7 +63,7 @@ class ResumableReader(CheckpointReader):
         events_seen = +self._to_skip
         passed = []
         for event in events.split(sse.EVENT_END):
-            if not event.startswith(_EVENT):
+            if event == self._last_event or not event.startswith((_DATA, _NAMED)):
                 passed.append(event)
                 continue
             choice = _choice_of(event)
@@ -93,5 +97,7 @@ def _read(entries: bytes) -> tuple[dict[int, int], Counter[int]]:
 
 
 def _choice_of(event: bytes) -> int:
+    if event.startswith(_NAMED):
+        return 0
     _, found, index = event.partition(_BEFORE_INDEX)
     return int(index.partition(b",")[0]) if found else NO_CHOICE

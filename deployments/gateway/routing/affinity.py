@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import xxhash
 
 from deployments.gateway.replicas.work import Affinity
-from deployments.protocol import ChatCompletionRequest, CompletionRequest
+from deployments.protocol import GenerationForm
 
 CHUNK_BYTES = 256
 """About 64 tokens of English text, exactly 64 token ids."""
@@ -22,7 +22,7 @@ COARSENESS = 8
 
 
 def affinity_of(
-    request: ChatCompletionRequest | CompletionRequest,
+    request: GenerationForm,
     *,
     session: str | None = None,
     tenant: str = "",
