@@ -11,6 +11,7 @@ from hypothesis.stateful import (
 )
 
 from backend_metal.engine.schedule.sequence import Sequence, Status
+from tests.support.backend_metal.known_cost import knowing
 from tests.support.backend_metal.scheduler_harness import BLOCK_SIZE, Harness, output
 from tests.support.backend_metal.stub_runner import expected_tokens
 
@@ -27,15 +28,22 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_num_seqs=st.integers(1, 6),
         extra_budget=st.integers(0, 40),
         prefix_caching=st.booleans(),
+        base=st.sampled_from([None, 0.2, 3.0]),
     )
     def start(
-        self, num_blocks: int, max_num_seqs: int, extra_budget: int, prefix_caching: bool
+        self,
+        num_blocks: int,
+        max_num_seqs: int,
+        extra_budget: int,
+        prefix_caching: bool,
+        base: float | None,
     ) -> None:
         self.harness = Harness(
             num_blocks=num_blocks,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_seqs + extra_budget,
             prefix_caching=prefix_caching,
+            pace=knowing(base),
         )
         self.sequences: list[Sequence] = []
         self.cancelled: set[Sequence] = set()

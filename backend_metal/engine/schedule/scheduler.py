@@ -3,14 +3,16 @@
 Every step decodes all running sequences that have their prompt behind them, and divides what is
 left of its budget of tokens between prompts, those of newly admitted sequences included
 (``prefill_budget.py``). Who is next, and who is preempted when blocks run out or a place is due to
-somebody else, says ``shares.py``. A preempted sequence's blocks are freed and it is recomputed
-later, mostly from the prefix cache. A pace may hold prompts back so that steps end in time.
+somebody else, says ``shares.py``, and how many places are too many for one, ``crowding.py``. A
+preempted sequence's blocks are freed and it is recomputed later, mostly from the prefix cache. A
+pace may hold prompts back so that steps end in time.
 
 Every sequence comes to its end. Admission refuses what the pool could not hold alone, so some
 sequence is left to run, whoever is preempted. Only decodes lack blocks, since a prompt gets all of
 its blocks at admission. Those that a step finds lacking have drawn a token in the step before, so
 there is a token for every step that takes blocks away; between two tokens places change hands a
-bounded number of times, since each change makes their shares more even, and prompts go on.
+bounded number of times, since each change makes their shares more even, and prompts go on. A tenant
+that is thinned out keeps a place.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from collections import Counter
 
 from backend_metal.engine.schedule.block_pool import BlockPool
 from backend_metal.engine.schedule.block_tables import BlockTables
+from backend_metal.engine.schedule.crowding import STEPS_TILL_ALONE, most_places, surplus
 from backend_metal.engine.schedule.prefill_budget import MOST_PIECES, divide
 from backend_metal.engine.schedule.sequence import Sequence, Status
-from backend_metal.engine.schedule.shares import Shares
+from backend_metal.engine.schedule.shares import NONE_OF_IT, Shares
 from backend_metal.engine.schedule.step import ScheduledSequence, Step
 from backend_metal.engine.schedule.step_pace import StepPace
 
@@ -53,6 +56,7 @@ class Scheduler:
         self._shares = Shares()
         self._settled_at = -1
         """The shares' ``num_changes`` when the batch was full and nobody's place another's due."""
+        self._num_steps_alone = STEPS_TILL_ALONE
         self.num_preemptions = 0
         self.num_prefix_query_tokens = 0
         self.num_prefix_hit_tokens = 0
@@ -82,6 +86,7 @@ class Scheduler:
     def schedule(self) -> Step:
         """Choose the next step's tokens and reserve their blocks."""
         if not self._make_room():
+            self._thin_out()
             self._admit()
         step = Step()
         decodes, prefills = self._phases()
@@ -149,10 +154,14 @@ class Scheduler:
     def _admit(self) -> None:
         """Start waiting sequences, as long as the batch, the pool and the step have room."""
         refused: Counter[str] = Counter()
+        num_admitted = 0
         while len(refused) <= MOST_PIECES:
             sequence, victim = self._next(refused)
             if sequence is None or self.pool.num_gains < sequence.awaited_gains:
                 return
+            if victim is None and self._has_its_part(sequence, num_admitted):
+                refused[sequence.tenant] = NONE_OF_IT
+                continue
             found = self._tables.find_prefix(sequence)
             num_tokens = sequence.num_tokens - len(found) * self.block_size
             if not self._would_prefill(sequence, num_tokens):
@@ -162,6 +171,24 @@ class Scheduler:
                 self._preempt(victim)
             if not self._start(sequence, found):
                 return
+            num_admitted += 1
+
+    def _thin_out(self) -> None:
+        """Take places from whoever has far more than its part of a step."""
+        if not self._shares.has_several_tenants:
+            self._num_steps_alone += 1
+            return
+        self._num_steps_alone = 0
+        for one in {sequence.tenant: sequence for sequence in self.running}.values():
+            for _ in range(surplus(one, self.running, self.pace.cost.base_in_decodes)):
+                own = [other for other in self.running if other.tenant == one.tenant]
+                self._preempt(self._shares.first_to_go(own))
+
+    def _has_its_part(self, sequence: Sequence, num_admitted: int) -> bool:
+        if not self._shares.has_several_tenants:
+            return num_admitted > 0 and self._num_steps_alone < STEPS_TILL_ALONE
+        count = sum(other.tenant == sequence.tenant for other in self.running)
+        return count + 1 > most_places(sequence, self.running, self.pace.cost.base_in_decodes)
 
     def _next(self, refused: Counter[str]) -> tuple[Sequence | None, Sequence | None]:
         """The next to start, and who is to give it a place if there is none."""

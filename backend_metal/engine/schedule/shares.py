@@ -17,6 +17,9 @@ from dataclasses import dataclass, field
 
 from backend_metal.engine.schedule.sequence import Order, Sequence
 
+NONE_OF_IT = 2
+"""How often a tenant was refused of which no sequence is to be next."""
+
 
 @dataclass
 class _Group:
@@ -47,6 +50,10 @@ class Shares:
     @property
     def has_any(self) -> bool:
         return bool(self._tenants)
+
+    @property
+    def has_several_tenants(self) -> bool:
+        return len(self._tenants) > 1
 
     @property
     def waiting(self) -> list[Sequence]:
@@ -117,7 +124,7 @@ class Shares:
                 for group in tenant.groups.values()
                 for order, sequence in group.waiting[:1]
             ]
-            if waiting and times < 2:
+            if waiting and times < NONE_OF_IT:
                 priority, _, order, sequence = min(waiting)
                 ranked.append((priority, tenant.level, order, sequence))
         ranked.sort()

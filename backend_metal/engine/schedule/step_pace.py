@@ -7,9 +7,10 @@ decode alone: a factor fits any model and machine, where seconds could be out of
 
 from __future__ import annotations
 
-from math import floor
+from math import floor, inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backend_metal.engine.schedule.step import Step
 
@@ -33,30 +34,46 @@ class StepCost:
     def __init__(self) -> None:
         self._moments = np.zeros((3, 3))
         self._sums = np.zeros(3)
+        self._latest = 1.0
+        """Seconds."""
         self._cost = np.zeros(3)
+        self._is_solved = True
 
     def observe(self, num_decodes: int, num_prefill_tokens: int, seconds: float) -> None:
         """``seconds`` is more than 0."""
         features = SCALE * (1, num_decodes, num_prefill_tokens)
         self._moments = FORGETTING * self._moments + np.outer(features, features) / seconds
         self._sums = FORGETTING * self._sums + features
-        prior = PRIOR_STEPS / seconds
-        cost = np.linalg.solve(
-            self._moments + prior * np.eye(3), self._sums + prior * self._cost / SCALE
-        )
-        self._cost = SCALE * np.maximum(cost, 0.0)
+        self._latest = seconds
+        self._is_solved = False
 
     @property
     def base(self) -> float:
-        return float(self._cost[0])
+        return float(self._solved()[0])
 
     @property
     def per_decode(self) -> float:
-        return float(self._cost[1])
+        return float(self._solved()[1])
 
     @property
     def per_prefill_token(self) -> float:
-        return float(self._cost[2])
+        return float(self._solved()[2])
+
+    @property
+    def base_in_decodes(self) -> float:
+        """How many decodes take as long as the base; infinite while a decode costs nothing."""
+        return self.base / self.per_decode if self.per_decode else inf
+
+    def _solved(self) -> NDArray[np.float64]:
+        """Only when somebody asks: it takes as long as all else that a step's schedule does."""
+        if not self._is_solved:
+            prior = PRIOR_STEPS / self._latest
+            cost = np.linalg.solve(
+                self._moments + prior * np.eye(3), self._sums + prior * self._cost / SCALE
+            )
+            self._cost = SCALE * np.maximum(cost, 0.0)
+            self._is_solved = True
+        return self._cost
 
 
 class DecodeAlone:
@@ -84,7 +101,7 @@ class DecodeAlone:
 
 
 class StepPace:
-    """Bounds on the next step. Without a factor there are none.
+    """Bounds on the next step, and what one costs. Without a factor there are no bounds.
 
     Batches grow by one sequence a step. What a sequence costs shows only in batches of several
     sizes: without that a crowd on a new engine would seem to be what a step takes in any case.
@@ -103,11 +120,11 @@ class StepPace:
 
     def observe(self, step: Step, seconds: float) -> None:
         """A step took so long, counted from the end of the one before it."""
+        num_prefill_tokens = step.num_tokens - step.num_decodes
+        self.cost.observe(step.num_decodes, num_prefill_tokens, seconds)
         if self._max_slowdown is None:
             return
         self._num_sequences = len(step.scheduled)
-        num_prefill_tokens = step.num_tokens - step.num_decodes
-        self.cost.observe(step.num_decodes, num_prefill_tokens, seconds)
         if step.num_decodes == step.num_tokens == 1:
             self._alone.observe(seconds)
         self._num_decodes = FORGETTING * self._num_decodes + step.num_decodes
@@ -116,8 +133,10 @@ class StepPace:
     def max_prefill_tokens(self, num_decodes: int, most: int) -> int:
         """Prefill tokens beside ``num_decodes`` decodes. Without these nobody waits for a token,
         and a step may take as long as it likes."""
+        if self._max_slowdown is None or not num_decodes:
+            return most
         per_token = self.cost.per_prefill_token
-        if self._max_slowdown is None or not num_decodes or not per_token:
+        if not per_token:
             return most
         spare = self._seconds_beyond_base() - num_decodes * self.cost.per_decode
         return min(most, max(self._least_prefill, floor(spare / per_token)))
