@@ -24,8 +24,8 @@ EVERYWHERE = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Otherwise lines that differ only in numbers are shown once: most of the request log.
     "RAY_DEDUP_LOGS": "0",
-    # Serve's proxy answers what it can't read as this project does, not with a fault.
-    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.serve.proxy_headers.middlewares",
+    # Serve's proxy refuses what it can't read, and has large bodies wait for small ones.
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.serve.proxy.middlewares",
 }
 ALONE = {
     # Ray calls the machine 127.0.0.1, on Linux, too, and all of its ports are open there alone.
