@@ -14,6 +14,7 @@ def check_known_tokens(request: GenerationRequest, *, vocab_size: int) -> None:
     for param, token_ids in (
         ("logit_bias", request.sampling.logit_bias),
         ("stop_token_ids", request.sampling.stop_token_ids),
+        ("allowed_token_ids", request.sampling.allowed_token_ids or ()),
     ):
         unknown = [token for token in token_ids if not 0 <= token < vocab_size]
         if unknown:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
+from functools import partial
 
 import mlx.core as mx
 
@@ -17,6 +18,7 @@ from backend_metal.engine.admission import (
 )
 from backend_metal.engine.grammar.compiler import GrammarCompiler
 from backend_metal.engine.grammar.matcher import GrammarMatcher
+from backend_metal.engine.grammar.restrictions import TokenRestrictions, restrictions_of
 from backend_metal.engine.request_state import RequestState, make_sequences
 from backend_metal.engine.schedule.block_pool import BlockPool
 from backend_metal.engine.schedule.scheduler import Scheduler
@@ -25,7 +27,7 @@ from backend_metal.engine.schedule.step import Runner, ScheduledSequence, Step, 
 from backend_metal.engine.schedule.step_pace import StepPace
 from backend_metal.engine.stats import StatsRecorder
 from backend_metal.engine.text.context_length import check_num_tokens
-from backend_metal.engine.text.output import SequenceOutput
+from backend_metal.engine.text.output import SequenceOutput, end_token_ids
 from backend_metal.engine.text.prompt import PromptEncoder
 from backend_metal.engine.text.token_text import TokenText
 from backend_metal.engine.text.tokenizer import Tokenizer
@@ -291,11 +293,20 @@ class Engine:
             arrival=arrival - RESUMED_BEFORE if request.was_admitted else arrival,
             prefix_caching=self._prefix_caching,
             matcher=matcher,
+            restrictions=self._restrictions(request.sampling),
         )
         return [
             SequenceOutput(sequence, self.tokenizer, self._token_text, self._eos_token_ids)
             for sequence in sequences
         ]
+
+    def _restrictions(self, sampling: SamplingParams) -> TokenRestrictions | None:
+        return restrictions_of(
+            sampling,
+            partial(self.tokenizer.encode, add_special_tokens=False),
+            vocab_size=self.vocab_size,
+            end_token_ids=end_token_ids(sampling, self._eos_token_ids),
+        )
 
     def _complete(self, step: Step, draws: list[TokenDraw]) -> Iterator[Output]:
         now = time.perf_counter()
@@ -304,7 +315,8 @@ class Engine:
             draw = draw_of.get(item.sequence)
             if item.sequence.status is not Status.RUNNING:
                 continue  # Another sequence of its request failed a moment ago.
-            self.scheduler.complete(item, draw.token_id if draw else None)
+            is_token = draw is not None and item.sequence.max_tokens > 0
+            self.scheduler.complete(item, draw.token_id if draw and is_token else None)
             if draw:
                 yield self._emit(item, draw, now)
             elif not item.sequence.is_prompt_computed:
@@ -318,7 +330,8 @@ class Engine:
         state = self._requests[sequence.request_id]
         self._add_siblings(state, sequence)
         try:
-            delta = state.unfinished[sequence.index].push(draw)
+            output = state.unfinished[sequence.index]
+            delta = output.push(draw) if sequence.max_tokens else output.end_at_once()
         except BackendError as error:
             return self._fail_request(sequence.request_id, error)
         except Exception as error:
@@ -329,7 +342,7 @@ class Engine:
             return self._fail_request(
                 sequence.request_id, StepError(f"the request's output failed: {error}")
             )
-        self._stats.record_token(state, sequence, now)
+        self._stats.record_token(state, sequence, now, num_tokens=len(delta.token_ids))
         if delta.finish_reason:
             self.scheduler.finish(sequence)
             del state.unfinished[sequence.index]

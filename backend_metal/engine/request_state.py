@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 from backend_metal.engine.grammar.matcher import GrammarMatcher
+from backend_metal.engine.grammar.restrictions import TokenRestrictions
 from backend_metal.engine.schedule.sequence import Sequence, Status
 from backend_metal.engine.text.output import SequenceOutput
 from deployments.backend import GenerationRequest
@@ -53,12 +54,14 @@ def make_sequences(
     arrival: int,
     prefix_caching: bool,
     matcher: GrammarMatcher | None = None,
+    restrictions: TokenRestrictions | None = None,
 ) -> list[Sequence]:
     """The request's ``n`` sequences, with the output that they resume."""
     # Without a prefix cache for all, a request's own sequences share its prompt, and find what they
     # had before they were preempted or paused.
     cache_salt = request.cache_salt if prefix_caching else f"request {arrival}"
     room = max_model_len - len(prompt_token_ids)
+    max_tokens = request.sampling.max_tokens
     seed = request.sampling.seed
     if seed is None:
         seed = random.getrandbits(63)
@@ -68,7 +71,7 @@ def make_sequences(
             index,
             prompt_token_ids,
             request.sampling,
-            max_tokens=min(request.sampling.max_tokens or room, room),
+            max_tokens=room if max_tokens is None else min(max_tokens, room),
             seed=_seed_of_sequence(seed, index),
             arrival=arrival,
             priority=request.priority,
@@ -78,6 +81,7 @@ def make_sequences(
             cache_salt=cache_salt,
             output_token_ids=request.resume[index] if request.resume else (),
             matcher=matcher.copy() if matcher else None,
+            restrictions=restrictions,
         )
         for index in range(request.n)
     ]

@@ -1,6 +1,6 @@
 """Runs a step on the device: one lazy graph from token ids to drawn tokens.
 
-Where a grammar restricts a row, its mask is filled while the device computes the logits.
+Where a grammar or a list restricts a row, its mask is filled while the device computes the logits.
 """
 
 from __future__ import annotations
@@ -38,15 +38,20 @@ class ModelRunner:
         return _draws(rows, sampled)
 
     def _fill_masks(self, logits: mx.array, sampling: list[ScheduledSequence]) -> Masks | None:
-        matchers = [
-            (row, item.sequence.matcher)
-            for row, item in enumerate(sampling)
-            if item.sequence.matcher is not None
+        sequences = [item.sequence for item in sampling]
+        matchers = [(row, one.matcher) for row, one in enumerate(sequences) if one.matcher]
+        restricted = [
+            (row, one.restrictions, one.output_token_ids)
+            for row, one in enumerate(sequences)
+            if one.restrictions
         ]
-        if not matchers:
+        if not (matchers or restricted):
             return None
         mx.async_eval(logits, self._pool.evaluation_roots())  # type: ignore[no-untyped-call]
-        return self._masks.fill(matchers, len(sampling), self._model.vocab_size)
+        masks = self._masks.fill(matchers, len(sampling), self._model.vocab_size)
+        for row, restrictions, output_token_ids in restricted:
+            restrictions.restrict(masks[row], output_token_ids)
+        return masks
 
     def reset(self) -> None:
         self._pool.reset()

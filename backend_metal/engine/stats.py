@@ -72,8 +72,11 @@ class StatsRecorder:
             state.first_run_time = now
             self.queue_time.observe(now - state.arrival_time)
 
-    def record_token(self, state: RequestState, sequence: Sequence, now: float) -> None:
-        self.generation_tokens += 1
+    def record_token(
+        self, state: RequestState, sequence: Sequence, now: float, *, num_tokens: int
+    ) -> None:
+        """``num_tokens``: 0 for an answer without a token, else 1."""
+        self.generation_tokens += num_tokens
         if not state.token_times:
             self.prompt_tokens += sequence.num_prompt_tokens
             self.time_to_first_token.observe(now - state.arrival_time)

@@ -35,7 +35,10 @@ class SamplingParams:
     """How tokens are drawn. Raises ``ValueError`` naming the field and what is allowed."""
 
     max_tokens: int | None = None
-    """Most tokens to generate; None: until the context is full."""
+    """Most tokens to generate; None: until the context is full; 0: the prompt is computed, and no
+    token drawn."""
+    min_tokens: int = 0
+    """Until there are so many, nothing but ``max_tokens`` ends an answer."""
     temperature: float = 1.0
     """0 is greedy."""
     top_p: float = 1.0
@@ -50,9 +53,18 @@ class SamplingParams:
     """Number of alternatives to report for each token; 0: the drawn token alone; None: nothing."""
     seed: int | None = None
     """The draw at position p depends on (seed, p) alone. None: a fresh seed for each request."""
+    bad_words: tuple[str, ...] = ()
+    """Texts whose tokens, as they are at the beginning of a text or behind a blank, never follow
+    each other in an answer."""
+    allowed_token_ids: tuple[int, ...] | None = None
+    """None: any. As ``bad_words`` and ``min_tokens``, not with a grammar."""
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
+    include_stop: bool = False
+    """Whether what ended the answer, a stop string or a token, is part of its text."""
     ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    """False: special tokens are part of the text."""
     shown_tokens: tuple[str, ...] = ()
     """Special tokens that are part of the text; all others are left out of it."""
     grammar: Grammar | None = None
@@ -60,7 +72,8 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         for name, valid, allowed in (
-            ("max_tokens", self.max_tokens is None or self.max_tokens >= 1, "at least 1"),
+            ("max_tokens", self.max_tokens is None or self.max_tokens >= 0, "at least 0"),
+            ("min_tokens", self.min_tokens >= 0, "at least 0"),
             ("temperature", 0.0 <= self.temperature <= 2.0, "between 0 and 2"),
             ("top_p", 0.0 < self.top_p <= 1.0, "more than 0 and at most 1"),
             ("top_k", self.top_k >= 0, "at least 0 (0 considers every token)"),
@@ -76,6 +89,7 @@ class SamplingParams:
             ("logprobs", self.logprobs is None or 0 <= self.logprobs <= 20, "between 0 and 20"),
             ("seed", self.seed is None or -(2**63) <= self.seed < 2**63, "a signed 64-bit integer"),
             ("stop", all(self.stop), "non-empty strings"),
+            ("bad_words", all(word.strip() for word in self.bad_words), "more than blanks"),
         ):
             if not valid:
                 raise ValueError(f"{name} must be {allowed}, not {getattr(self, name)!r}")
@@ -89,6 +103,8 @@ class ChatPrompt:
     template_arguments: Mapping[str, Any] = field(default_factory=dict)
     tools: tuple[Mapping[str, Any], ...] = ()
     """As OpenAI describes them."""
+    continues_final_message: bool = False
+    """The prompt ends behind the text of the last message, as the template writes it."""
 
 
 def _unheard(item: Delta | Prefill) -> None:
@@ -106,6 +122,9 @@ class GenerationRequest:
     prompt: Prompt
     sampling: SamplingParams
     n: int = 1
+    truncate_prompt_tokens: int | None = None
+    """Of a longer prompt the last so many tokens are read; -1: as many as leave ``max_tokens``
+    room, or one token. None: none is cut."""
     max_prompt_tokens: int | None = None
     """A longer prompt is refused with ``PromptTooLongError``: whoever sends it may not use more
     now."""

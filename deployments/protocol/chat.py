@@ -76,7 +76,7 @@ class ChatCompletionRequest(GenerationFields, ReasoningFields):
         description=f"a non-empty array of at most {MAX_MESSAGES} messages",
     )
     max_completion_tokens: int | None = Field(
-        None, ge=1, lt=2**31, description="an integer of at least 1"
+        None, ge=0, lt=2**31, description="an integer of at least 0"
     )
     logprobs: bool = Field(False, description="a boolean")
     top_logprobs: int = Field(
@@ -88,6 +88,7 @@ class ChatCompletionRequest(GenerationFields, ReasoningFields):
         f"{MAX_TEMPLATE_ARGUMENT_CHARS} characters in all",
     )
     add_generation_prompt: bool = Field(True, description="a boolean")
+    continue_final_message: bool = Field(False, description="a boolean")
     tools: Tools = Field(
         [], max_length=MAX_TOOLS, description=f"an array of at most {MAX_TOOLS} tools"
     )
@@ -109,7 +110,26 @@ class ChatCompletionRequest(GenerationFields, ReasoningFields):
                 where=".max_completion_tokens",
             )
         self._check_tools()
+        self._check_final_message()
         return self
+
+    def _check_final_message(self) -> None:
+        if not self.continue_final_message:
+            return
+        if self.add_generation_prompt:
+            raise RefusedError(
+                "is only allowed with add_generation_prompt false: an answer continues a message, "
+                "or is one of its own",
+                where=".continue_final_message",
+            )
+        final = self.messages[-1]
+        if not final.text or final.tool_calls:
+            raise RefusedError(
+                "needs a final message that ends with a text", where=".continue_final_message"
+            )
+
+    def _what_tokens_must_match(self) -> str | None:
+        return "tools" if self.usable_tools else super()._what_tokens_must_match()
 
     def _check_tools(self) -> None:
         names = [tool.function.name if tool.function else None for tool in self.tools]
@@ -148,7 +168,8 @@ class ChatCompletionRequest(GenerationFields, ReasoningFields):
     @property
     def max_new_tokens(self) -> int | None:
         """None: until the context is full."""
-        return self.max_completion_tokens or self.max_tokens
+        both = (self.max_completion_tokens, self.max_tokens)
+        return next((one for one in both if one is not None), None)
 
     @property
     def num_logprobs(self) -> int | None:
@@ -185,8 +206,9 @@ class ChatCompletionRequest(GenerationFields, ReasoningFields):
             size += num_bytes(message.name or "") + num_bytes(message.tool_call_id or "")
             size += sum(map(num_bytes, message.texts()))
         added = TEMPLATE_TOKENS + TEMPLATE_TOKENS_PER_MESSAGE * len(self.messages)
-        return (PromptSize.of_bytes(size, added=added),)
+        return (self.truncated(PromptSize.of_bytes(size, added=added)),)
 
     def max_new_tokens_estimate(self) -> int:
         """Tokens that may be generated, over all choices, roughly, for routing."""
-        return self.n * (self.max_new_tokens or UNBOUNDED_NEW_TOKENS_ESTIMATE)
+        most = self.max_new_tokens
+        return self.n * (UNBOUNDED_NEW_TOKENS_ESTIMATE if most is None else most)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from deployments.http.errors import shown
 from deployments.protocol import unsupported
@@ -16,6 +16,9 @@ MAX_CHOICES = 16
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 1000
 MAX_LISTED_TOKENS = 1024
+MAX_ALLOWED_TOKENS = 16_384
+MAX_BAD_WORDS = 128
+MAX_BAD_WORD_CHARS = 256
 MAX_LOGPROBS = 20
 CHARS_PER_TOKEN = 4
 BYTES_PER_TOKEN = 4
@@ -41,8 +44,20 @@ def _known_token_keys(value: Any) -> Any:
     return value
 
 
+def _truncate_to(value: int) -> int:
+    if value == 0:
+        raise RefusedError("must leave at least one token, not 0")
+    return value
+
+
 TokenId = Annotated[int, Field(ge=0, le=_INT32_MAX)]
+TruncateTo = Annotated[
+    int,
+    AfterValidator(_truncate_to),
+    Field(ge=-1, le=_INT32_MAX, json_schema_extra={"not": {"const": 0}}),
+]
 Bias = Annotated[float, Field(ge=-100, le=100)]
+BadWord = Annotated[str, Field(pattern=r"\S", max_length=MAX_BAD_WORD_CHARS)]
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
 
 
@@ -98,8 +113,9 @@ class GenerationFields(StructuredOutputFields):
         None, ge=-(2**63), lt=2**63, description="an integer of at most 64 bits, signed"
     )
     max_tokens: int | None = Field(
-        None, ge=1, le=_INT32_MAX, description="an integer of at least 1"
+        None, ge=0, le=_INT32_MAX, description="an integer of at least 0"
     )
+    min_tokens: int = Field(0, ge=0, le=_INT32_MAX, description="an integer of at least 0")
     temperature: float | None = Field(None, ge=0, le=2, description="a number from 0 to 2")
     top_p: float | None = Field(None, gt=0, le=1, description="a number more than 0 and at most 1")
     presence_penalty: float = Field(0.0, ge=-2, le=2, description="a number from -2 to 2")
@@ -127,6 +143,23 @@ class GenerationFields(StructuredOutputFields):
     repetition_penalty: float | None = Field(
         None, gt=0, le=10, description="a number more than 0 and at most 10"
     )
+    bad_words: list[BadWord] = Field(
+        [],
+        max_length=MAX_BAD_WORDS,
+        description=f"an array of at most {MAX_BAD_WORDS} strings of at most {MAX_BAD_WORD_CHARS} "
+        "characters, none of them blank",
+    )
+    allowed_token_ids: list[TokenId] | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_ALLOWED_TOKENS,
+        description=f"a non-empty array of at most {MAX_ALLOWED_TOKENS} token ids",
+    )
+    include_stop_str_in_output: bool = Field(False, description="a boolean")
+    skip_special_tokens: bool = Field(True, description="a boolean")
+    truncate_prompt_tokens: TruncateTo | None = Field(
+        None, description="a number of tokens to keep, or -1 for as many as there is room for"
+    )
     ignore_eos: bool = Field(False, description="a boolean")
     stop_token_ids: list[TokenId] = Field(
         [],
@@ -143,6 +176,41 @@ class GenerationFields(StructuredOutputFields):
         if self.stream_options is not None and not self.stream:
             raise RefusedError("is only allowed when stream is true", where=".stream_options")
         return self
+
+    @model_validator(mode="after")
+    def _least_is_no_more_than_most(self) -> Self:
+        most = self.max_new_tokens
+        if most is not None and self.min_tokens > most:
+            raise RefusedError(
+                f"is {self.min_tokens}, but the answer has {most} tokens at most",
+                where=".min_tokens",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_says_which_tokens_may_come(self) -> Self:
+        """Together they may leave none."""
+        for name in ("min_tokens", "bad_words", "allowed_token_ids"):
+            if getattr(self, name) and (other := self._what_tokens_must_match()):
+                raise RefusedError(
+                    f"can't be combined with {other}, which says what tokens may come",
+                    where=f".{name}",
+                )
+        return self
+
+    def _what_tokens_must_match(self) -> str | None:
+        """The field that has a grammar, if any."""
+        return None if self.grammar is None else self.grammar.param
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """None: until the context is full."""
+        return self.max_tokens
+
+    def truncated(self, size: PromptSize) -> PromptSize:
+        """What is left of a prompt of this size, for limits."""
+        kept = self.truncate_prompt_tokens
+        return size if kept is None or kept < 0 else size.within(kept)
 
     @property
     def include_usage(self) -> bool:

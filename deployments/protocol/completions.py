@@ -87,7 +87,7 @@ class CompletionRequest(GenerationFields):
 
     @property
     def max_new_tokens(self) -> int:
-        return self.max_tokens or DEFAULT_MAX_TOKENS
+        return DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
 
     @property
     def num_logprobs(self) -> int | None:
@@ -118,9 +118,11 @@ class CompletionRequest(GenerationFields):
     def prompt_sizes(self) -> tuple[PromptSize, ...]:
         """Tokens of each prompt, for limits."""
         return tuple(
-            PromptSize.of_bytes(num_bytes(prompt), added=SPECIAL_TOKENS)
-            if isinstance(prompt, str)
-            else PromptSize(len(prompt), len(prompt))
+            self.truncated(
+                PromptSize.of_bytes(num_bytes(prompt), added=SPECIAL_TOKENS)
+                if isinstance(prompt, str)
+                else PromptSize(len(prompt), len(prompt))
+            )
             for prompt in self.prompt
         )
 

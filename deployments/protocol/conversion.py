@@ -51,6 +51,7 @@ def to_generation_requests(
             prompt=prompt,
             sampling=sampling,
             n=request.n,
+            truncate_prompt_tokens=request.truncate_prompt_tokens,
             priority=request.priority,
             group=request_id,
             cache_salt=request.cache_salt,
@@ -94,6 +95,7 @@ def _chat_prompt(request: ChatCompletionRequest, thinking: Mapping[str, Any]) ->
     if not request.add_generation_prompt:
         arguments["add_generation_prompt"] = False
     return ChatPrompt(
+        continues_final_message=request.continue_final_message,
         messages=tuple(message.for_template() for message in request.messages),
         tools=tuple(tool.for_template() for tool in request.usable_tools),
         template_arguments=arguments,
@@ -128,6 +130,7 @@ def _chat_sampling(
 
 
 def _sampling(request: GenerationForm, default: SamplingParams) -> SamplingParams:
+    allowed = request.allowed_token_ids
     asked = GenerationDefaults(
         temperature=request.temperature,
         top_p=request.top_p,
@@ -138,6 +141,9 @@ def _sampling(request: GenerationForm, default: SamplingParams) -> SamplingParam
     return replace(
         asked.over(default),
         max_tokens=request.max_new_tokens,
+        min_tokens=request.min_tokens,
+        bad_words=tuple(request.bad_words),
+        allowed_token_ids=None if allowed is None else tuple(allowed),
         presence_penalty=request.presence_penalty,
         frequency_penalty=request.frequency_penalty,
         logit_bias={int(token): bias for token, bias in request.logit_bias.items()},
@@ -145,6 +151,8 @@ def _sampling(request: GenerationForm, default: SamplingParams) -> SamplingParam
         seed=request.seed,
         stop=tuple(request.stop),
         stop_token_ids=tuple(request.stop_token_ids),
+        include_stop=request.include_stop_str_in_output,
+        skip_special_tokens=request.skip_special_tokens,
         ignore_eos=request.ignore_eos,
         grammar=request.grammar,
     )

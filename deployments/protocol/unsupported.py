@@ -35,22 +35,16 @@ IDENTIFIERS: FieldRules = {
 }
 
 VLLM_FIELDS: FieldRules = {
-    "allowed_token_ids": Refused("every token may be drawn"),
-    "bad_words": Refused("every token may be drawn", ([],)),
     "detokenize": Refused("answers are text", (True,)),
     "early_stopping": Refused(_OWN_WEIGHTS, (False,)),
-    "include_stop_str_in_output": Refused("answers end before a stop string", (False,)),
     "kv_transfer_params": Refused("no key or value leaves its engine"),
     "length_penalty": Refused(_OWN_WEIGHTS, (1, 1.0)),
     "logits_processors": Refused("it would run a client's Python"),
-    "min_tokens": Refused("an answer may end at once", (0,)),
     "prompt_embeds": Refused(_TEXT_ALONE),
     "prompt_logprobs": Refused("logits are computed for what is drawn"),
     "return_token_ids": Refused("answers are text", (False,)),
     "return_tokens_as_token_ids": Refused("answers are text", (False,)),
-    "skip_special_tokens": Refused("special tokens are left out of answers", (True,)),
     "spaces_between_special_tokens": Refused("the tokenizer says what is between tokens", (True,)),
-    "truncate_prompt_tokens": Refused("prompts are read as they were sent"),
     "use_beam_search": Refused(_OWN_WEIGHTS, (False,)),
 }
 
@@ -60,7 +54,6 @@ CHAT_FIELDS: FieldRules = {
     "audio": Refused(_TEXT_ALONE),
     "best_of": Refused(_OWN_WEIGHTS, (1,)),
     "chat_template": Refused("templates are programs: engine.chat_template may name another"),
-    "continue_final_message": Refused("an answer is a message of its own", (False,)),
     "documents": Refused("templates get messages and tools", ([],)),
     "echo": Refused("a chat's prompt is no text of the client's", (False,)),
     "function_call": Refused(_OLD_TOOLS, ("auto", "none")),

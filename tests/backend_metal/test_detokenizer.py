@@ -175,6 +175,31 @@ def test_stop_strings_cut_where_str_find_does(name: str, text: str, data: st.Dat
     assert detokenizer.append(token_ids) == "" or hit is None
 
 
+@settings(derandomize=True, max_examples=500, deadline=None)
+@given(
+    text=st.text("ab", max_size=30),
+    stop=st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=3),
+    exempt=st.integers(0, 30),
+    include=st.booleans(),
+)
+def test_stop_strings_that_end_too_early_end_nothing(
+    text: str, stop: list[str], exempt: int, include: bool
+) -> None:
+    """In the first ``exempt`` characters."""
+    expected, hit = text, None
+    for end in range(exempt + 1, len(text) + 1):
+        if completed := [s for s in stop if text[:end].endswith(s)]:
+            hit = max(completed, key=len)
+            expected = text[: end if include else end - len(hit)]
+            break
+    matcher = StopMatcher(stop, include=include)
+    sent = ""
+    for at, character in enumerate(text):
+        sent += matcher.feed(character, may_hit=at >= exempt)
+        assert expected.startswith(sent), "nothing is sent that has to be taken back"
+    assert (sent + matcher.flush(), matcher.hit) == (expected, hit)
+
+
 @settings(derandomize=True, max_examples=300, deadline=None)
 @given(
     text=st.text("ab", max_size=40),

@@ -43,3 +43,30 @@ def test_logprobs_carry_the_tokens_own_bytes(tmp_path: Path) -> None:
     (entry,) = delta.logprobs
     assert (entry.token_id, entry.utf8, entry.logprob) == (0xC3, b"\xc3", -0.5)
     assert entry.top[0].utf8 == b"\xc3"
+
+
+def test_what_ended_an_answer_may_be_part_of_it(tmp_path: Path) -> None:
+    for included, text in ((False, "A"), (True, "ABC")):
+        deltas = push_all(tmp_path, [*b"ABC"], stop=("BC",), include_stop=included)
+        assert "".join(delta.text for delta in deltas) == text
+        assert deltas[-1].finish_reason == "stop"
+        deltas = push_all(tmp_path, [*b"AB"], stop_token_ids=(0x42,), include_stop=included)
+        assert "".join(delta.text for delta in deltas) == text[:2]
+        assert deltas[-1].finish_reason == "stop"
+
+
+def test_special_tokens_are_text_where_they_are_not_skipped(tmp_path: Path) -> None:
+    begin, end = 256, 257
+    for skips, text in ((True, "AB"), (False, "A<|bos|>B")):
+        deltas = push_all(tmp_path, [0x41, begin, 0x42], skip_special_tokens=skips)
+        assert "".join(delta.text for delta in deltas) == text
+    shown = push_all(
+        tmp_path, [0x41, end], stop_token_ids=(end,), include_stop=True, skip_special_tokens=False
+    )
+    assert "".join(delta.text for delta in shown) == "A<|eos|>"
+
+
+def test_a_stop_string_counts_from_the_least_number_of_tokens_on(tmp_path: Path) -> None:
+    deltas = push_all(tmp_path, [*b"ababab"], stop=("ab",), min_tokens=3)
+    assert "".join(delta.text for delta in deltas[:4]) == "ab"
+    assert deltas[3].finish_reason == "stop"

@@ -8,7 +8,7 @@ import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from transformers import PreTrainedTokenizerFast
 
-from backend_metal.engine.text.prompt import PromptEncoder
+from backend_metal.engine.text.prompt import MOST_CHARS_PER_TOKEN, PromptEncoder
 from deployments.backend import (
     ChatPrompt,
     GenerationRequest,
@@ -228,3 +228,62 @@ def test_what_a_template_can_be_told_is_found_in_its_text() -> None:
     }
     none = PromptEncoder(with_template(None), vocab_size=VOCAB, max_model_len=LONG)
     assert none.template.variables == {}
+
+
+@pytest.mark.parametrize(("kept", "expected"), [(None, 6), (9, 6), (6, 6), (2, 2), (-1, 5)])
+@pytest.mark.parametrize("as_tokens", [True, False])
+def test_a_prompt_is_cut_at_its_beginning(kept: int | None, expected: int, as_tokens: bool) -> None:
+    tokenizer = tokenizers.byte_level()
+    text = "\x01\x02\x03\x04\x05\x06"
+    whole = tuple(tokenizer.encode(text, add_special_tokens=False))
+    assert len(whole) == 6
+    encoder = PromptEncoder(tokenizer, vocab_size=VOCAB, max_model_len=8)
+    request = GenerationRequest(
+        "a", whole if as_tokens else text, SamplingParams(max_tokens=3), truncate_prompt_tokens=kept
+    )
+    encoder.check_size(request)
+    assert encoder.encode(request) == list(whole[-expected:])
+
+
+def test_what_is_truncated_may_be_longer_than_the_context_but_not_without_end() -> None:
+    tokenizer = tokenizers.byte_level()
+    encoder = PromptEncoder(tokenizer, vocab_size=VOCAB, max_model_len=8)
+
+    def encode(length: int) -> list[int]:
+        prompts: tuple[Prompt, ...] = ("\x01" * length, (5,) * length)
+        for prompt in prompts:
+            request = GenerationRequest("a", prompt, SamplingParams(), truncate_prompt_tokens=3)
+            encoder.check_size(request)
+            kept = encoder.encode(request)
+            assert len(kept) == 3
+        return kept
+
+    encode(8 * MOST_CHARS_PER_TOKEN)
+    with pytest.raises(InvalidRequestError, match="at most 512 characters to be truncated"):
+        encode(8 * MOST_CHARS_PER_TOKEN + 1)
+
+
+CONTINUABLE = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+def continued(*messages: dict[str, Any]) -> ChatPrompt:
+    return ChatPrompt(messages, {"add_generation_prompt": False}, continues_final_message=True)
+
+
+@pytest.mark.parametrize(
+    "content", ["so", "so far ", "</>", "a</>b", [{"type": "text", "text": "x"}]]
+)
+def test_the_final_message_goes_on_where_it_ends(content: Any) -> None:
+    tokenizer = with_template(CONTINUABLE)
+    prompt = continued(user("so"), {"role": "assistant", "content": content})
+    text = content if isinstance(content, str) else "x"
+    assert rendered(prompt, tokenizer) == f"<user>so</><assistant>{text}"
+
+
+def test_a_template_that_changes_the_final_message_can_not_continue_it() -> None:
+    for template in ("{{ messages[0].content }}", "{{ messages[-1].content | length }}"):
+        error = refused(with_template(template), continued(user("a"), user("b")))
+        assert error.param == "continue_final_message"

@@ -127,6 +127,20 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "bias": {"temperature": 1.0, "logit_bias": {65: 8.0, 66: 8.0, 67: -100.0}},
     "logprobs": {"temperature": 1.0, "logprobs": 3},
+    "lists": {
+        "temperature": 1.0,
+        "min_tokens": 9,
+        "stop_token_ids": tuple(range(0, 256, 2)),
+        "bad_words": ("A", "BC"),
+        "allowed_token_ids": tuple(range(60, 90)),
+    },
+    "included stop": {
+        "temperature": 1.0,
+        "logit_bias": {65: 12.0, 66: 12.0},
+        "stop": ("ABAB", "BBB"),
+        "include_stop": True,
+        "min_tokens": 6,
+    },
     "stop": {"temperature": 1.0, "logit_bias": {65: 12.0, 66: 12.0}, "stop": ("ABAB", "BBB")},
 }
 

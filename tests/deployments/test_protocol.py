@@ -97,10 +97,21 @@ def test_every_sampling_field_arrives() -> None:
         "seed": -3,
         "stop_token_ids": [2, 3],
         "ignore_eos": True,
+        "min_tokens": 4,
+        "bad_words": ["no"],
+        "allowed_token_ids": [7, 8],
+        "skip_special_tokens": False,
     }
-    more = {"stop": ["a", "b"], "logit_bias": {"5": -100, "6": 1.5}}
+    more: dict[str, Any] = {"include_stop_str_in_output": True, "stop": ["a", "b"]}
+    more |= {"logit_bias": {"5": -100, "6": 1.5}}
     expected = SamplingParams(
-        **{**fields, "stop_token_ids": (2, 3)},
+        **{
+            **fields,
+            "stop_token_ids": (2, 3),
+            "bad_words": ("no",),
+            "allowed_token_ids": (7, 8),
+        },
+        include_stop=True,
         stop=("a", "b"),
         logit_bias={5: -100.0, 6: 1.5},
         logprobs=4,
@@ -142,6 +153,33 @@ def test_what_a_request_leaves_out_is_as_the_model_says(make: Callable[..., Any]
 def test_what_a_request_says_wins_though_it_be_nothing(own: dict[str, Any]) -> None:
     sampling = only(converted(chat(**own), "r", SamplingParams(**DRAWN))).sampling
     assert sampling == SamplingParams(**DRAWN | own)
+
+
+@pytest.mark.parametrize("make", [chat, completion])
+def test_an_answer_may_have_no_tokens(make: Callable[..., Any]) -> None:
+    request = make(max_tokens=0)
+    assert only(converted(request, "r")).sampling.max_tokens == 0
+    assert request.max_new_tokens_estimate() == 0
+
+
+@pytest.mark.parametrize("make", [chat, completion])
+def test_prompts_are_truncated(make: Callable[..., Any]) -> None:
+    assert only(converted(make(), "r")).truncate_prompt_tokens is None
+    request = make(truncate_prompt_tokens=3)
+    assert only(converted(request, "r")).truncate_prompt_tokens == 3
+    assert max(request.prompt_sizes()[0]) <= 3
+    whole = make(truncate_prompt_tokens=-1)
+    assert only(converted(whole, "r")).truncate_prompt_tokens == -1
+    assert whole.prompt_sizes() == make().prompt_sizes()
+
+
+def test_the_final_message_is_continued() -> None:
+    fields = {"continue_final_message": True, "add_generation_prompt": False}
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    prompt = only(converted(chat(**fields, messages=messages), "r")).prompt
+    assert isinstance(prompt, ChatPrompt)
+    assert prompt.continues_final_message
+    assert prompt.template_arguments == {"add_generation_prompt": False}
 
 
 def test_fields_of_the_request_itself_arrive() -> None:

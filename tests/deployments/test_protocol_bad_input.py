@@ -140,7 +140,7 @@ def test_any_fields_are_refused_by_name_or_run(path: str, fields: dict[str, Any]
     else:
         assert to_generation_requests(request, "r", SamplingParams())
         assert request.prompt_size_estimate() > 0
-        assert request.max_new_tokens_estimate() > 0
+        assert request.max_new_tokens_estimate() >= 0
 
 
 @settings(derandomize=True, max_examples=200, deadline=None)

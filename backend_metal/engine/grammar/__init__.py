@@ -1,1 +1,2 @@
-"""Structured output: which tokens a grammar lets come next. Start reading at ``matcher.py``."""
+"""Which tokens may come next: structured output, and lists of tokens. Start reading at
+``matcher.py``."""

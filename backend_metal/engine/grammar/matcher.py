@@ -67,5 +67,6 @@ class MaskFiller:
         alive = [
             (matcher._matcher, row) for row, matcher in matchers if not matcher._matcher.is_error()
         ]
-        fill_next_token_bitmask_par(self._executor, alive, masks)
+        if alive:
+            fill_next_token_bitmask_par(self._executor, alive, masks)
         return masks

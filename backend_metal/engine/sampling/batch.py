@@ -72,8 +72,8 @@ class SamplingBatch:
     vocab_size: int
     groups: tuple[SamplingGroup, ...]
     masks: npt.NDArray[np.int32] | None
-    """``[num_rows, ceil(vocab_size / 32)]``, a bit for each token that a grammar lets come, from
-    the lowest; None: every token may."""
+    """``[num_rows, ceil(vocab_size / 32)]``, a bit for each token that may come, from the lowest;
+    None: every token may."""
     repetition: Entries | None
     """Penalties of the tokens seen; an element may come more than once."""
     additive: Entries | None

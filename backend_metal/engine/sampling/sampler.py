@@ -1,6 +1,6 @@
 """Draws one token for each row of logits: lazy, batched, on the device.
 
-Stages in order: a grammar's mask, penalties, logit_bias, temperature, min_p, top_k, top_p, then the
+Stages in order: a mask, penalties, logit_bias, temperature, min_p, top_k, top_p, then the
 draw. Every operation works row by row, so a row's token is the same alone and in any batch, bit for
 bit.
 """

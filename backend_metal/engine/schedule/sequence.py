@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from enum import Enum, auto
 
 from backend_metal.engine.grammar.matcher import GrammarMatcher
+from backend_metal.engine.grammar.restrictions import TokenRestrictions
 from backend_metal.engine.schedule.block_hash import block_hash, root_hash
 from backend_metal.engine.schedule.int_buffer import Int32Array, IntBuffer
 from deployments.backend import SamplingParams
@@ -48,6 +49,7 @@ class Sequence:
         cache_salt: str | None = "",
         output_token_ids: Iterable[int] = (),
         matcher: GrammarMatcher | None = None,
+        restrictions: TokenRestrictions | None = None,
     ) -> None:
         """A sequence that waits to be given to the scheduler.
 
@@ -60,6 +62,7 @@ class Sequence:
         self.index = index
         self.sampling = sampling
         self.matcher = matcher
+        self.restrictions = restrictions
         self.max_tokens = max_tokens
         self.seed = seed
         self.order: Order = (priority, arrival, index)
@@ -100,6 +103,10 @@ class Sequence:
     @property
     def is_prompt_computed(self) -> bool:
         return self.num_computed_tokens >= self.num_prompt_tokens
+
+    @property
+    def output_token_ids(self) -> Int32Array:
+        return self.tokens.view()[self.num_prompt_tokens :]
 
     def token_range(self, start: int, stop: int) -> Int32Array:
         return self.tokens.view()[start:stop]

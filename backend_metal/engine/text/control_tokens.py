@@ -41,7 +41,7 @@ class ControlTokens:
         self._written = re.compile(any_of(self._contents))
         self._in_texts = _beginnings(self._contents)
         self._in_answers = _beginnings(sorted(contents - read_in_answers))
-        self._nonce = _random_digits()
+        self._nonce = random_digits()
         self._marks = {
             c: f"{self._nonce}{ord(c):0{CODE_DIGITS}}" for c in {text[0] for text in contents}
         }
@@ -99,7 +99,7 @@ class _Renamed:
     text is text, cut into tokens together with what is around it."""
 
     def __init__(self, tokenizer: Any, contents: Sequence[str]) -> None:
-        nonce = _random_digits()
+        nonce = random_digits()
         self.names = {text: f"{nonce}{index:0{CODE_DIGITS}}" for index, text in enumerate(contents)}
         backend: FastTokenizer = tokenizer.backend_tokenizer
         added = backend.get_added_tokens_decoder().values()
@@ -140,7 +140,7 @@ def _with_names(serialized: str, names: dict[str, str]) -> str:
     return json.dumps(parts)
 
 
-def _random_digits() -> str:
+def random_digits() -> str:
     return f"{secrets.randbelow(10**NONCE_DIGITS):0{NONCE_DIGITS}}"
 
 

@@ -32,31 +32,34 @@ class IncrementalDetokenizer:
         prompt_token_ids: Sequence[int],
         stop: Sequence[str] = (),
         hidden_ids: Set[int] | None = None,
+        *,
+        include_stop: bool = False,
     ) -> None:
-        """``hidden_ids``: tokens without a text; None: all special ones."""
+        """``hidden_ids``: tokens without a text; None: all special ones. ``include_stop``: the text
+        is cut behind the stop string."""
         self._window = _Window(tokenizer, prompt_token_ids, hidden_ids)
-        self._matcher = StopMatcher(stop)
+        self._matcher = StopMatcher(stop, include=include_stop)
 
     @property
     def stop_hit(self) -> str | None:
         """The stop string that ended the text."""
         return self._matcher.hit
 
-    def append(self, token_ids: Sequence[int]) -> str:
+    def append(self, token_ids: Sequence[int], *, may_stop: bool = True) -> str:
         """Text that is safe to send: whole characters, nothing that may begin a stop string.
 
-        Empty once a stop string was hit.
+        Empty once a stop string was hit; without ``may_stop`` none is.
         """
-        return "".join([self._feed(self._window.push(i)) for i in token_ids])
+        return "".join([self._feed(self._window.push(i), may_stop) for i in token_ids])
 
-    def finish(self) -> str:
+    def finish(self, *, may_stop: bool = True) -> str:
         """What was held back; a character that was never completed is U+FFFD. Call it once, when
         the sequence ends; it may hit a stop string."""
-        text = self._feed(self._window.flush())
+        text = self._feed(self._window.flush(), may_stop)
         return text + self._matcher.flush()
 
-    def _feed(self, text: str) -> str:
-        return self._matcher.feed(text) if text else ""
+    def _feed(self, text: str, may_stop: bool) -> str:
+        return self._matcher.feed(text, may_hit=may_stop) if text else ""
 
 
 class _Window:

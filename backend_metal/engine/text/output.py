@@ -14,8 +14,16 @@ from deployments.backend import (
     FinishReason,
     InvalidRequestError,
     ResumeError,
+    SamplingParams,
     TokenLogprob,
 )
+
+
+def end_token_ids(sampling: SamplingParams, eos_token_ids: Set[int]) -> frozenset[int]:
+    """Those that end an answer."""
+    return frozenset(sampling.stop_token_ids) | (
+        frozenset() if sampling.ignore_eos else eos_token_ids
+    )
 
 
 class SequenceOutput:
@@ -31,15 +39,16 @@ class SequenceOutput:
         sampling = sequence.sampling
         self.sequence = sequence
         self._token_text = token_text
-        self._stop_token_ids = frozenset(sampling.stop_token_ids)
-        if not sampling.ignore_eos:
-            self._stop_token_ids |= eos_token_ids
+        self._stop_token_ids = end_token_ids(sampling, eos_token_ids)
         prompt = sequence.token_range(0, sequence.num_prompt_tokens)
         self._detokenizer = IncrementalDetokenizer(
             tokenizer,
             prompt.tolist(),
             sampling.stop,
-            hidden_ids=token_text.hidden_ids(sampling.shown_tokens),
+            hidden_ids=token_text.hidden_ids(
+                sampling.shown_tokens, skip_special=sampling.skip_special_tokens
+            ),
+            include_stop=sampling.include_stop,
         )
         self._num_tokens = 0
 
@@ -69,32 +78,42 @@ class SequenceOutput:
 
     def push(self, draw: TokenDraw) -> Delta:
         """The delta of the sequence's next token. Raises ``InvalidRequestError`` when its grammar
-        has become too complex to go on with."""
+        has become too complex to go on with, or when no token was left."""
         text, finish_reason = self._advance(draw.token_id)
         return self._delta(text, [draw], finish_reason)
+
+    def end_at_once(self) -> Delta:
+        """Instead of ``push``, for a sequence whose prompt is all there is to compute."""
+        return self._delta("", [], "length")
 
     def abort(self) -> Delta:
         return self._delta(self._detokenizer.finish(), [], "abort")
 
     def _advance(self, token_id: int) -> tuple[str, FinishReason | None]:
         """The text that a token makes certain, and why it is the last one, if it is."""
+        sequence, sampling = self.sequence, self.sequence.sampling
+        if sequence.restrictions is not None:
+            sequence.restrictions.check(token_id, sequence.output_token_ids[: self._num_tokens])
         self._num_tokens += 1
+        may_stop = self._num_tokens > sampling.min_tokens
         finish_reason: FinishReason | None = None
         text = ""
         if token_id in self._stop_token_ids:
             finish_reason = "stop"
+            if sampling.include_stop:
+                text = self._detokenizer.append([token_id], may_stop=False)
         else:
-            text = self._detokenizer.append([token_id])
-            matcher = self.sequence.matcher
+            text = self._detokenizer.append([token_id], may_stop=may_stop)
+            matcher = sequence.matcher
             if matcher is not None:
                 matcher.advance(token_id)
             is_complete = matcher is not None and matcher.is_complete
             if is_complete or self._detokenizer.stop_hit is not None:
                 finish_reason = "stop"
-            elif self._num_tokens >= self.sequence.max_tokens:
+            elif self._num_tokens >= sequence.max_tokens:
                 finish_reason = "length"
         if finish_reason and self._detokenizer.stop_hit is None:
-            text += self._detokenizer.finish()
+            text += self._detokenizer.finish(may_stop=may_stop)
             if self._detokenizer.stop_hit is not None:
                 finish_reason = "stop"
         return text, finish_reason

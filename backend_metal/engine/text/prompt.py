@@ -11,7 +11,7 @@ from jinja2 import TemplateError
 
 from backend_metal.engine.text.chat_template import ChatTemplate
 from backend_metal.engine.text.context_length import check_num_tokens, param_of
-from backend_metal.engine.text.control_tokens import ControlTokens
+from backend_metal.engine.text.control_tokens import ControlTokens, random_digits
 from backend_metal.engine.text.tokenizer import Tokenizer
 from deployments.backend import BackendError, ChatPrompt, GenerationRequest, InvalidRequestError
 
@@ -49,6 +49,8 @@ _TEMPLATE_ERRORS = (
 )
 MAX_RENDERING_S = 10.0
 """Of the thread's own time: templates take milliseconds, even of long conversations."""
+MOST_CHARS_PER_TOKEN = 64
+"""Of the context: a prompt that is truncated is tokenized as a whole, and may be so long."""
 SLICE_CHARS_PER_TOKEN = 8
 """Of the context: twice what text usually has, so that most prompts that fit are one slice."""
 
@@ -71,6 +73,8 @@ class PromptEncoder:
         self._vocab_size = vocab_size
         self._max_model_len = max_model_len
         self._longest_token = max(map(len, tokenizer.get_vocab()))
+        self._final_end = random_digits()
+        """Nobody can guess it, and no filter of a template changes it."""
         self._template = template = ChatTemplate(tokenizer)
         hides = template.exists and not parse_special_tokens
         self._control_tokens = ControlTokens(
@@ -92,7 +96,7 @@ class PromptEncoder:
             self._check_length(request, sum(len(c) for c in contents if isinstance(c, str)))
         elif isinstance(prompt, str):
             self._check_length(request, len(prompt))
-        else:
+        elif request.truncate_prompt_tokens is None:
             check_num_tokens(request, len(prompt), self._max_model_len)
 
     def encode(self, request: GenerationRequest) -> list[int]:
@@ -106,7 +110,14 @@ class PromptEncoder:
         if not token_ids:
             raise InvalidRequestError(f"{param} must give at least one token", param=param)
         self.check_ids(token_ids, param)
-        return token_ids
+        return token_ids if (kept := self._num_kept(request)) is None else token_ids[-kept:]
+
+    def _num_kept(self, request: GenerationRequest) -> int | None:
+        """Tokens of the prompt's end that are read; None: all."""
+        kept = request.truncate_prompt_tokens
+        if kept != -1:
+            return kept
+        return max(1, self._max_model_len - (request.sampling.max_tokens or 1))
 
     def tokenize(self, request: GenerationRequest, *, add_special_tokens: bool = True) -> list[int]:
         """Of a string or a chat; without ``add_special_tokens`` a string gets none. Raises
@@ -135,7 +146,12 @@ class PromptEncoder:
         self._check_chat(prompt)
         messages = [_flatten(index, message) for index, message in enumerate(prompt.messages)]
         try:
-            text = self._render(request, messages, _arguments(prompt))
+            text = self._render(
+                request,
+                messages,
+                _arguments(prompt),
+                is_continued=prompt.continues_final_message,
+            )
         except _TEMPLATE_ERRORS as error:
             reason = self._control_tokens.reveal(str(error) or type(error).__name__)
             raise InvalidRequestError(
@@ -150,9 +166,14 @@ class PromptEncoder:
         request: GenerationRequest,
         messages: list[dict[str, Any]],
         arguments: Mapping[str, Any],
+        *,
+        is_continued: bool,
     ) -> str:
+        """``is_continued``: up to the end of the final message's content."""
         hide = self._control_tokens.hide
         hidden = [hide(m, is_answer=m.get("role") == "assistant") for m in messages]
+        if is_continued:
+            hidden[-1]["content"] += self._final_end
         arguments = {"add_generation_prompt": True, **hide(arguments)}
         pieces, num_characters = [], 0
         began = time.thread_time()
@@ -165,7 +186,16 @@ class PromptEncoder:
                     f"the chat template takes longer than {MAX_RENDERING_S:g} s for the messages",
                     param="messages",
                 )
-        return "".join(pieces)
+        text = "".join(pieces)
+        if not is_continued:
+            return text
+        text, is_found, _ = text.rpartition(self._final_end)
+        if not is_found:
+            raise InvalidRequestError(
+                "this model's chat template does not write the final message as it is",
+                param="continue_final_message",
+            )
+        return text
 
     def _tokenize(
         self, request: GenerationRequest, encode: Callable[[str], list[int]], text: str
@@ -196,7 +226,7 @@ class PromptEncoder:
         """Raises ``ContextLengthError`` as soon as so many tokens are found that all of ``text``
         can't fit, however long it is. A cut makes at most as many as the longest has characters."""
         size = SLICE_CHARS_PER_TOKEN * self._max_model_len
-        if len(text) <= size:
+        if len(text) <= size or request.truncate_prompt_tokens is not None:
             return
         num_tokens = 0
         for start in range(0, len(text), size):
@@ -204,6 +234,13 @@ class PromptEncoder:
             check_num_tokens(request, num_tokens, self._max_model_len, least="at least ")
 
     def _check_length(self, request: GenerationRequest, num_characters: int) -> None:
+        if request.truncate_prompt_tokens is not None:
+            if num_characters > (most := MOST_CHARS_PER_TOKEN * self._max_model_len):
+                param = param_of(request.prompt)
+                raise InvalidRequestError(
+                    f"{param} must have at most {most} characters to be truncated", param=param
+                )
+            return
         least = num_characters // self._longest_token
         check_num_tokens(request, least, self._max_model_len, least="at least ")
 

@@ -13,24 +13,29 @@ class StopMatcher:
     character costs as little whatever they are.
     """
 
-    def __init__(self, stop: Sequence[str]) -> None:
+    def __init__(self, stop: Sequence[str], *, include: bool = False) -> None:
+        """``include``: what is hit is part of the text."""
         self.hit: str | None = None
+        self._include = include
         self._stop = tuple(stop)
         self._starts = [0] * len(stop)
         """In what is held back, the first place where each stop string may begin."""
         self._held = ""
 
-    def feed(self, text: str) -> str:
-        """Text that is safe to send: no part of it can belong to a stop string."""
+    def feed(self, text: str, *, may_hit: bool = True) -> str:
+        """Text that is safe to send: no part of it can belong to a stop string. Without ``may_hit``
+        none ends in it."""
         if self.hit is not None:
             return ""
         seen = self._held + text
         stops = zip(self._stop, self._starts, strict=True)
-        self._starts = [_possible_start(stop, start, seen) for stop, start in stops]
+        find = _possible_start if may_hit else _unfinished_start
+        self._starts = [find(stop, start, seen) for stop, start in stops]
         stops = zip(self._stop, self._starts, strict=True)
         ends = ((start + len(stop), start, stop) for stop, start in stops)
         if found := [end for end in ends if end[0] <= len(seen)]:
-            _, safe, self.hit = min(found)
+            end, start, self.hit = min(found)
+            safe = end if self._include else start
             self._held = ""
         else:
             safe = min(self._starts, default=len(seen))
@@ -52,3 +57,10 @@ def _possible_start(stop: str, start: int, seen: str) -> int:
             return start
         start += 1
     return len(seen)
+
+
+def _unfinished_start(stop: str, start: int, seen: str) -> int:
+    """As ``_possible_start``, of those places where ``seen`` ends before ``stop`` does."""
+    while (start := _possible_start(stop, start, seen)) + len(stop) <= len(seen):
+        start += 1
+    return start

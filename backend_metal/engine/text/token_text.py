@@ -31,8 +31,11 @@ class TokenText:
         """The text of the last few."""
         return self._decode(token_ids[-END_TOKENS:])
 
-    def hidden_ids(self, shown: Iterable[str]) -> frozenset[int] | None:
-        """The special tokens but those ``shown``; None if these are none."""
+    def hidden_ids(self, shown: Iterable[str], *, skip_special: bool) -> frozenset[int] | None:
+        """The special tokens but those ``shown``; None if these are none. Empty without
+        ``skip_special``."""
+        if not skip_special:
+            return frozenset()
         shown_ids = {self._special_ids[text] for text in shown if text in self._special_ids}
         return frozenset(self._special_ids.values()) - shown_ids if shown_ids else None
 

@@ -33,6 +33,7 @@ def bad_inputs(*, model: str, max_body_bytes: int, max_model_len: int) -> list[B
         *_completion_fields(model),
         *_tools(model),
         *_grammars(model),
+        *_token_fields(model),
         *_unsupported(model),
         *_only_the_server_knows(model, max_model_len),
     ]
@@ -129,11 +130,10 @@ def _chat_fields(model: str) -> list[BadInput]:
         field("presence_penalty", 3, "from -2 to 2"),
         field("frequency_penalty", -3, "from -2 to 2"),
         field("frequency_penalty", {}, "from -2 to 2"),
-        field("max_tokens", 0, "at least 1"),
-        field("max_tokens", -5, "at least 1"),
+        field("max_tokens", -5, "at least 0"),
         field("max_tokens", "100", "integer"),
         field("max_tokens", 1.0, "integer"),
-        field("max_completion_tokens", 0, "at least 1"),
+        field("max_completion_tokens", -1, "at least 0"),
         field("max_completion_tokens", 5, "max_tokens", max_tokens=6),
         field("seed", 2**63, "64 bits"),
         field("seed", "1", "integer"),
@@ -425,6 +425,74 @@ def _grammars(model: str) -> list[BadInput]:
     ]  # fmt: skip
 
 
+def _token_fields(model: str) -> list[BadInput]:
+    """Of both endpoints, and of each."""
+
+    def field(
+        name: str, value: Any, *says: str, paths: tuple[str, ...] = (CHAT, COMPLETIONS), **more: Any
+    ) -> list[BadInput]:
+        param = more.pop("param", name)
+        cases = []
+        for path in paths:
+            body = {"model": model, "messages": [{"role": "user", "content": "hi"}]}
+            if path == COMPLETIONS:
+                body = {"model": model, "prompt": "hi"}
+            body |= {name: value} | more
+            label = f"{path} {name}={json.dumps(value)[:40]} {json.dumps(more)[:140]}"
+            cases.append(BadInput(label, path, json.dumps(body).encode(), param, says))
+        return cases
+
+    def continued(*says: str, **more: Any) -> list[BadInput]:
+        return field("continue_final_message", True, *says, paths=(CHAT,), **more)
+
+    schema = {"response_format": {"type": "json_object"}}
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    answer = {"role": "assistant", "content": "so"}
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    return [
+        *field("min_tokens", -1, "at least 0"),
+        *field("min_tokens", "5", "integer"),
+        *field("min_tokens", 5.0, "integer"),
+        *field("min_tokens", 5, "4 tokens at most", max_tokens=4),
+        *field("min_tokens", 17, "16 tokens at most", paths=(COMPLETIONS,)),
+        *field("min_tokens", 2, "can't be combined with response_format", **schema),
+        *field("min_tokens", 2, "combined with guided_regex", guided_regex="a"),
+        *field("min_tokens", 2, "combined with tools", tools=tools, paths=(CHAT,)),
+        *field("bad_words", "no", "array of at most 128 strings"),
+        *field("bad_words", [""], "blank", param="bad_words[0]"),
+        *field("bad_words", ["a", " "], "blank", param="bad_words[1]"),
+        *field("bad_words", [1], "strings", param="bad_words[0]"),
+        *field("bad_words", ["x" * 257], "at most 256", param="bad_words[0]"),
+        *field("bad_words", ["x"] * 129, "at most 128"),
+        *field("bad_words", ["x"], "can't be combined with guided_choice", guided_choice=["x"]),
+        *field("bad_words", ["x"], "combined with tools", tools=tools, paths=(CHAT,)),
+        *field("allowed_token_ids", [], "non-empty array"),
+        *field("allowed_token_ids", 5, "non-empty array"),
+        *field("allowed_token_ids", [-1], "token ids", param="allowed_token_ids[0]"),
+        *field("allowed_token_ids", ["5"], "token ids", param="allowed_token_ids[0]"),
+        *field("allowed_token_ids", [2**31], "token ids", param="allowed_token_ids[0]"),
+        *field("allowed_token_ids", [1] * 16_385, "at most 16384"),
+        *field("allowed_token_ids", [1], "can't be combined with response_format", **schema),
+        *field("include_stop_str_in_output", "yes", "boolean"),
+        *field("skip_special_tokens", 0, "boolean"),
+        *field("spaces_between_special_tokens", False, "not supported", "send true"),
+        *field("truncate_prompt_tokens", 0, "at least one token"),
+        *field("truncate_prompt_tokens", -2, "-1 for as many"),
+        *field("truncate_prompt_tokens", "8", "number of tokens"),
+        *field("truncate_prompt_tokens", 1.5, "number of tokens"),
+        *field("continue_final_message", True, "not a known field", paths=(COMPLETIONS,)),
+        *field("continue_final_message", "yes", "boolean", paths=(CHAT,)),
+        *continued("add_generation_prompt false"),
+        *continued("add_generation_prompt false", add_generation_prompt=True),
+        *continued("ends with a text", add_generation_prompt=False,
+                   messages=[answer | {"tool_calls": [call]}]),
+        *continued("ends with a text", add_generation_prompt=False,
+                   messages=[answer | {"content": ""}]),
+        *field("max_tokens", -1, "at least 0"),
+        *field("max_tokens", False, "integer"),
+    ]  # fmt: skip
+
+
 def _unsupported(model: str) -> list[BadInput]:
     def field(name: str, value: Any, path: str = CHAT) -> BadInput:
         prompt: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
@@ -440,8 +508,6 @@ def _unsupported(model: str) -> list[BadInput]:
         field("prediction", {"type": "content", "content": "x"}),
         field("web_search_options", {}),
         field("store", True),
-        field("allowed_token_ids", [1]),
-        field("min_tokens", 5),
         field("use_beam_search", True),
         field("echo", True, COMPLETIONS),
         field("suffix", "the end", COMPLETIONS),
