@@ -17,13 +17,14 @@ from deployments.backend import (
 )
 from deployments.protocol.chat import ChatCompletionRequest
 from deployments.protocol.chat_formats.dialect import TEXT_ALONE, Dialect
-from deployments.protocol.chat_formats.grammar import Tool, tools_grammar
+from deployments.protocol.chat_formats.grammar import tools_grammar
 from deployments.protocol.chat_formats.switches import (
     AlwaysThinksError,
     NeverThinksError,
     Thinking,
     thinking_of,
 )
+from deployments.protocol.chat_formats.tool import Tool
 from deployments.protocol.parsed import GenerationForm
 
 

@@ -21,8 +21,8 @@ from deployments.protocol.chat_formats.events import (
     Reasoning,
     Text,
 )
-from deployments.protocol.chat_formats.grammar import takes_string
 from deployments.protocol.chat_formats.reader import AnswerReader
+from deployments.protocol.chat_formats.tool import takes_string
 from deployments.wire.envelope import Envelope
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deployments.protocol.chat_formats.dialect import markers
 from deployments.protocol.chat_formats.events import (
     CallArguments,
     CallStart,
@@ -18,6 +20,7 @@ from deployments.protocol.chat_formats.events import (
 )
 from deployments.protocol.chat_formats.formats import FORMATS
 from deployments.protocol.chat_formats.reader import AnswerReader
+from tests.support.deployments.chat_answers import ANSWERS, call
 
 STRINGS = {("f", "a"), ("search", "query")}
 
@@ -47,133 +50,6 @@ def merged(events: list[Event]) -> list[Event]:
     return whole
 
 
-def call(name: str, arguments: str) -> list[Event]:
-    return [CallStart(name), CallArguments(arguments)]
-
-
-TWO = '{"a": "x<y \\"q\\" é", "n": 1}'
-NONE = "{}"
-
-ANSWERS: list[tuple[str, str, list[Event]]] = [
-    ("plain", " <tool_call> is text\n", [Text(" <tool_call> is text\n")]),
-    ("plain", "", []),
-    ("hermes", "Hello <b>you</b>! \n", [Text("Hello <b>you</b>! \n")]),
-    (
-        "hermes",
-        "<think>\nhm <tool_call>?\n</think>\n\nSee:\n\n<tool_call>\n"
-        f'{{"name": "f", "arguments": {TWO}}}\n</tool_call>\n'
-        '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>',
-        [Reasoning("hm <tool_call>?"), Text("See:"), *call("f", TWO), *call("g", NONE)],
-    ),
-    (
-        "hermes",
-        '<tool_call>{"arguments": {"b": [1, {"c": "}"}]}, "name": "g"}</tool_call> done.',
-        [*call("g", '{"b": [1, {"c": "}"}]}'), Text("done.")],
-    ),
-    ("hermes", '<tool_call>{"name": "g"}</tool_call>', call("g", NONE)),
-    (
-        "hermes",
-        '<tool_call>{"name": "g", "arguments": "{\\"a\\": 1}", "id": [7]}</tool_call>',
-        call("g", '{"a": 1}'),
-    ),
-    (
-        "hermes",
-        '<tool_call>{"type": "function", "function": {"name": "g", "parameters": {"a": 1}}}'
-        "</tool_call>",
-        call("g", '{"a": 1}'),
-    ),
-    # What only looks like a call.
-    ("hermes", "Use <tool_call> tags.", [Text("Use <tool_call> tags.")]),
-    ("hermes", "<tool_call>\n[]\n</tool_call>", [Text("<tool_call>\n[]\n</tool_call>")]),
-    (
-        "hermes",
-        'a\n<tool_call>{"nome": 1}</tool_call>',
-        [Text('a\n<tool_call>{"nome": 1}</tool_call>')],
-    ),
-    (
-        "hermes",
-        '<tool_call><tool_call>{"name": "g", "arguments": {}}</tool_call>',
-        [Text("<tool_call>"), *call("g", NONE)],
-    ),
-    # A call that ends badly.
-    ("hermes", '<tool_call>{"name": "g", "arguments": {"a": "x', call("g", '{"a": "x')),
-    ("hermes", '<tool_call>{"name": "g", "argu', call("g", NONE)),
-    (
-        "hermes",
-        '<tool_call>{"name": "g", "arguments": {"a": 1}</tool_call> sorry',
-        [*call("g", '{"a": 1}'), Text("sorry")],
-    ),
-    (
-        "hermes",
-        '<tool_call>{"name": "g", "arguments": {"a": 1</tool_call> sorry',
-        [*call("g", '{"a": 1'), Text("sorry")],
-    ),
-    ("hermes", "<think>I never end", [Reasoning("I never end")]),
-    (
-        "qwen3_coder",
-        'On it.\n<tool_call>\n<function=f>\n<parameter=a>\nx<y "q" é\n</parameter>\n'
-        "<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=g>\n"
-        "</function>\n</tool_call>",
-        [Text("On it."), *call("f", TWO), *call("g", NONE)],
-    ),
-    (
-        "qwen3_coder",
-        "<tool_call><function=search><parameter=query>\n\n  two\nlines\n\n</parameter>"
-        '<parameter=deep>{"x": [1, 2]}</parameter><parameter=word>maybe</parameter>'
-        "</function></tool_call>",
-        call(
-            "search",
-            '{"query": "\\n  two\\nlines\\n", "deep": {"x": [1, 2]}, "word": "maybe"}',
-        ),
-    ),
-    ("qwen3_coder", "<tool_call>\n<fun", [Text("<tool_call>\n<fun")]),
-    (
-        "glm4_moe",
-        '<think>so</think>\n<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x<y "q" é</arg_value>\n'
-        "<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n</tool_call><tool_call>g</tool_call>",
-        [Reasoning("so"), *call("f", TWO), *call("g", NONE)],
-    ),
-    (
-        "minimax_m2",
-        '<minimax:tool_call>\n<invoke name="f">\n<parameter name="a">x<y "q" é</parameter>\n'
-        '<parameter name="n">1</parameter>\n</invoke>\n<invoke name="g">\n</invoke>\n'
-        "</minimax:tool_call>",
-        [*call("f", TWO), *call("g", NONE)],
-    ),
-    (
-        "mistral",
-        f'Well.[TOOL_CALLS][{{"name": "f", "arguments": {TWO}, "id": "123456789"}}, '
-        '{"name": "g", "arguments": {}}]',
-        [Text("Well."), *call("f", TWO), *call("g", NONE)],
-    ),
-    (
-        "mistral_v11",
-        f"[THINK]hm[/THINK][TOOL_CALLS]f[ARGS]{TWO}[TOOL_CALLS]g[ARGS]{{}}",
-        [Reasoning("hm"), *call("f", TWO), *call("g", NONE)],
-    ),
-    (
-        "deepseek_v3",
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n"
-        f"{TWO}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n"
-        "{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-        [*call("f", TWO), *call("g", NONE)],
-    ),
-    (
-        "deepseek_v3_1",
-        f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{TWO}<｜tool▁call▁end｜>"
-        "<｜tool▁call▁begin｜>g<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-        [*call("f", TWO), *call("g", NONE)],
-    ),
-    (
-        "kimi_k2",
-        "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
-        f"{TWO}<|tool_call_end|><|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{{}}"
-        "<|tool_call_end|><|tool_calls_section_end|>",
-        [*call("f", TWO), *call("g", NONE)],
-    ),
-]
-
-
 @pytest.mark.parametrize(("name", "text", "events"), ANSWERS)
 def test_an_answer_is_read(name: str, text: str, events: list[Event]) -> None:
     assert read(name, [text]) == events
@@ -193,6 +69,36 @@ def test_without_tools_nothing_is_a_call() -> None:
     assert events == [Reasoning("a"), Text(text.removeprefix("<think>a</think>"))]
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["analysis", "commentary", "final", "call"]),
+            st.text(st.sampled_from("ab<|> \n{}é"), min_size=1, max_size=8),
+        ),
+        max_size=5,
+    ),
+    st.data(),
+)
+def test_messages_are_read_whatever_they_say(messages: list[tuple[str, str]], data: Any) -> None:
+    texts, events = [], []
+    has_said: set[type] = set()
+    for channel, body in messages:
+        if channel == "call":
+            header, end = "<|channel|>commentary to=functions.f json", "<|call|>"
+            events += call("f", body)
+        else:
+            header, end = f"<|channel|>{channel}", "<|end|>"
+            kind = Reasoning if channel == "analysis" else Text
+            events.append(kind(f"\n{body}" if kind in has_said else body))
+            has_said.add(kind)
+        texts.append(f"{header}<|message|>{body}{end}")
+    text = "<|start|>assistant".join(texts)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=12)))
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    assert read("harmony", pieces) == merged(events)
+
+
 def test_arguments_are_told_as_they_come() -> None:
     reader = AnswerReader(FORMATS["hermes"])
     assert reader.feed('<tool_call>{"name": "g", "arguments": {"a') == [
@@ -208,14 +114,12 @@ def test_arguments_are_told_as_they_come() -> None:
 
 FRAGMENTS = sorted(
     {
-        "<", ">", "{", "}", "[", "]", '"', ":", ",", "\\", " ", "\n", "a", "1", "é", "null",
-        '{"name": "f", "arguments": ', '{"name"', '"arguments"', "f\n", "```json\n", "```",
-        "<think>", "</think>", "[THINK]", "[/THINK]", "[TOOL_CALLS]", "[ARGS]",
-        "<tool_call>", "</tool_call>", "<function=f>", "</function>", "<parameter=a>",
-        "</parameter>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>",
-        '<invoke name="f">', "</invoke>", '<parameter name="a">', "<minimax:tool_call>",
-        "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>",
-        "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>",
+        "<", ">", "{", "}", "[", "]", "(", ")", '"', "'", '"""', ":", ",", "=", "\\", " ", "\n",
+        "a", "1", "é", "null", "None", "f(", "g()", "call:f{", "a:", "a=", "x", "u00e9", "ud83d",
+        '{"name": "f", "arguments": ', '{"name"', '"arguments"', '"parameters"', "f\n",
+        "```json\n", "```", "to=functions.f", "assistant", "analysis", "commentary", "final",
+        ' string="true">', ' string="false">', "f", ">\n",
+        *(one for chat_format in FORMATS.values() for one in markers(chat_format)),
     }
 )  # fmt: skip
 
@@ -239,7 +143,7 @@ def test_any_text_is_the_same_however_it_is_cut(
     whole = read(name, [text], thinks=thinks)
     assert read(name, pieces, thinks=thinks) == whole
     assert read(name, list(text), thinks=thinks) == whole
-    if not any(isinstance(event, CallStart) for event in whole):
+    if name != "harmony" and not any(isinstance(event, CallStart) for event in whole):
         said = "".join(e.text for e in whole if isinstance(e, (Text, Reasoning)))
         assert visible(said, name) == visible(text, name)
 
@@ -247,7 +151,8 @@ def test_any_text_is_the_same_however_it_is_cut(
 def visible(text: str, name: str) -> str:
     """Without white space, and without markers that mean nothing outside calls."""
     chat_format = FORMATS[name]
-    for marker in (*chat_format.wrappers, *(chat_format.thinking or ())):
+    meaningless = (chat_format.wrappers, chat_format.thinking or (), chat_format.answer or ())
+    for marker in chain.from_iterable(meaningless):
         text = text.replace(marker, "")
     return "".join(text.split())
 

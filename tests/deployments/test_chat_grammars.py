@@ -13,10 +13,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from deployments.protocol.chat_formats.events import CallArguments, CallStart
 from deployments.protocol.chat_formats.formats import FORMATS
-from deployments.protocol.chat_formats.grammar import Tool, takes_string, tools_grammar
+from deployments.protocol.chat_formats.grammar import tools_grammar
+from deployments.protocol.chat_formats.messages import MARKERS
 from deployments.protocol.chat_formats.reader import AnswerReader, ChatFormat
-from tests.deployments.test_chat_formats import ANSWERS
+from deployments.protocol.chat_formats.tool import Tool, takes_string
+from tests.support.deployments.chat_answers import ANSWERS
 
+SINGLE = {"llama3_json"}
 WITH_CALLS = sorted(name for name, one in FORMATS.items() if one.calls)
 SCHEMA_OF_F = {
     "properties": {"a": {"type": "string"}, "n": {"type": "integer"}},
@@ -84,10 +87,14 @@ def accepts(vocabulary: LLTokenizer, text: str, name: str, tools: list[Tool], **
 
 
 def only_calls(name: str) -> str:
-    """What the family writes for f and g."""
-    wanted = [CallStart("f"), CallStart("g")]
+    """What the family writes for f and g, or for f if it calls but one tool at once."""
+    wanted = [CallStart("f"), CallStart("g")][: 1 if name in SINGLE else 2]
     for one, text, events in ANSWERS:
-        if one == name and [e for e in events if isinstance(e, CallStart)] == wanted:
+        if (
+            one == name
+            and [e for e in events if isinstance(e, CallStart)] == wanted
+            and FORMATS[name].calls[0].start in text
+        ):
             return text[_first_call(FORMATS[name], text) :]
     raise AssertionError(f"no answer of {name} has both")
 
@@ -102,8 +109,8 @@ def _first_call(chat_format: ChatFormat, text: str) -> int:
 def test_what_a_family_writes_is_let(vocabulary: LLTokenizer, name: str) -> None:
     calls = only_calls(name)
     assert accepts(vocabulary, calls, name, TOOLS)
-    assert not accepts(vocabulary, calls, name, TOOLS, parallel=False)
-    assert not accepts(vocabulary, calls, name, TOOLS[:1])
+    assert accepts(vocabulary, calls, name, TOOLS, parallel=False) == (name in SINGLE)
+    assert not accepts(vocabulary, calls, name, TOOLS[1:])
     assert not accepts(vocabulary, "Text. " + calls, name, TOOLS)
     assert not accepts(vocabulary, "", name, TOOLS)
     assert not accepts(vocabulary, calls[:-1], name, TOOLS)
@@ -122,8 +129,9 @@ def test_text_goes_before_calls_that_are_not_required(vocabulary: LLTokenizer, n
     for text in ("", "Text.", "a < b <tool> [TOOL\n", f"{calls[:5]} is how it begins"):
         assert accepts(vocabulary, text, name, TOOLS, required=False)
         assert accepts(vocabulary, text + calls, name, TOOLS, required=False)
-        assert not accepts(vocabulary, text + calls, name, TOOLS, required=False, parallel=False)
-        assert not accepts(vocabulary, text + calls, name, TOOLS[:1], required=False)
+        single = accepts(vocabulary, text + calls, name, TOOLS, required=False, parallel=False)
+        assert single == (name in SINGLE)
+        assert not accepts(vocabulary, text + calls, name, TOOLS[1:], required=False)
         assert not accepts(vocabulary, text + calls + "more", name, TOOLS, required=False)
 
 
@@ -133,6 +141,8 @@ def test_markers_that_are_tokens_of_their_own(name: str) -> None:
     calls = only_calls(name)
     (form,) = chat_format.calls
     marks = {form.start, form.end, *chat_format.wrappers, "<｜tool▁sep｜>"} - {""}
+    if "｜DSML｜" in form.start:
+        marks = {"｜DSML｜"}
     vocabulary = vocabulary_with(sorted(marks))
     ids = {mark: 257 + number for number, mark in enumerate(sorted(marks))}
     tokens = vocabulary.tokenize_str(calls, parse_special=True)
@@ -144,7 +154,8 @@ def test_markers_that_are_tokens_of_their_own(name: str) -> None:
             )
             whole = [*vocabulary.tokenize_str(text), *tokens]
             consumed = matcher.try_consume_tokens(whole)
-            assert (consumed == len(whole)) == (len(tools) == 2 and parallel)
+            is_let = name in SINGLE or (len(tools) == 2 and parallel)
+            assert (consumed == len(whole)) == is_let
             assert consumed > len(whole) / 4
 
 
@@ -175,6 +186,116 @@ def test_whatever_is_let_is_a_valid_call(vocabulary: LLTokenizer, name: str) -> 
         assert events[0].name == "lookup"
         arguments = "".join(e.json for e in events[1:] if isinstance(e, CallArguments))
         jsonschema.validate(json.loads(arguments), {"type": "object", **LOOKUP})
+
+
+HARMONY_CALLS = (
+    '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": "x"}',
+    ' to=functions.f<|channel|>commentary <|constrain|>json<|message|>{"a": "x", "n": 1}<|call|>',
+    " to=functions.g<|channel|>commentary json<|message|>{}",
+)
+THOUGHT = "<|channel|>analysis<|message|>hm <|x<|end|><|start|>assistant"
+SAID = "<|channel|>commentary<|message|>Right.<|end|><|start|>assistant"
+FINAL = "<|channel|>final<|message|>Well."
+
+
+@pytest.mark.parametrize("has_tokens", [False, True])
+def test_messages_are_let_and_only_valid_calls_among_them(has_tokens: bool) -> None:
+    marks = sorted(MARKERS) if has_tokens else []
+    vocabulary = vocabulary_with(marks)
+    ids = {mark: 257 + number for number, mark in enumerate(marks)}
+
+    def is_let(text: str, **how: Any) -> bool:
+        matcher = matcher_of(vocabulary, "harmony", TOOLS, special_tokens=ids, **how)
+        token_ids = vocabulary.tokenize_str(text, parse_special=True)
+        return matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting()
+
+    for call in HARMONY_CALLS:
+        for before in ("", THOUGHT, THOUGHT + THOUGHT):
+            assert is_let(before + call, required=True)
+            assert is_let(before + call, required=False)
+        assert is_let(THOUGHT + SAID + call, required=False)
+        assert not is_let(SAID + call, required=True)
+        assert not is_let(call.replace("functions.", "functions.no_"), required=False)
+        assert not is_let(call.replace("json<", "code<"), required=False)
+    assert not is_let(HARMONY_CALLS[0].replace('"x"', "1"), required=False)
+    assert is_let(THOUGHT + FINAL, required=False)
+    assert is_let(FINAL + "<|return|>", required=False)
+    assert not is_let(THOUGHT + FINAL, required=True)
+    assert not is_let("Well.", required=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "calls", "texts"),
+    [
+        (
+            "llama3_json",
+            ['{"name": "f", "parameters": {"a": "x"}}', '{"name": "g", "parameters": {}}'],
+            ['{"name": "Ann", "age": 3}', '{"name"', '{"parameters": {"name": "f"}}', '["name"]'],
+        ),
+        (
+            "pythonic",
+            ['[f(a="x")]', "[f(a='x', n=-2), g()]", "[g()]"],
+            ["[1, 2]", "[see](http://x)", "[", "See [f(1)]", "f()"],
+        ),
+    ],
+)
+def test_an_answer_may_be_calls_without_a_marker(
+    vocabulary: LLTokenizer, name: str, calls: list[str], texts: list[str]
+) -> None:
+    for text in calls:
+        assert accepts(vocabulary, text, name, TOOLS, required=True)
+        assert accepts(vocabulary, text, name, TOOLS, required=False)
+        for wrong in (text.replace("g", "h").replace("f", "h"), text[:-1]):
+            assert not accepts(vocabulary, wrong, name, TOOLS, required=True)
+        # Otherwise the reader would tell of a call of no tool.
+        unknown = text.replace("g", "h").replace("f", "h")
+        assert not accepts(vocabulary, unknown, name, TOOLS, required=False)
+    for text in texts:
+        assert accepts(vocabulary, text, name, TOOLS, required=False)
+        assert not accepts(vocabulary, text, name, TOOLS, required=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "let", "refused"),
+    [
+        (
+            "gemma4",
+            [
+                '{s:<|"|>a"b<|"|>,l:[<|"|>x<|"|>,<|"|><|"|>],o:{i:2,e:<|"|>y<|"|>},b:true}',
+                '{s:<|"|><|"|>,l:[]}',
+            ],
+            ['{s:"a",l:[]}', '{s:<|"|><|"|>,l:[1]}', "{l:[]}", '{s:<|"|><|"|>,l:[],b:True}'],
+        ),
+        (
+            "lfm2",
+            [
+                """(s='a"b', l=["x", ""], o={"i": 2, "e": "y"}, b=True)""",
+                '(s="\\n", l=[], b=false)',
+            ],
+            ["(s='a'b', l=[])", "(s=1, l=[])", "(s='', l=[1])", "(s='', l=[], b=1)", "(l=[])"],
+        ),
+    ],
+)
+def test_a_language_writes_values_its_own_way(
+    vocabulary: LLTokenizer, name: str, let: list[str], refused: list[str]
+) -> None:
+    (form,) = FORMATS[name].calls
+    inner = {"type": "object", "properties": {"i": {"type": "integer"}, "e": {"enum": ["y"]}}}
+    schema = {
+        "properties": {
+            "s": {"type": "string"},
+            "l": {"type": "array", "items": {"type": "string"}},
+            "o": inner,
+            "b": {"type": "boolean"},
+        },
+        "required": ["s", "l"],
+    }
+    head = f"{form.start}call:t" if name == "gemma4" else f"{form.start}[t"
+    tail = form.end if name == "gemma4" else f"]{form.end}"
+    for text in let:
+        assert accepts(vocabulary, f"{head}{text}{tail}", name, [Tool("t", schema)])
+    for text in refused:
+        assert not accepts(vocabulary, f"{head}{text}{tail}", name, [Tool("t", schema)])
 
 
 def _opening(name: str) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
-from deployments.protocol.chat_formats.calls import NamedCalls
 from deployments.protocol.chat_formats.detect import detect
 from deployments.protocol.chat_formats.formats import FORMATS
+from deployments.protocol.chat_formats.messages import MARKERS
 from deployments.protocol.chat_formats.reader import ChatFormat
 
 
@@ -45,12 +45,12 @@ class Dialect:
 
     @property
     def calls_tools(self) -> bool:
-        return bool(self.chat_format.calls)
+        return self.chat_format.calls_tools
 
     @property
     def reads(self) -> bool:
         """Whether there is anything in its answers but text."""
-        return bool(self.chat_format.calls or self.chat_format.thinking)
+        return self.chat_format.calls_tools or self.chat_format.thinking is not None
 
     @cached_property
     def shown_tokens(self) -> tuple[str, ...]:
@@ -67,9 +67,9 @@ TEXT_ALONE = Dialect()
 
 
 def markers(chat_format: ChatFormat) -> list[str]:
-    found = [*chat_format.wrappers, *(chat_format.thinking or ())]
+    found = [*chat_format.wrappers, *(chat_format.thinking or ()), *(chat_format.answer or ())]
     for form in chat_format.calls:
-        found += [form.start, form.end]
-        if isinstance(form, NamedCalls):
-            found += [form.kind, form.separator]
+        found += form.markers
+    if chat_format.has_messages:
+        found += MARKERS
     return [one for one in found if one]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 _OUTSIDE_STRINGS = frozenset('{}[]:," \t\r\n0123456789+-.eEtrufalsn')
 
 
@@ -55,3 +57,21 @@ class JsonValue:
         elif character in "}]":
             self._depth -= 1
             self.has_ended = not self._depth
+
+
+def decoded(text: str) -> object:
+    """What ``text`` means. Raises ``ValueError`` where it is no JSON, such as NaN."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError as error:
+        raise ValueError("it nests too deeply") from error
+
+
+def as_string(text: str) -> str:
+    """``text`` as JSON; halves of characters, which no encoding has, are escaped."""
+    has_halves = any("\ud800" <= one <= "\udfff" for one in text)
+    return json.dumps(text, ensure_ascii=has_halves)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")

@@ -6,13 +6,6 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from deployments.protocol.chat_formats.calls import (
-    CallForm,
-    IsString,
-    MalformedError,
-    Reading,
-    passes,
-)
 from deployments.protocol.chat_formats.events import (
     CallArguments,
     CallStart,
@@ -20,6 +13,15 @@ from deployments.protocol.chat_formats.events import (
     Reasoning,
     Text,
 )
+from deployments.protocol.chat_formats.form import (
+    CallForm,
+    IsString,
+    MalformedError,
+    Reading,
+    passes,
+    peek,
+)
+from deployments.protocol.chat_formats.messages import read_messages
 from deployments.protocol.chat_formats.stream import WHITE, Stream
 
 
@@ -33,8 +35,16 @@ class ChatFormat:
     """What stands before and behind what a model thinks."""
     wrappers: tuple[str, ...] = ()
     """What may stand around calls, and means nothing."""
+    answer: tuple[str, str] | None = None
+    """What may stand around the answer behind a thought, and means nothing."""
+    has_messages: bool = False
+    """Whether an answer is messages with headers instead, as in ``messages.py``."""
     call_ids: Literal["plain", "short", "numbered"] = "plain"
     """What a template may take as the name of a call."""
+
+    @property
+    def calls_tools(self) -> bool:
+        return bool(self.calls) or self.has_messages
 
 
 class AnswerReader:
@@ -56,6 +66,8 @@ class AnswerReader:
     ) -> None:
         """``reads_calls``: whether there are tools; ``thinks``: whether the prompt has begun a
         thought."""
+        self._format = chat_format
+        self._reads_calls = reads_calls
         self._forms = {form.start: form for form in chat_format.calls if reads_calls}
         self._thinking = chat_format.thinking
         self._markers: Sequence[str] = (
@@ -70,6 +82,8 @@ class AnswerReader:
         """Behind what was told; told, too, if text follows."""
         self._drops_white = False
         """Until text follows: a marker stood before."""
+        self._has_said = False
+        self._has_answer_marks = False
         self._has_begun_call = False
         self._has_arguments = False
         self._reading = self._answer(thinks)
@@ -93,9 +107,13 @@ class AnswerReader:
     def _answer(self, thinks: bool) -> Reading:
         # The first text is waited for: nothing can be told of none.
         yield
+        if self._format.has_messages:
+            yield from read_messages(self._stream, self._tell, reads_calls=self._reads_calls)
+            return
         if thinks:
             yield from self._think()
         while True:
+            yield from self._bare_calls()
             marker = yield from self._say_until(self._markers)
             if marker is None:
                 if not self._drops_white:
@@ -131,6 +149,7 @@ class AnswerReader:
             told = told.lstrip(WHITE)
         if told:
             self._drops_white = False
+            self._has_said = True
             self._tell(Text(told))
 
     def _pass_marker(self) -> None:
@@ -154,17 +173,45 @@ class AnswerReader:
                 self._tell(Reasoning(thought))
             if marker is None:
                 yield
+        if self._format.answer and not self._has_answer_marks:
+            self._has_answer_marks = True
+            self._markers = (*self._markers, *self._format.answer)
+
+    def _bare_calls(self) -> Reading:
+        """Calls without a start, if nothing was said before."""
+        forms = [form for form in self._forms.values() if form.opening]
+        while forms and not self._has_said:
+            self._stream.keep()
+            self._has_begun_call = False
+            try:
+                first = yield from peek(self._stream)
+            except MalformedError:
+                first = ""
+            form = next((form for form in forms if form.opening == first), None)
+            if form is not None:
+                yield from self._read_call(form)
+            if not self._has_begun_call:
+                self._stream.rewind()
+                return
 
     def _call(self, form: CallForm) -> Reading:
         self._stream.keep()
-        self._has_begun_call = self._has_arguments = False
+        self._has_begun_call = False
+        yield from self._read_call(form)
+        if not self._has_begun_call:
+            self._stream.rewind()
+            self._say(form.start)
+
+    def _read_call(self, form: CallForm) -> Reading:
+        self._has_arguments = False
         try:
             yield from form.read(self._stream, self._tell, self._is_string)
         except MalformedError:
             if not self._has_begun_call:
-                self._stream.rewind()
-                self._say(form.start)
                 return
+            if not self._stream.has_ended:
+                # What was not told is text, unless it is what the end cut off.
+                self._stream.rewind()
             if not self._has_arguments:
                 self._tell(CallArguments("{}"))
             yield from passes(self._stream, form.end)
@@ -172,10 +219,12 @@ class AnswerReader:
         self._pass_marker()
 
     def _tell(self, event: Event) -> None:
-        if isinstance(event, CallStart) and not self._has_begun_call:
+        if isinstance(event, CallStart):
             self._has_begun_call = True
-            self._stream.release()
-        self._has_arguments |= isinstance(event, CallArguments)
+            self._has_arguments = False
+        if isinstance(event, (CallStart, CallArguments)):
+            self._has_arguments |= isinstance(event, CallArguments)
+            self._stream.keep()
         self._events.append(event)
 
 

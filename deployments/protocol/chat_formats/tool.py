@@ -1,0 +1,40 @@
+"""A tool, as grammars and readers see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+STRING_BOUNDS = frozenset({"const", "format", "maxLength", "minLength", "pattern"})
+"""Keywords that leave less than any string."""
+_SHARED = ("$defs", "definitions")
+"""Keywords of schemas that others refer to."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    name: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """JSON schema of an object."""
+    is_strict: bool = False
+    """Whether every keyword of the schema is enforced, or the schema refused; otherwise those that
+    can't be are passed over."""
+
+    def part(self, schema: Any) -> dict[str, Any]:
+        """``schema``, a part of the parameters' or all of it, so that it stands alone."""
+        whole = dict(schema) if isinstance(schema, Mapping) else {}
+        if schema is self.parameters:
+            return {"type": "object", **whole}
+        shared = {key: self.parameters[key] for key in _SHARED if key in self.parameters}
+        return {**shared, **whole}
+
+
+def takes_string(schema: object) -> bool | None:
+    """Whether a value is a string by its schema; None: it doesn't say."""
+    if not isinstance(schema, Mapping):
+        return None
+    if isinstance(choices := schema.get("enum"), list):
+        return all(isinstance(one, str) for one in choices)
+    kind = schema.get("type")
+    return None if kind is None else kind == "string"
