@@ -54,6 +54,7 @@ def build_engine(config: EngineConfig) -> Engine:
         trust_remote_code=config.trust_remote_code,
         chat_template=config.chat_template,
         parse_special_tokens_in_messages=config.parse_special_tokens_in_messages,
+        chat_format=config.chat_format,
         generation_config=config.generation_config,
         generation_defaults=config.generation_defaults,
     )

@@ -52,6 +52,7 @@ def load(
     trust_remote_code: bool = False,
     chat_template: str | None = None,
     parse_special_tokens_in_messages: bool = False,
+    chat_format: str = "auto",
     generation_config: Source = "auto",
     generation_defaults: GenerationDefaults | None = None,
 ) -> LoadedModel:
@@ -67,6 +68,7 @@ def load(
         trust_remote_code: run Python that ships with the checkpoint.
         chat_template: path of a Jinja file that replaces the tokenizer's template.
         parse_special_tokens_in_messages: told by the revision, since it changes prompts.
+        chat_format: told by the revision, since it changes grammars.
         generation_config: whose sampling defaults hold, the checkpoint's or OpenAI's.
         generation_defaults: that win over those.
 
@@ -116,7 +118,7 @@ def load(
         weight_bytes=weight_bytes,
         default_sampling=sampling,
         revision=revision_of(
-            path, paged.dtype, template, sampling, parse_special_tokens_in_messages
+            path, paged.dtype, template, sampling, parse_special_tokens_in_messages, chat_format
         ),
     )
 

@@ -9,6 +9,32 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from deployments.backend.request import SamplingParams
 
+ChatFormat = Literal[
+    "auto",
+    "plain",
+    "thinking",
+    "deepseek_v3",
+    "deepseek_v3_1",
+    "deepseek_v3_2",
+    "deepseek_v4",
+    "deepseek_v4_1",
+    "function_gemma",
+    "gemma4",
+    "glm4_moe",
+    "granite",
+    "harmony",
+    "hermes",
+    "kimi_k2",
+    "lfm2",
+    "llama3_json",
+    "minimax_m2",
+    "mistral",
+    "mistral_v11",
+    "olmo3",
+    "pythonic",
+    "qwen3_coder",
+]
+
 
 class GenerationDefaults(BaseModel):
     """How tokens are drawn for requests that leave a field out, where anybody says so."""
@@ -107,6 +133,12 @@ class EngineConfig(BaseModel):
     )
     chat_template: str | None = Field(
         None, description="Path of a Jinja file that replaces the tokenizer's chat template."
+    )
+    chat_format: ChatFormat = Field(
+        "auto",
+        description="How the model writes tool calls and thoughts. `auto`: told by its chat "
+        "template and its tokens; `plain`: all that it writes is text; `thinking`: a thought, and "
+        "then text. The others are families of models, which deployments/README.md lists.",
     )
     parse_special_tokens_in_messages: bool = Field(
         False,

@@ -48,12 +48,13 @@ def build_replica_app(
     on_failure: Callable[[str], None],
     max_body_bytes: int,
     keep_alive_interval_s: float,
+    chat_format: str = "auto",
     tracer: Tracer | None = None,
 ) -> Starlette:
-    """``backend`` has been started and serves ``model``. ``on_failure`` gets the error type of each
-    request that failed outside of the engine, which counts its own. Set ``app.state.draining`` to
-    make ``/ready`` say no while requests in flight finish. Raises ``ValueError`` for an empty
-    secret."""
+    """``backend`` has been started and serves ``model``, which writes as ``chat_format`` says.
+    ``on_failure`` gets the error type of each request that failed outside of the engine, which
+    counts its own. Set ``app.state.draining`` to make ``/ready`` say no while requests in flight
+    finish. Raises ``ValueError`` for an empty secret."""
     if not secret:
         raise ValueError("secret must not be empty: it guards the generation routes")
     expected = f"Bearer {secret}".encode()
@@ -63,6 +64,7 @@ def build_replica_app(
         model.added_tokens,
         model.special_tokens,
         model.template_variables,
+        name=chat_format,
     )
 
     def check_secret(request: Request) -> None:

@@ -70,6 +70,7 @@ class EngineReplica:
         self._app = build_replica_app(
             backend=self._backend,
             model=model,
+            chat_format=settings.engine.chat_format,
             secret=secret,
             registry=metrics.registry,
             on_failure=metrics.failed,

@@ -107,6 +107,7 @@ def test_engines_with_other_defaults_do_not_continue_each_others_answers(
     assert revision(checkpoint, generation_defaults=GenerationDefaults(top_k=21)) != same
     assert revision(checkpoint, generation_config="openai") != same
     assert revision(checkpoint, parse_special_tokens_in_messages=True) != same
+    assert revision(checkpoint, chat_format="hermes") != same
 
 
 def test_the_log_says_which_hold(checkpoint: Path, caplog: pytest.LogCaptureFixture) -> None:

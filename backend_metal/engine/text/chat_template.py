@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -37,7 +38,8 @@ class ChatTemplate:
     def render(self, messages: list[dict[str, Any]], arguments: Mapping[str, Any]) -> Iterator[str]:
         """Pieces of the text as they are made, so that whoever takes them can stop."""
         if self._is_function:
-            yield self._tokenizer.apply_chat_template(messages, tokenize=False, **arguments)
+            texts = [_with_json_arguments(message) for message in messages]
+            yield self._tokenizer.apply_chat_template(texts, tokenize=False, **arguments)
         else:
             thoughts = [_with_thinking(message) for message in messages]
             yield from self._jinja.generate({**self._defaults, **arguments}, messages=thoughts)
@@ -127,6 +129,21 @@ def _compared_with(template: nodes.Template, name: str) -> frozenset[str]:
         for constant in comparison.find_all(nodes.Const)
         if isinstance(constant.value, str)
     )
+
+
+def _with_json_arguments(message: dict[str, Any]) -> dict[str, Any]:
+    """Functions want the arguments of calls as clients send them."""
+    if not (calls := message.get("tool_calls")):
+        return message
+    functions = [call["function"] for call in calls]
+    texts = [json.dumps(function["arguments"], ensure_ascii=False) for function in functions]
+    return {
+        **message,
+        "tool_calls": [
+            {**call, "function": {**function, "arguments": text}}
+            for call, function, text in zip(calls, functions, texts, strict=True)
+        ],
+    }
 
 
 def _strings(found: Iterable[nodes.Node]) -> str:

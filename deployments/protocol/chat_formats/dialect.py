@@ -28,8 +28,12 @@ class Dialect:
         added_tokens: Mapping[str, int],
         special_tokens: Set[str],
         template_variables: Mapping[str, Set[str]] | None = None,
+        *,
+        name: str = "auto",
     ) -> Self:
-        chat_format = FORMATS[detect(chat_template, added_tokens)]
+        """``name``: of the form; ``auto``: as the template and the tokens tell."""
+        name = detect(chat_template, added_tokens) if name == "auto" else name
+        chat_format = FORMATS[name]
         thinking = chat_format.thinking
         if thinking and thinking[0] not in added_tokens and thinking[0] not in chat_template:
             chat_format = replace(chat_format, thinking=None)
