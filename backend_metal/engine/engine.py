@@ -151,7 +151,12 @@ class Engine:
                 request, arrival_time, unfinished, siblings
             )
             self.scheduler.add(first)
-        admitted = Prefill(0, len(prompt_token_ids), self.text_end(prompt_token_ids))
+        admitted = Prefill(
+            0,
+            len(prompt_token_ids),
+            self.text_end(prompt_token_ids),
+            tuple(prompt_token_ids) if request.tells_prompt else (),
+        )
         items: list[Delta | Prefill] = [admitted, *replayed]
         return [Output(request.request_id, item) for item in items]
 

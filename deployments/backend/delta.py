@@ -37,6 +37,8 @@ class Prefill:
     prompt_end: str = field(default="", compare=False)
     """In the first one: how the prompt ends as text, control tokens included. Some templates begin
     the answer."""
+    prompt_token_ids: tuple[int, ...] = field(default=(), compare=False)
+    """In the first one, if ``GenerationRequest.tells_prompt``."""
 
 
 @dataclass(frozen=True)

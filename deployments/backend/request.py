@@ -122,6 +122,8 @@ class GenerationRequest:
     prompt: Prompt
     sampling: SamplingParams
     n: int = 1
+    tells_prompt: bool = False
+    """Whether its tokens are told."""
     truncate_prompt_tokens: int | None = None
     """Of a longer prompt the last so many tokens are read; -1: as many as leave ``max_tokens``
     room, or one token. None: none is cut."""

@@ -86,6 +86,7 @@ class StreamOptions(StrictModel):
     unsupported: ClassVar = unsupported.STREAM_OPTIONS_FIELDS
 
     include_usage: bool = Field(False, description="a boolean")
+    continuous_usage_stats: bool = Field(False, description="a boolean")
 
 
 class GenerationFields(StructuredOutputFields):
@@ -157,6 +158,8 @@ class GenerationFields(StructuredOutputFields):
     )
     include_stop_str_in_output: bool = Field(False, description="a boolean")
     skip_special_tokens: bool = Field(True, description="a boolean")
+    return_token_ids: bool = Field(False, description="a boolean")
+    return_tokens_as_token_ids: bool = Field(False, description="a boolean")
     truncate_prompt_tokens: TruncateTo | None = Field(
         None, description="a number of tokens to keep, or -1 for as many as there is room for"
     )
@@ -175,6 +178,11 @@ class GenerationFields(StructuredOutputFields):
     def _stream_options_need_a_stream(self) -> Self:
         if self.stream_options is not None and not self.stream:
             raise RefusedError("is only allowed when stream is true", where=".stream_options")
+        if self.return_tokens_as_token_ids and self.num_logprobs is None:
+            raise RefusedError(
+                "is only allowed with logprobs, whose tokens it names",
+                where=".return_tokens_as_token_ids",
+            )
         return self
 
     @model_validator(mode="after")
@@ -207,10 +215,20 @@ class GenerationFields(StructuredOutputFields):
         """None: until the context is full."""
         return self.max_tokens
 
+    @property
+    def num_logprobs(self) -> int | None:
+        """Alternatives of each token; None: no logprobs."""
+        raise NotImplementedError
+
     def truncated(self, size: PromptSize) -> PromptSize:
         """What is left of a prompt of this size, for limits."""
         kept = self.truncate_prompt_tokens
         return size if kept is None or kept < 0 else size.within(kept)
+
+    @property
+    def continuous_usage(self) -> bool:
+        """Whether each event tells how many tokens its choice has so far."""
+        return self.stream_options is not None and self.stream_options.continuous_usage_stats
 
     @property
     def include_usage(self) -> bool:

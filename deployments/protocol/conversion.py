@@ -52,6 +52,7 @@ def to_generation_requests(
             prompt=prompt,
             sampling=sampling,
             n=request.n,
+            tells_prompt=request.return_token_ids,
             truncate_prompt_tokens=request.truncate_prompt_tokens,
             priority=request.priority,
             group=request_id,

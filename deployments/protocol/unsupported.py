@@ -42,8 +42,6 @@ VLLM_FIELDS: FieldRules = {
     "logits_processors": Refused("it would run a client's Python"),
     "prompt_embeds": Refused(_TEXT_ALONE),
     "prompt_logprobs": Refused("logits are computed for what is drawn"),
-    "return_token_ids": Refused("answers are text", (False,)),
-    "return_tokens_as_token_ids": Refused("answers are text", (False,)),
     "spaces_between_special_tokens": Refused("the tokenizer says what is between tokens", (True,)),
     "use_beam_search": Refused(_OWN_WEIGHTS, (False,)),
 }
@@ -138,7 +136,6 @@ TOOL_CALL_FIELDS: FieldRules = {
 }
 
 STREAM_OPTIONS_FIELDS: FieldRules = {
-    "continuous_usage_stats": Refused("usage is told at the end", (False,)),
     "include_obfuscation": WithoutEffect(
         "events are padded for nobody: connections are the deployment's own", "a boolean", bool
     ),

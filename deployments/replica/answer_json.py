@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from deployments.replica.fold import Usage
@@ -44,13 +45,24 @@ class Frame:
         usage = ',"usage":null' if self._chunks_have_usage else ""
         return f'data: {head},"choices":[{{"index":', f"}}]{usage}}}\n\n"
 
+    def tail_with(self, usage: Mapping[str, int]) -> str:
+        """What stands after a choice's last member in an event that tells its usage so far."""
+        return f'}}],"usage":{encode(usage)}}}\n\n'
+
     def usage_chunk(self, object_name: str, usage: Usage) -> bytes:
         members = {"object": object_name, **self._members, "choices": [], "usage": usage.as_json()}
         return f"data: {encode(members)}\n\n".encode()
 
-    def whole(self, object_name: str, choices: Iterable[list[bytes]], usage: Usage) -> bytes:
-        """``choices``: the JSON of each, in pieces."""
-        parts = [encode({"object": object_name, **self._members})[:-1].encode(), b',"choices":[']
+    def whole(
+        self,
+        object_name: str,
+        choices: Iterable[list[bytes]],
+        usage: Usage,
+        more: Mapping[str, Any] = MappingProxyType({}),
+    ) -> bytes:
+        """``choices``: the JSON of each, in pieces; ``more``: other members."""
+        members = {"object": object_name, **self._members, **more}
+        parts = [encode(members)[:-1].encode(), b',"choices":[']
         for choice in choices:
             parts += choice
             parts.append(b",")

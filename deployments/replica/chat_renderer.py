@@ -19,7 +19,7 @@ from deployments.replica.chat_answer import (
     ReasoningPart,
     TextPart,
 )
-from deployments.replica.fold import Usage
+from deployments.replica.fold import PromptTokenIds, RunningUsage, Usage
 from deployments.replica.logprobs import chat_logprobs
 from deployments.wire.envelope import Envelope
 
@@ -29,7 +29,11 @@ _NO_TEXT = Added(TextPart(), "", begins=False)
 
 class ChatRenderer:
     def __init__(
-        self, request: ChatCompletionRequest, envelope: Envelope, answers: ChatAnswers
+        self,
+        request: ChatCompletionRequest,
+        envelope: Envelope,
+        answers: ChatAnswers,
+        prompt_token_ids: PromptTokenIds,
     ) -> None:
         self._include_usage = request.include_usage
         self._frame = Frame(
@@ -46,26 +50,39 @@ class ChatRenderer:
         self._logprobs: defaultdict[int, list[bytes]] = defaultdict(list)
         self._begun: set[int] = set()
         self._answers = answers
+        self._names_ids = request.return_tokens_as_token_ids
+        self._running = RunningUsage() if request.continuous_usage else None
+        self._returns_ids = request.return_token_ids
+        self._prompt_token_ids = prompt_token_ids
+        self._token_ids: defaultdict[int, list[int]] = defaultdict(list)
 
     def chunks(self, choice: int, delta: Delta) -> bytes:
-        events = ""
+        events, tail = "", self._tail
+        if self._running is not None:
+            self._running.add(choice, delta)
+            tail = self._frame.tail_with(self._running.as_json(choice))
         if choice not in self._begun:
             self._begun.add(choice)
-            events += self._chunk(choice, ROLE_DELTA)
+            events += self._chunk(choice, ROLE_DELTA, self._tail_of_first(choice, tail))
         answer = self._answers[choice]
-        told: Sequence[Added] = answer.read(delta) or ([_NO_TEXT] if delta.logprobs else [])
+        ids = self._ids(delta.token_ids) if delta.token_ids else ""
+        told: Sequence[Added] = answer.read(delta)
+        if not told and (delta.logprobs or ids):
+            told = [_NO_TEXT]
         logprobs = "null"
         if self._has_logprobs:
-            logprobs = encode(chat_logprobs(delta.logprobs))
+            logprobs = encode(chat_logprobs(delta.logprobs, as_ids=self._names_ids))
         for added in told:
-            events += self._chunk(choice, encode(_delta(added)), logprobs)
-            logprobs = "null"
+            events += self._chunk(choice, encode(_delta(added)), ids + tail, logprobs)
+            logprobs, ids = "null", ""
         if answer.finish_reason:
-            events += self._chunk(choice, "{}", finish_reason=f'"{answer.finish_reason}"')
+            events += self._chunk(choice, "{}", tail, finish_reason=f'"{answer.finish_reason}"')
         return events.encode()
 
     def replay(self, choice: int, delta: Delta) -> None:
         self._begun.add(choice)
+        if self._running is not None:
+            self._running.add(choice, delta)
         self._answers[choice].read(delta)
 
     def end(self, usage: Usage) -> bytes:
@@ -76,25 +93,46 @@ class ChatRenderer:
 
     def add(self, choice: int, delta: Delta) -> None:
         self._answers[choice].add(delta)
-        if self._has_logprobs and (added := elements(chat_logprobs(delta.logprobs)["content"])):
-            self._logprobs[choice].append(added)
+        if self._returns_ids:
+            self._token_ids[choice] += delta.token_ids
+        if self._has_logprobs:
+            logprobs = chat_logprobs(delta.logprobs, as_ids=self._names_ids)
+            if added := elements(logprobs["content"]):
+                self._logprobs[choice].append(added)
 
     def whole(self, usage: Usage) -> bytes:
         choices = (self._whole(*item) for item in self._answers.items())
-        return self._frame.whole("chat.completion", choices, usage)
+        more = {"prompt_token_ids": self._prompt_token_ids(0)} if self._returns_ids else {}
+        return self._frame.whole("chat.completion", choices, usage, more)
 
     def _whole(self, index: int, answer: ChatAnswer) -> list[bytes]:
-        said = f'"message":{encode(_message(answer))}'
+        said = f'"message":{encode(_message(answer))}{self._ids(self._token_ids[index])}'
         logprobs: Mapping[str, Sequence[bytes]] = {"content": self._logprobs[index]}
         refusal = b',"refusal":null'
         return pieces(index, said, logprobs, self._arrays, answer.finish_reason, refusal)
 
+    def _ids(self, token_ids: Sequence[int]) -> str:
+        """A member of a choice."""
+        return f',"token_ids":{encode(token_ids)}' if self._returns_ids else ""
+
+    def _tail_of_first(self, choice: int, tail: str) -> str:
+        """With the prompt's tokens, which are no member of a choice."""
+        if not self._returns_ids:
+            return tail
+        told = f'}}],"prompt_token_ids":{encode(self._prompt_token_ids(choice))}'
+        return told + tail.removeprefix("}]")
+
     def _chunk(
-        self, choice: int, delta: str, logprobs: str = "null", finish_reason: str = "null"
+        self,
+        choice: int,
+        delta: str,
+        tail: str,
+        logprobs: str = "null",
+        finish_reason: str = "null",
     ) -> str:
         return (
             f'{self._head}{choice},"delta":{delta},"logprobs":{logprobs},'
-            f'"finish_reason":{finish_reason}{self._tail}'
+            f'"finish_reason":{finish_reason}{tail}'
         )
 
 

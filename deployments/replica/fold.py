@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from deployments.backend import Delta, FinishReason
+
+PromptTokenIds = Callable[[int], Sequence[int]]
+"""Of the prompt of a choice that has begun."""
 
 
 @dataclass
@@ -15,16 +18,38 @@ class Choice:
     """Everything that the deltas of one choice added up to."""
 
     text: list[str] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
     logprobs: defaultdict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     """By the name of an array: what each delta adds to it, as JSON without the brackets."""
     finish_reason: FinishReason | None = None
 
     def add(self, delta: Delta, logprobs: Mapping[str, bytes]) -> None:
         self.text.append(delta.text)
+        self.token_ids += delta.token_ids
         self.finish_reason = delta.finish_reason or self.finish_reason
         for member, elements in logprobs.items():
             if elements:
                 self.logprobs[member].append(elements)
+
+
+class RunningUsage:
+    """Of each choice, as far as it has come."""
+
+    def __init__(self) -> None:
+        self._prompt_tokens: dict[int, int] = {}
+        self._completion_tokens: Counter[int] = Counter()
+
+    def add(self, choice: int, delta: Delta) -> None:
+        self._prompt_tokens[choice] = delta.num_prompt_tokens
+        self._completion_tokens[choice] += len(delta.token_ids)
+
+    def as_json(self, choice: int) -> dict[str, int]:
+        prompt, completion = self._prompt_tokens[choice], self._completion_tokens[choice]
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+        }
 
 
 class Usage:

@@ -51,6 +51,8 @@ class Generation:
         self._num_running = len(requests)
         self.prompt_end = ""
         """Of the prompt of a chat, once it has been let in."""
+        self._prompt_token_ids: dict[int, tuple[int, ...]] = {}
+        """By first choice."""
 
     async def __aenter__(self) -> Self:
         first_choice = 0
@@ -70,6 +72,11 @@ class Generation:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def prompt_token_ids(self, choice: int) -> tuple[int, ...]:
+        """Of a choice that has begun, if its request asks for them."""
+        num_choices = self._requests[0].n
+        return self._prompt_token_ids[choice - choice % num_choices]
 
     @property
     def finished(self) -> bool:
@@ -137,6 +144,7 @@ class Generation:
                 self._admitted.add(first_choice)
                 if isinstance(delta, Prefill):
                     self.prompt_end = delta.prompt_end or self.prompt_end
+                    self._prompt_token_ids.setdefault(first_choice, delta.prompt_token_ids)
                     self._prefills[first_choice] = delta
                     self._merged.put_nowait(None)
                     continue

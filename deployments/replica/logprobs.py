@@ -12,10 +12,12 @@ LOGPROB_FLOOR = -9999.0
 """JSON has no infinity; OpenAI's own stand-in for an impossible token."""
 
 
-def chat_logprobs(tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
-    """``{"content": [...], "refusal": null}``: text, bytes and alternatives of each token."""
+def chat_logprobs(tokens: Iterable[TokenLogprob], *, as_ids: bool = False) -> dict[str, Any]:
+    """``{"content": [...], "refusal": null}``: text, bytes and alternatives of each token.
+    ``as_ids``: ids stand for texts."""
     content = [
-        _chat_token(token) | {"top_logprobs": [_chat_token(other) for other in token.top]}
+        _chat_token(token, as_ids)
+        | {"top_logprobs": [_chat_token(other, as_ids) for other in token.top]}
         for token in tokens
     ]
     return {"content": content, "refusal": None}
@@ -24,7 +26,9 @@ def chat_logprobs(tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
 class CompletionLogprobs:
     """Parallel arrays, one element a token, for one choice; remembers where its text has got to."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, as_ids: bool = False) -> None:
+        """``as_ids``: ids stand for texts."""
+        self._name = _id_name if as_ids else _token_name
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._offset = 0
 
@@ -33,10 +37,10 @@ class CompletionLogprobs:
         on; a token that starts inside a character has that character's offset."""
         tokens = list(tokens)
         return {
-            "tokens": [_token_name(token) for token in tokens],
+            "tokens": [self._name(token) for token in tokens],
             "token_logprobs": [_finite(token.logprob) for token in tokens],
             "top_logprobs": [
-                {_token_name(one): _finite(one.logprob) for one in (*token.top, token)}
+                {self._name(one): _finite(one.logprob) for one in (*token.top, token)}
                 for token in tokens
             ],
             "text_offset": [self._advance(token) for token in tokens],
@@ -53,9 +57,9 @@ class CompletionLogprobs:
         return offset
 
 
-def _chat_token(token: TokenLogprob) -> dict[str, Any]:
+def _chat_token(token: TokenLogprob, as_ids: bool) -> dict[str, Any]:
     return {
-        "token": token.text,
+        "token": _id_name(token) if as_ids else token.text,
         "logprob": _finite(token.logprob),
         "bytes": list(token.utf8),
     }
@@ -67,6 +71,10 @@ def _token_name(token: TokenLogprob) -> str:
         return token.utf8.decode("utf-8") or token.text
     except UnicodeDecodeError:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token.utf8)
+
+
+def _id_name(token: TokenLogprob) -> str:
+    return f"token_id:{token.token_id}"
 
 
 def _finite(logprob: float) -> float:

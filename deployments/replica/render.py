@@ -11,7 +11,7 @@ from deployments.protocol.chat_formats.dialect import TEXT_ALONE, Dialect
 from deployments.replica.chat_answer import ChatAnswers
 from deployments.replica.chat_renderer import ChatRenderer
 from deployments.replica.completion_renderer import CompletionRenderer
-from deployments.replica.fold import Usage
+from deployments.replica.fold import PromptTokenIds, Usage
 from deployments.wire.envelope import Envelope
 
 
@@ -44,9 +44,10 @@ def renderer_for(
     envelope: Envelope,
     dialect: Dialect = TEXT_ALONE,
     prompt_end: Callable[[], str] = str,
+    prompt_token_ids: PromptTokenIds = lambda choice: (),
 ) -> Renderer:
     """``prompt_end`` is known before the first delta."""
     if not isinstance(parsed.form, ChatCompletionRequest):
-        return CompletionRenderer(parsed.form, envelope)
+        return CompletionRenderer(parsed.form, envelope, prompt_token_ids)
     answers = ChatAnswers(parsed.form, envelope, dialect, prompt_end)
-    return ChatRenderer(parsed.form, envelope, answers)
+    return ChatRenderer(parsed.form, envelope, answers, prompt_token_ids)

@@ -67,7 +67,11 @@ class GenerationResponse:
         ]
         self._generation = Generation(backend, requests, is_leaving)
         self._renderer = renderer_for(
-            answer.parsed, answer.envelope, dialect, lambda: self._generation.prompt_end
+            answer.parsed,
+            answer.envelope,
+            dialect,
+            lambda: self._generation.prompt_end,
+            self._generation.prompt_token_ids,
         )
         self._usage = Usage(request.n, answer.cached_tokens)
         self._checkpoints = CheckpointWriter(request.n, answer.progress)

@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -357,3 +358,12 @@ def test_progress_of_a_prompt_is_told_for_each_step_that_computes_a_part_of_it(
     progress = [output.item for output in told if isinstance(output.item, Prefill)]
     assert progress == [Prefill(0, 20), Prefill(8, 20), Prefill(16, 20)]
     assert [type(output.item) for output in told[3:]] == [Delta, Delta]
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_prompt_is_told_to_who_asks(tokenizer: Any, tells: bool) -> None:
+    engine, _ = make_engine(tokenizer)
+    asked, prompt = request("a", [1, 2, 3])
+    [admitted] = engine.add_request(replace(asked, tells_prompt=tells), prompt)
+    assert isinstance(admitted.item, Prefill)
+    assert admitted.item.prompt_token_ids == ((1, 2, 3) if tells else ())

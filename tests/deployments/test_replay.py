@@ -16,6 +16,7 @@ from deployments.protocol import (
 from deployments.replica import answer_json, chat_renderer, completion_renderer
 from deployments.replica.render import renderer_for
 from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
+from tests.support.deployments.bodies import TOLD
 from tests.support.deployments.fake_backend import token_id
 from tests.support.deployments.replica_server import build, chat, completion, in_memory
 
@@ -81,6 +82,8 @@ def merged(deltas: list[Delta]) -> Delta:
         lambda: ChatCompletionRequest.model_validate(chat(logprobs=True)),
         lambda: CompletionRequest.model_validate(completion(logprobs=0)),
         lambda: CompletionRequest.model_validate(completion()),
+        lambda: ChatCompletionRequest.model_validate(chat(logprobs=True, **TOLD)),
+        lambda: CompletionRequest.model_validate(completion(**TOLD)),
     ],
 )
 def test_what_follows_a_replay_is_what_would_have_followed(

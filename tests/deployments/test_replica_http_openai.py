@@ -8,6 +8,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
+from tests.support.deployments.fake_backend import token_id
 from tests.support.deployments.replica_server import MODEL, SECRET, build, served
 
 QUESTION = [{"role": "user", "content": "say this word by word"}]
@@ -51,6 +52,8 @@ def ask_in_every_way(url: str) -> None:
     assert {chunk.service_tier for chunk in tiers} == {"default"}
     assert {chunk.service_tier for chunk in chunks} == {whole.service_tier} == {None}
 
+    tell_usage_and_tokens(client)
+
     with client.chat.completions.stream(model=MODEL, messages=QUESTION) as events:
         assert events.get_final_completion().choices[0].message.content == text
 
@@ -69,6 +72,51 @@ def ask_in_every_way(url: str) -> None:
     with pytest.raises(openai.InternalServerError):
         client.completions.create(model=MODEL, prompt="boom b c d")
     client.close()
+
+
+def tell_usage_and_tokens(client: OpenAI) -> None:
+    words = ["say", " this", " word", " by", " word"]
+    ids = [token_id(word) for word in words]
+    prompt_ids = [token_id(word.strip()) for word in words]
+    fields = {"model": MODEL, "extra_body": {"return_token_ids": True}}
+    told = fields | {
+        "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    }
+    whole = client.chat.completions.create(messages=QUESTION, **fields)
+    assert whole.prompt_token_ids == prompt_ids
+    assert whole.choices[0].token_ids == ids
+    *chunks, last = client.chat.completions.create(messages=QUESTION, **told)
+    with_text = [chunk for chunk in chunks if chunk.choices[0].delta.content]
+    assert [chunk.usage.completion_tokens for chunk in with_text] == [1, 2, 3, 4, 5]
+    assert {chunk.usage.prompt_tokens for chunk in chunks} == {5}
+    assert chunks[-1].usage.total_tokens == last.usage.total_tokens == 10
+    assert chunks[0].prompt_token_ids == prompt_ids
+    assert not any(hasattr(chunk, "prompt_token_ids") for chunk in chunks[1:])
+    assert [one for chunk in chunks for one in getattr(chunk.choices[0], "token_ids", ())] == ids
+
+    prompt = " ".join(word.strip() for word in words)
+    completion = client.completions.create(prompt=[prompt, "c"], n=2, logprobs=0, **fields)
+    assert completion.choices[0].token_ids == ids
+    assert completion.choices[1].prompt_token_ids == prompt_ids
+    assert completion.choices[3].prompt_token_ids == [token_id("c")]
+    *chunks, last = client.completions.create(prompt=prompt, **told)
+    assert [chunk.usage.completion_tokens for chunk in chunks] == [1, 2, 3, 4, 5]
+    assert [one for chunk in chunks for one in chunk.choices[0].token_ids] == ids
+    assert [chunk.choices[0].prompt_token_ids for chunk in chunks] == [prompt_ids] + [None] * 4
+
+    as_ids = {"model": MODEL, "extra_body": {"return_tokens_as_token_ids": True}}
+    named = client.completions.create(prompt=prompt, logprobs=1, **as_ids).choices[0].logprobs
+    assert named.tokens == [f"token_id:{one}" for one in ids]
+    assert [*named.top_logprobs[0]] == [f"token_id:{ids[0]}"]
+    content = (
+        client.chat.completions.create(messages=QUESTION, logprobs=True, top_logprobs=1, **as_ids)
+        .choices[0]
+        .logprobs.content
+    )
+    assert [one.token for one in content] == named.tokens
+    assert content[0].top_logprobs[0].token == named.tokens[0]
+    assert bytes(content[1].bytes).decode() == " this"
 
 
 async def test_the_synchronous_client() -> None:

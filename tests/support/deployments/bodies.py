@@ -18,6 +18,12 @@ def completion(prompt: Any = WORDS, **fields: Any) -> dict[str, Any]:
     return {"model": "demo", "prompt": prompt, "max_tokens": 50, **fields}
 
 
+TOLD = {
+    "stream": True,
+    "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    "return_token_ids": True,
+}
+
 STREAMED = {
     "chat": chat(**STREAM),
     "no usage": chat(stream=True),
@@ -25,6 +31,8 @@ STREAMED = {
     "stop across tokens": chat("a bc de fg h", stop=["c de f"], n=2, **STREAM),
     "almost a stop": chat("a bc de fg h", stop=["c de x", "h i"], **STREAM),
     "one token": chat("one", **STREAM),
+    "told": chat(n=2, logprobs=True, return_tokens_as_token_ids=True, **TOLD),
+    "completion told": completion(["one two", WORDS], n=2, **TOLD),
     "completion": completion(logprobs=2, **STREAM),
     "prompts": completion(["one two", WORDS, "a b c"], n=2, logprobs=0, **STREAM),
 }

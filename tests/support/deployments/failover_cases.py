@@ -91,12 +91,12 @@ def seen(response: httpx.Response, *, stream: bool) -> Seen:
     assert len({(chunk["id"], chunk["created"]) for chunk in chunks}) == 1
     seen = Seen({}, [])
     for chunk in chunks:
-        for choice in chunk["choices"]:
-            seen.choices.setdefault(choice["index"], []).append(choice)
         if not chunk["choices"] or not stream:
             seen.others.append(chunk["usage"])
-        else:
-            assert chunk.get("usage") is None
+        for choice in chunk["choices"]:
+            # What a choice has so far is its own affair.
+            running = {"usage": chunk["usage"]} if stream and chunk.get("usage") else {}
+            seen.choices.setdefault(choice["index"], []).append(choice | running)
     return seen
 
 

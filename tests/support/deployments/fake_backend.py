@@ -171,7 +171,8 @@ class FakeBackend:
         arrived = time.monotonic()
         try:
             words = self._admit(request)
-            yield _made(request, Prefill(0, len(words)))
+            ids = tuple(map(token_id, words)) if request.tells_prompt else ()
+            yield _made(request, Prefill(0, len(words), prompt_token_ids=ids))
             await self._wait_for_a_slot()
             self._times["queue"].add(time.monotonic() - arrived)
             blocks = -(-len(words) // self._config.block_size)
