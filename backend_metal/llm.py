@@ -135,5 +135,7 @@ class LLM:
         prompt_token_ids = engine.prompts.encode(request)
         matcher = None
         if sampling.grammar is not None:
-            matcher = engine.grammars.compile(sampling.grammar, engine.text_end(prompt_token_ids))
+            matcher = engine.grammars.compile(
+                sampling.grammar, sampling.thoughts, engine.text_end(prompt_token_ids)
+            )
         engine.add_request(request, prompt_token_ids, matcher=matcher)

@@ -46,7 +46,12 @@ class Preparation:
         token_ids = await thread.run(request.tenant, encoding, patience_s=patience_s)
         matcher = None
         if grammar is not None:
-            compiling = partial(engine.grammars.compile, grammar, engine.text_end(token_ids))
+            compiling = partial(
+                engine.grammars.compile,
+                grammar,
+                request.sampling.thoughts,
+                engine.text_end(token_ids),
+            )
             matcher = await self._grammars.run(request.tenant, compiling)
         return token_ids, matcher
 

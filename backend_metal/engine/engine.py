@@ -17,8 +17,10 @@ from backend_metal.engine.admission import (
     check_resume,
 )
 from backend_metal.engine.grammar.compiler import GrammarCompiler
+from backend_metal.engine.grammar.guide import Guide
 from backend_metal.engine.grammar.matcher import GrammarMatcher
 from backend_metal.engine.grammar.restrictions import TokenRestrictions, restrictions_of
+from backend_metal.engine.grammar.thought_meter import ThoughtMeter
 from backend_metal.engine.request_state import RequestState, make_sequences
 from backend_metal.engine.schedule.block_pool import BlockPool
 from backend_metal.engine.schedule.scheduler import Scheduler
@@ -254,6 +256,7 @@ class Engine:
             request_failure=dict(stats.request_failure),
             prompt_tokens=stats.prompt_tokens,
             generation_tokens=stats.generation_tokens,
+            forced_tokens=stats.forced_tokens,
             prefix_cache_hit_tokens=self.scheduler.num_prefix_hit_tokens,
             prefix_cache_query_tokens=self.scheduler.num_prefix_query_tokens,
             preemptions=self.scheduler.num_preemptions,
@@ -297,8 +300,8 @@ class Engine:
             max_model_len=self.max_model_len,
             arrival=arrival - RESUMED_BEFORE if request.was_admitted else arrival,
             prefix_caching=self._prefix_caching,
-            matcher=matcher,
             restrictions=self._restrictions(request.sampling),
+            guides=[self._guide(request, prompt_token_ids, matcher) for _ in range(request.n)],
         )
         return [
             SequenceOutput(sequence, self.tokenizer, self._token_text, self._eos_token_ids)
@@ -311,6 +314,29 @@ class Engine:
             partial(self.tokenizer.encode, add_special_tokens=False),
             vocab_size=self.vocab_size,
             end_token_ids=end_token_ids(sampling, self._eos_token_ids),
+        )
+
+    def _guide(
+        self,
+        request: GenerationRequest,
+        prompt_token_ids: list[int],
+        matcher: GrammarMatcher | None,
+    ) -> Guide | None:
+        thoughts = request.sampling.thoughts
+        if matcher is None and thoughts is None:
+            return None
+        meter, end_of_thought = None, []
+        if thoughts is not None:
+            has_begun = thoughts.has_begun(self.text_end(prompt_token_ids))
+            meter = ThoughtMeter(thoughts, has_begun=has_begun)
+            end_of_thought = self.tokenizer.encode(thoughts.end, add_special_tokens=False)
+        return Guide(
+            self._token_text.utf8,
+            matcher.copy() if matcher else None,
+            meter,
+            end_of_thought,
+            # A bias chooses between the ways to cut a text.
+            forces_grammar=not request.sampling.logit_bias,
         )
 
     def _complete(self, step: Step, draws: list[TokenDraw]) -> Iterator[Output]:
@@ -347,7 +373,8 @@ class Engine:
             return self._fail_request(
                 sequence.request_id, StepError(f"the request's output failed: {error}")
             )
-        self._stats.record_token(state, sequence, now, num_tokens=len(delta.token_ids))
+        self.scheduler.extend(sequence, delta.token_ids[1:])
+        self._stats.record_tokens(state, sequence, len(delta.token_ids), now)
         if delta.finish_reason:
             self.scheduler.finish(sequence)
             del state.unfinished[sequence.index]

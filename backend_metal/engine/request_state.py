@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from backend_metal.engine.grammar.matcher import GrammarMatcher
+from backend_metal.engine.grammar.guide import Guide
 from backend_metal.engine.grammar.restrictions import TokenRestrictions
 from backend_metal.engine.schedule.sequence import Sequence, Status
 from backend_metal.engine.text.output import SequenceOutput
@@ -53,10 +54,10 @@ def make_sequences(
     max_model_len: int,
     arrival: int,
     prefix_caching: bool,
-    matcher: GrammarMatcher | None = None,
+    guides: Iterable[Guide | None],
     restrictions: TokenRestrictions | None = None,
 ) -> list[Sequence]:
-    """The request's ``n`` sequences, with the output that they resume."""
+    """The request's ``n`` sequences, with the output that they resume, each with its guide."""
     # Without a prefix cache for all, a request's own sequences share its prompt, and find what they
     # had before they were preempted or paused.
     cache_salt = request.cache_salt if prefix_caching else f"request {arrival}"
@@ -80,10 +81,10 @@ def make_sequences(
             group=request.group,
             cache_salt=cache_salt,
             output_token_ids=request.resume[index] if request.resume else (),
-            matcher=matcher.copy() if matcher else None,
+            guide=guide,
             restrictions=restrictions,
         )
-        for index in range(request.n)
+        for index, guide in enumerate(guides)
     ]
 
 

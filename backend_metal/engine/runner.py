@@ -12,7 +12,7 @@ import numpy as np
 
 from backend_metal.attention.kv_cache import AttentionMetadata, KVCachePool
 from backend_metal.engine.batch import build_batch
-from backend_metal.engine.grammar.matcher import MaskFiller, Masks
+from backend_metal.engine.grammar.masks import MaskFiller, Masks
 from backend_metal.engine.sampling.batch import SamplingRow, build_sampling_batch
 from backend_metal.engine.sampling.sampler import Sampled, sample
 from backend_metal.engine.schedule.step import ScheduledSequence, Step, TokenDraw
@@ -39,16 +39,20 @@ class ModelRunner:
 
     def _fill_masks(self, logits: mx.array, sampling: list[ScheduledSequence]) -> Masks | None:
         sequences = [item.sequence for item in sampling]
-        matchers = [(row, one.matcher) for row, one in enumerate(sequences) if one.matcher]
+        guides = [
+            (row, one.guide)
+            for row, one in enumerate(sequences)
+            if one.guide is not None and one.guide.restricts
+        ]
         restricted = [
             (row, one.restrictions, one.output_token_ids)
             for row, one in enumerate(sequences)
-            if one.restrictions
+            if one.restrictions and (one.guide is None or one.guide.forced is None)
         ]
-        if not (matchers or restricted):
+        if not (guides or restricted):
             return None
         mx.async_eval(logits, self._pool.evaluation_roots())  # type: ignore[no-untyped-call]
-        masks = self._masks.fill(matchers, len(sampling), self._model.vocab_size)
+        masks = self._masks.fill(guides, len(sampling), self._model.vocab_size)
         for row, restrictions, output_token_ids in restricted:
             restrictions.restrict(masks[row], output_token_ids)
         return masks

@@ -48,6 +48,7 @@ class StatsRecorder:
     request_failure: Counter[str] = field(default_factory=Counter)
     prompt_tokens: int = 0
     generation_tokens: int = 0
+    forced_tokens: int = 0
     steps: int = 0
     step_tokens: Counter[str] = field(default_factory=Counter)
     step_sequences: Counter[str] = field(default_factory=Counter)
@@ -72,11 +73,13 @@ class StatsRecorder:
             state.first_run_time = now
             self.queue_time.observe(now - state.arrival_time)
 
-    def record_token(
-        self, state: RequestState, sequence: Sequence, now: float, *, num_tokens: int
+    def record_tokens(
+        self, state: RequestState, sequence: Sequence, num_tokens: int, now: float
     ) -> None:
-        """``num_tokens``: 0 for an answer without a token, else 1."""
+        """What a draw brought: a token, and those that were forced behind it; or none, for an
+        answer without a token."""
         self.generation_tokens += num_tokens
+        self.forced_tokens += max(0, num_tokens - 1)
         if not state.token_times:
             self.prompt_tokens += sequence.num_prompt_tokens
             self.time_to_first_token.observe(now - state.arrival_time)

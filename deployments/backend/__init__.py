@@ -36,6 +36,7 @@ from deployments.backend.request import (
     GrammarKind,
     Prompt,
     SamplingParams,
+    Thoughts,
 )
 from deployments.backend.stats import BackendStats, Histogram
 
@@ -68,6 +69,7 @@ __all__ = [
     "SamplingParams",
     "SpelledToken",
     "StepError",
+    "Thoughts",
     "TokenLogprob",
     "UnavailableError",
     "create_backend",

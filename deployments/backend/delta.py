@@ -53,5 +53,7 @@ class Delta:
     logprobs: tuple[TokenLogprob, ...] = ()
     finish_reason: FinishReason | None = None
     """Set on the last delta of the sequence; the iterator ends after the last of ``n``."""
+    num_thought_tokens: int = 0
+    """Of all tokens that the sequence has drawn so far, those in which the model thought."""
     replayed: bool = False
     """Its tokens came with ``GenerationRequest.resume``; its logprobs are all 0.0."""

@@ -25,9 +25,29 @@ class Grammar:
     in Lark's notation (llguidance's) or GBNF."""
     param: str = "grammar"
     """The field that it came in, for errors."""
-    thinking: tuple[str, str] | None = None
-    """What stands before and behind a thought: a prompt that ends with the one has begun it, and
-    the answer that must match begins behind the other."""
+
+
+@dataclass(frozen=True)
+class Thoughts:
+    """Where a model thinks in its answer, by the texts around that. A prompt that ends with
+    ``start`` has begun a thought, and an answer that must match a grammar begins behind it.
+    Raises ``ValueError`` for a negative budget."""
+
+    start: str
+    end: str
+    budget: int | None = None
+    """Tokens of thoughts, over the whole answer, after which ``end`` is written for the model,
+    whatever it would draw. None: it ends its thoughts itself."""
+    before: tuple[str, ...] = ()
+    """Behind the first of these texts nothing is a thought: calls have begun."""
+
+    def __post_init__(self) -> None:
+        if self.budget is not None and self.budget < 0:
+            raise ValueError(f"budget must be at least 0, not {self.budget}")
+
+    def has_begun(self, prompt_end: str) -> bool:
+        """Whether a prompt that ends so has begun one."""
+        return prompt_end.rstrip().endswith(self.start)
 
 
 @dataclass(frozen=True)
@@ -69,6 +89,8 @@ class SamplingParams:
     """Special tokens that are part of the text; all others are left out of it."""
     grammar: Grammar | None = None
     """Logprobs are those of the tokens that it leaves."""
+    thoughts: Thoughts | None = None
+    """None: nothing in the answer is one."""
 
     def __post_init__(self) -> None:
         for name, valid, allowed in (

@@ -129,6 +129,11 @@ class EngineCollector(Collector):
             ("pomona_prompt_tokens", "Prompt tokens of admitted requests.", stats.prompt_tokens),
             ("pomona_generation_tokens", "Tokens generated.", stats.generation_tokens),
             (
+                "pomona_forced_tokens",
+                "Generated tokens that needed no step of their own: nothing else could come.",
+                stats.forced_tokens,
+            ),
+            (
                 "pomona_prefix_cache_hit_tokens",
                 "Prompt tokens found in the prefix cache.",
                 stats.prefix_cache_hit_tokens,

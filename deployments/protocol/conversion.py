@@ -19,9 +19,8 @@ from deployments.protocol.chat import ChatCompletionRequest
 from deployments.protocol.chat_formats.dialect import TEXT_ALONE, Dialect
 from deployments.protocol.chat_formats.grammar import tools_grammar
 from deployments.protocol.chat_formats.switches import (
-    AlwaysThinksError,
-    NeverThinksError,
     Thinking,
+    UnservedThinkingError,
     thinking_of,
 )
 from deployments.protocol.chat_formats.tool import Tool
@@ -43,7 +42,7 @@ def to_generation_requests(
     if isinstance(request, ChatCompletionRequest):
         thinking = _thinking(request, dialect)
         prompts = (_chat_prompt(request, thinking.template_arguments),)
-        sampling = _chat_sampling(request, sampling, dialect)
+        sampling = _chat_sampling(request, sampling, dialect, thinking.budget)
     else:
         prompts = request.prompt
     return [
@@ -70,18 +69,12 @@ def _thinking(request: ChatCompletionRequest, dialect: Dialect) -> Thinking:
             dialect.template_variables,
             thinks=request.thinks,
             effort=request.effort,
-            can_be_ended=dialect.chat_format.thinking is not None,
+            budget=request.thinking_tokens,
+            can_be_ended=dialect.thoughts() is not None,
         )
-    except NeverThinksError as error:
-        raise InvalidRequestError(
-            f"{request.thinks_param} is true, but this model does not think",
-            param=request.thinks_param,
-        ) from error
-    except AlwaysThinksError as error:
-        raise InvalidRequestError(
-            f"{request.thinks_param} turns thinking off, but this model always thinks",
-            param=request.thinks_param,
-        ) from error
+    except UnservedThinkingError as error:
+        param = request.budget_param if error.is_budget else request.thinks_param
+        raise InvalidRequestError(f"{param} can't be served: {error}", param=param) from error
     given = request.chat_template_kwargs
     for name, value in thinking.template_arguments.items():
         if request.thinks is not None and given.get(name, value) != value:
@@ -105,15 +98,19 @@ def _chat_prompt(request: ChatCompletionRequest, thinking: Mapping[str, Any]) ->
 
 
 def _chat_sampling(
-    request: ChatCompletionRequest, sampling: SamplingParams, dialect: Dialect
+    request: ChatCompletionRequest,
+    sampling: SamplingParams,
+    dialect: Dialect,
+    budget: int | None,
 ) -> SamplingParams:
-    sampling = replace(sampling, shown_tokens=dialect.shown_tokens)
-    thinking = dialect.chat_format.thinking
     tools = request.usable_tools
+    sampling = replace(
+        sampling,
+        shown_tokens=dialect.shown_tokens,
+        thoughts=dialect.thoughts(budget, with_calls=bool(tools)),
+    )
     if not tools:
-        if sampling.grammar is None:
-            return sampling
-        return replace(sampling, grammar=replace(sampling.grammar, thinking=thinking))
+        return sampling
     if not dialect.calls_tools:
         raise InvalidRequestError(
             "this model's chat template has no form of tool calls that is known here", param="tools"
@@ -128,7 +125,7 @@ def _chat_sampling(
         )
     except ValueError as error:
         raise InvalidRequestError(str(error), param="tools") from error
-    return replace(sampling, grammar=Grammar("grammar", text, "tools", thinking))
+    return replace(sampling, grammar=Grammar("grammar", text, "tools"))
 
 
 def _sampling(request: GenerationForm, default: SamplingParams) -> SamplingParams:

@@ -12,6 +12,8 @@ from deployments.protocol.strict import RefusedError, StrictModel
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORT = '"none", "minimal", "low", "medium", "high", "xhigh" or "max"'
+BUDGET = "an integer of at least 0, in tokens"
+_MOST = 2**31
 
 
 class Reasoning(StrictModel):
@@ -19,6 +21,7 @@ class Reasoning(StrictModel):
 
     effort: Effort | None = Field(None, description=EFFORT)
     enabled: bool | None = Field(None, description="a boolean")
+    max_tokens: int | None = Field(None, ge=0, lt=_MOST, description=BUDGET)
     exclude: bool | None = Field(None, description="a boolean")
 
 
@@ -28,11 +31,14 @@ class ReasoningFields(StrictModel):
     _names: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "effort": ("reasoning_effort", "reasoning.effort"),
         "enabled": ("enable_thinking", "reasoning.enabled"),
+        "budget": ("thinking_token_budget", "thinking_budget", "reasoning.max_tokens"),
     }
 
     reasoning_effort: Effort | None = Field(None, description=EFFORT)
     reasoning: Reasoning | None = Field(None, description="an object")
     enable_thinking: bool | None = Field(None, description="a boolean")
+    thinking_token_budget: int | None = Field(None, ge=0, lt=_MOST, description=BUDGET)
+    thinking_budget: int | None = Field(None, ge=0, lt=_MOST, description=BUDGET)
     include_reasoning: bool | None = Field(None, description="a boolean")
 
     @model_validator(mode="after")
@@ -81,6 +87,18 @@ class ReasoningFields(StrictModel):
         if self.effort == "none":
             return self.effort_param
         return "enable_thinking" if self.enable_thinking is not None else "reasoning.enabled"
+
+    @property
+    def thinking_tokens(self) -> int | None:
+        """The most that it may think; None: nothing was said."""
+        budget: int | None = self._first("budget")
+        return budget
+
+    @property
+    def budget_param(self) -> str:
+        """The name under which ``thinking_tokens`` came."""
+        names = self._names["budget"]
+        return next((name for name in names if self._said(name) is not None), names[0])
 
     @property
     def shows_reasoning(self) -> bool:

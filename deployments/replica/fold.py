@@ -65,9 +65,17 @@ class Usage:
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.completion_tokens = 0
+        self._thought_tokens: dict[int, int] = {}
+        """By choice."""
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Of the completion tokens."""
+        return sum(self._thought_tokens.values())
 
     def add(self, choice: int, delta: Delta) -> None:
         self.completion_tokens += len(delta.token_ids)
+        self._thought_tokens[choice] = delta.num_thought_tokens
         prompt = choice // self._choices_per_prompt
         if prompt not in self._prompts_seen:
             self._prompts_seen.add(prompt)
@@ -80,4 +88,5 @@ class Usage:
             "completion_tokens": self.completion_tokens,
             "total_tokens": self.prompt_tokens + self.completion_tokens,
             "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": self.reasoning_tokens},
         }

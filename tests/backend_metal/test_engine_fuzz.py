@@ -22,7 +22,7 @@ from tests.support.backend_metal.engine_harness import (
     run,
     token_ids,
 )
-from tests.support.backend_metal.stub_runner import expected_tokens
+from tests.support.backend_metal.stub_runner import expected_tokens, forced_after
 
 PREFIXES: tuple[list[int], ...] = ([], [1] * 8, [1] * 16, [1] * 8 + [2] * 8)
 Tokens = dict[tuple[str, int], list[int]]
@@ -59,6 +59,7 @@ def test_books_and_tokens_are_right_in_a_pool_that_is_too_small(tokenizer: Any, 
         max_num_batched_tokens=max_num_seqs + data.draw(st.integers(0, 40), "budget"),
         prefix_caching=data.draw(st.booleans(), "prefix_caching"),
     )
+    matcher: Any = StubMatcher() if data.draw(st.booleans(), "forces") else None
     added: dict[str, tuple[list[int], int, int]] = {}
     items: dict[str, list[Delta | Exception]] = {}
     ended: set[str] = set()
@@ -79,7 +80,7 @@ def test_books_and_tokens_are_right_in_a_pool_that_is_too_small(tokenizer: Any, 
         name, prompt = str(number), data.draw(prompts, "prompt")
         n, length = data.draw(st.integers(1, 4), "n"), data.draw(st.integers(1, 12), "length")
         added[name], items[name] = (prompt, n, min(length, engine.max_model_len - len(prompt))), []
-        engine.add_request(*request(name, prompt, n=n, max_tokens=length))
+        engine.add_request(*request(name, prompt, n=n, max_tokens=length), matcher=matcher)
         for _ in range(data.draw(st.integers(0, 4), "steps")):
             step()
         match data.draw(
@@ -111,9 +112,30 @@ def test_books_and_tokens_are_right_in_a_pool_that_is_too_small(tokenizer: Any, 
         for index in range(n):
             drawn, expected = (
                 token_ids(items[name], index),
-                expected_tokens(prompt, length, VOCAB_SIZE),
+                expected_tokens(prompt, length, VOCAB_SIZE, forces=matcher is not None),
             )
             assert drawn == (expected[: len(drawn)] if failed or name in ended else expected)
+
+
+class StubMatcher:
+    """Stands in for a grammar's matcher: any token may come, and forces what the stub says."""
+
+    is_complete = False
+
+    def __init__(self) -> None:
+        self._left: list[int] = []
+
+    def copy(self) -> StubMatcher:
+        return StubMatcher()
+
+    def advance(self, token_id: int) -> None:
+        if self._left:
+            assert self._left.pop(0) == token_id
+        else:
+            self._left = forced_after(token_id)
+
+    def forced(self) -> list[int]:
+        return list(self._left)
 
 
 def draw_all(engine: Engine, requests: list[GenerationRequest]) -> Tokens:

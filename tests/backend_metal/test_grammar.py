@@ -22,6 +22,7 @@ from deployments.backend import (
     InvalidRequestError,
     ResumeError,
     SamplingParams,
+    Thoughts,
 )
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.engine_harness import run
@@ -193,9 +194,9 @@ def test_a_matcher_that_fails_ends_its_own_request_alone(llm: LLM) -> None:
     llm.engine.add_request(GenerationRequest("ill", (1,), sampling), [1], matcher=matcher)
     llm.engine.step()
     ill = next(one for one in llm.engine.scheduler.running if one.request_id == "ill")
-    assert ill.matcher is not None
+    assert ill.guide is not None
     with pytest.raises(InvalidRequestError):
-        ill.matcher.advance(0)
+        ill.guide.advance(0)
     items = run(llm.engine)
     assert isinstance(items["ill"][-1], InvalidRequestError)
     assert "response_format" in str(items["ill"][-1])
@@ -218,10 +219,8 @@ def test_a_matcher_that_fails_ends_its_own_request_alone(llm: LLM) -> None:
 def test_a_thought_that_the_prompt_began_comes_first(
     compiler: GrammarCompiler, llm: LLM, grammar: Grammar, answer: str, end: str
 ) -> None:
-    grammar = replace(grammar, thinking=("<think>", end))
-
     def accepts(text: str, prompt_end: str) -> bool:
-        matcher = compiler.compile(grammar, prompt_end)
+        matcher = compiler.compile(grammar, Thoughts("<think>", end), prompt_end)
         try:
             for token_id in llm.engine.tokenizer.encode(text, add_special_tokens=False):
                 matcher.advance(token_id)

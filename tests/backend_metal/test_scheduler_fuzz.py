@@ -29,6 +29,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         extra_budget=st.integers(0, 40),
         prefix_caching=st.booleans(),
         base=st.sampled_from([None, 0.2, 3.0]),
+        forces=st.booleans(),
     )
     def start(
         self,
@@ -37,6 +38,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         extra_budget: int,
         prefix_caching: bool,
         base: float | None,
+        forces: bool,
     ) -> None:
         self.harness = Harness(
             num_blocks=num_blocks,
@@ -44,6 +46,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_num_batched_tokens=max_num_seqs + extra_budget,
             prefix_caching=prefix_caching,
             pace=knowing(base),
+            forces=forces,
         )
         self.sequences: list[Sequence] = []
         self.cancelled: set[Sequence] = set()
@@ -141,7 +144,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def run_to_the_end(self) -> None:
         """However few blocks there are, a step that draws no token computes prompts, and does not
         do so for ever."""
-        longest_wait = sum(sequence.num_tokens for sequence in self.unfinished())
+        longest_wait = sum(one.num_prompt_tokens + one.max_tokens for one in self.unfinished())
         waited = 0
         while self.harness.scheduler.has_work:
             waited = 0 if self.harness.step().sampling else waited + 1
@@ -158,7 +161,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         target(float(self.harness.scheduler.num_prefix_hit_tokens), label="prefix hits")
         for sequence in self.sequences:
             prompt = sequence.tokens.view()[: sequence.num_prompt_tokens].tolist()
-            expected = expected_tokens(prompt, sequence.max_tokens, 50)
+            forces = self.harness.forces
+            expected = expected_tokens(prompt, sequence.max_tokens, 50, forces=forces)
             if sequence in self.cancelled:
                 expected = expected[: len(output(sequence))]
             assert output(sequence) == expected

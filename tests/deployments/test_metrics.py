@@ -21,6 +21,7 @@ COUNTERS = [
     "pomona_request_failure_total",
     "pomona_prompt_tokens_total",
     "pomona_generation_tokens_total",
+    "pomona_forced_tokens_total",
     "pomona_prefix_cache_hit_tokens_total",
     "pomona_prefix_cache_query_tokens_total",
     "pomona_preemptions_total",

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from deployments.backend import ChatPrompt, InvalidRequestError, SamplingParams
+from deployments.backend import (
+    ChatPrompt,
+    GenerationRequest,
+    InvalidRequestError,
+    SamplingParams,
+    Thoughts,
+)
 from deployments.http.errors import ApiError
 from deployments.protocol import ChatCompletionRequest, to_generation_requests
 from deployments.protocol.chat_formats.dialect import Dialect
@@ -28,10 +34,17 @@ def chat(**fields: Any) -> ChatCompletionRequest:
     return ChatCompletionRequest.parse(body)
 
 
-def told(variables: Mapping[str, Any], *, form: str = "thinking", **fields: Any) -> dict[str, Any]:
-    """What the template gets to know."""
+def asked(
+    variables: Mapping[str, Any], *, form: str = "thinking", **fields: Any
+) -> GenerationRequest:
     dialect = Dialect(FORMATS[form], template_variables=variables)
     (request,) = to_generation_requests(chat(**fields), "r", SamplingParams(), dialect)
+    return request
+
+
+def told(variables: Mapping[str, Any], *, form: str = "thinking", **fields: Any) -> dict[str, Any]:
+    """What the template gets to know."""
+    request = asked(variables, form=form, **fields)
     assert isinstance(request.prompt, ChatPrompt)
     return dict(request.prompt.template_arguments)
 
@@ -94,6 +107,7 @@ def test_what_the_template_is_told(
         {"enable_thinking": False},
         {"reasoning": {"effort": "low", "exclude": True}},
         {"include_reasoning": False},
+        {"thinking_token_budget": 0},
     ],
 )
 def test_a_model_that_can_not_think_does_all_the_thinking_it_can(fields: dict[str, Any]) -> None:
@@ -106,7 +120,8 @@ def test_a_model_that_can_not_think_does_all_the_thinking_it_can(fields: dict[st
         ({}, "plain", {"enable_thinking": True}, "enable_thinking", "does not think"),
         ({}, "plain", {"reasoning": {"enabled": True}}, "reasoning.enabled", "does not think"),
         (GPT_OSS, "plain", {"reasoning_effort": "none"}, "reasoning_effort", "always thinks"),
-        (R1, "thinking", {"enable_thinking": False}, "enable_thinking", "always thinks"),
+        (GPT_OSS, "plain", {"thinking_budget": 9}, "thinking_budget", "nobody can end"),
+        (QWEN3, "plain", {"reasoning": {"max_tokens": 9}}, "reasoning.max_tokens", "nobody can"),
         (
             QWEN3,
             "thinking",
@@ -135,6 +150,11 @@ def test_what_a_model_can_not_be_made_to_do_is_refused(
         ({"reasoning": {"enabled": "yes"}}, "reasoning.enabled"),
         ({"enable_thinking": "true"}, "enable_thinking"),
         ({"include_reasoning": 1}, "include_reasoning"),
+        ({"thinking_token_budget": -1}, "thinking_token_budget"),
+        ({"thinking_budget": 1.5}, "thinking_budget"),
+        ({"reasoning": {"max_tokens": "9"}}, "reasoning.max_tokens"),
+        ({"thinking_budget": 8, "thinking_token_budget": 9}, "thinking_budget"),
+        ({"thinking_budget": 8, "reasoning": {"max_tokens": 9}}, "reasoning.max_tokens"),
         ({"reasoning_effort": "low", "reasoning": {"effort": "high"}}, "reasoning.effort"),
         ({"enable_thinking": True, "reasoning": {"enabled": False}}, "reasoning.enabled"),
         ({"enable_thinking": True, "reasoning_effort": "none"}, "reasoning_effort"),
@@ -148,6 +168,59 @@ def test_what_says_nothing_or_two_things_is_refused(fields: dict[str, Any], para
         chat(**fields)
     assert (caught.value.status, caught.value.param) == (400, param)
     assert param in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("variables", "fields", "budget"),
+    [
+        (QWEN3, {}, None),
+        (QWEN3, {"thinking_token_budget": 7}, 7),
+        (QWEN3, {"thinking_budget": 0}, 0),
+        (QWEN3, {"reasoning": {"max_tokens": 9}}, 9),
+        (QWEN3, {"reasoning_effort": "minimal"}, 512),
+        (QWEN3, {"reasoning_effort": "medium"}, 8192),
+        (QWEN3, {"reasoning_effort": "high"}, None),
+        (QWEN3, {"reasoning_effort": "low", "thinking_budget": 9}, 9),
+        (GLM_5, {"reasoning_effort": "low"}, None),
+        (GLM_5, {"reasoning_effort": "low", "thinking_budget": 9}, 9),
+        (R1, {"enable_thinking": False}, 0),
+        (R1, {"reasoning_effort": "none", "thinking_budget": 9}, 0),
+        (R1, {"reasoning_effort": "low"}, 1024),
+    ],
+)
+def test_thoughts_have_a_budget(
+    variables: Mapping[str, Any], fields: dict[str, Any], budget: int | None
+) -> None:
+    request = asked(variables, **fields)
+    assert request.sampling.thoughts == Thoughts("<think>", "</think>", budget)
+
+
+def test_messages_of_analysis_are_thoughts() -> None:
+    marks = ("<|channel|>analysis<|message|>", "<|end|>")
+    for fields, budget in (
+        ({}, None),
+        ({"thinking_budget": 9}, 9),
+        ({"enable_thinking": False}, 0),
+    ):
+        request = asked(GPT_OSS, form="harmony", **fields)
+        assert request.sampling.thoughts == Thoughts(*marks, budget)
+
+
+def test_a_template_may_know_budgets_itself() -> None:
+    arguments = told({"thinking_budget": LEVELS}, thinking_token_budget=100)
+    assert arguments == {"thinking_budget": 100}
+
+
+def test_nothing_is_a_thought_behind_a_call() -> None:
+    tools = [{"type": "function", "function": {"name": "time"}}]
+    for form, before in (
+        ("hermes", ("<tool_call>",)),
+        ("minimax_m2", ("<minimax:tool_call>", '<invoke name="')),
+    ):
+        request = asked(QWEN3, form=form, tools=tools)
+        assert request.sampling.thoughts == Thoughts("<think>", "</think>", None, before)
+        assert asked(QWEN3, form=form).sampling.thoughts == Thoughts("<think>", "</think>")
+    assert asked(QWEN3, form="plain").sampling.thoughts is None
 
 
 def test_the_same_said_twice_is_said() -> None:

@@ -67,6 +67,7 @@ async def test_a_chat_completion() -> None:
             "completion_tokens": 3,
             "total_tokens": 6,
             "prompt_tokens_details": {"cached_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": 0},
         },
     }
 
@@ -84,6 +85,7 @@ async def test_a_completion() -> None:
             "completion_tokens": 2,
             "total_tokens": 5,
             "prompt_tokens_details": {"cached_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": 0},
         },
     }
 

@@ -90,6 +90,7 @@ async def test_usage_comes_last_and_only_when_asked_for(body: dict[str, Any]) ->
         "completion_tokens": 2,
         "total_tokens": 4,
         "prompt_tokens_details": {"cached_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }
 
 

@@ -1,2 +1,2 @@
-"""Which tokens may come next: structured output, and lists of tokens. Start reading at
-``matcher.py``."""
+"""Which tokens may come next: structured output, bounds on thinking, and lists of tokens. Start
+reading at ``guide.py``."""

@@ -17,7 +17,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 
 from backend_metal.engine.grammar.matcher import GrammarMatcher
 from backend_metal.engine.grammar.unsupported_keywords import describe
-from deployments.backend import JSON_WHITESPACE, Grammar, InvalidRequestError
+from deployments.backend import JSON_WHITESPACE, Grammar, InvalidRequestError, Thoughts
 
 LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
 """Some 100 MB at most for a matcher, and some 20 ms for a mask."""
@@ -33,7 +33,9 @@ class GrammarCompiler:
         self._vocab_size = vocab_size
         self._eos_token_ids = eos_token_ids
 
-    def compile(self, grammar: Grammar, prompt_end: str = "") -> GrammarMatcher:
+    def compile(
+        self, grammar: Grammar, thoughts: Thoughts | None = None, prompt_end: str = ""
+    ) -> GrammarMatcher:
         """``prompt_end``: of the text that the answer follows.
 
         Takes milliseconds, the first time a second. Raises ``InvalidRequestError`` saying what
@@ -42,9 +44,8 @@ class GrammarCompiler:
             vocabulary, source = self._vocabulary, _source(grammar)
         except _UnusableError as error:
             raise _refused(grammar, str(error)) from error
-        thinking = grammar.thinking
-        if thinking is not None and prompt_end.rstrip().endswith(thinking[0]):
-            source = self._after_thought(source, thinking[1])
+        if thoughts is not None and thoughts.has_begun(prompt_end):
+            source = self._after_thought(source, thoughts.end)
         matcher = LLMatcher(vocabulary, source, log_level=0, limits=LIMITS)
         if matcher.is_error():
             raise _refused(grammar, matcher.get_error())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from backend_metal.engine.grammar.matcher import BITS
+from backend_metal.engine.grammar.masks import BITS
 from deployments.backend import InvalidRequestError, SamplingParams
 
 Ints = npt.NDArray[np.int32]

@@ -1,11 +1,12 @@
 """Continuous batching: which tokens run in the next step, and who has to wait or make room.
 
 Every step decodes all running sequences that have their prompt behind them, and divides what is
-left of its budget of tokens between prompts, those of newly admitted sequences included
-(``prefill_budget.py``). Who is next, and who is preempted when blocks run out or a place is due to
-somebody else, says ``shares.py``, and how many places are too many for one, ``crowding.py``. A
-preempted sequence's blocks are freed and it is recomputed later, mostly from the prefix cache. A
-pace may hold prompts back so that steps end in time.
+left of its budget of tokens between prompts, those of newly admitted sequences included, and tokens
+of answers that were forced and so need no step each (``prefill_budget.py``). Who is next, and who
+is preempted when blocks run out or a place is due to somebody else, says ``shares.py``, and how
+many places are too many for one, ``crowding.py``. A preempted sequence's blocks are freed and it is
+recomputed later, mostly from the prefix cache. A pace may hold prompts back so that steps end in
+time.
 
 Every sequence comes to its end. Admission refuses what the pool could not hold alone, so some
 sequence is left to run, whoever is preempted. Only decodes lack blocks, since a prompt gets all of
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
+from collections.abc import Iterable
 
 from backend_metal.engine.schedule.block_pool import BlockPool
 from backend_metal.engine.schedule.block_tables import BlockTables
@@ -90,9 +92,10 @@ class Scheduler:
             self._admit()
         step = Step()
         decodes, prefills = self._phases()
+        given = divide(self._prefill_budget(len(decodes)), prefills)
         for sequence in decodes:
-            step.add(ScheduledSequence(sequence, 1))
-        for sequence, num_tokens in divide(self._prefill_budget(len(decodes)), prefills).items():
+            step.add(ScheduledSequence(sequence, 1 + given.pop(sequence, 0)))
+        for sequence, num_tokens in given.items():
             if num_tokens:
                 step.add(ScheduledSequence(sequence, num_tokens))
         return step
@@ -103,6 +106,11 @@ class Scheduler:
         self._tables.computed(sequence, item.num_tokens)
         if next_token is not None:
             sequence.tokens.append(next_token)
+
+    def extend(self, sequence: Sequence, forced_tokens: Iterable[int]) -> None:
+        """Tokens behind the one that was drawn, which need no draw."""
+        for token_id in forced_tokens:
+            sequence.tokens.append(token_id)
 
     def finish(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it is, and free its blocks."""
@@ -122,14 +130,16 @@ class Scheduler:
             self._enqueue(sequence)
 
     def _phases(self) -> tuple[list[Sequence], dict[Sequence, int]]:
-        """The running sequences that decode, and those that prefill with the tokens they lack."""
+        """The running sequences that get a token in any case, since they answer, and the tokens
+        that any lack beside that: of a prompt, or forced ones."""
         decodes: list[Sequence] = []
         prefills: dict[Sequence, int] = {}
         for sequence in self.running:
             num_tokens = sequence.num_uncomputed_tokens
-            if num_tokens == 1:
+            if num_tokens == 1 or sequence.is_prompt_computed:
                 decodes.append(sequence)
-            else:
+                num_tokens -= 1
+            if num_tokens:
                 prefills[sequence] = num_tokens
         return decodes, prefills
 
@@ -138,17 +148,21 @@ class Scheduler:
         return self.pace.max_prefill_tokens(num_decodes, room)
 
     def _make_room(self) -> bool:
-        """Reserve the blocks of all decodes; whether any sequence was preempted for that."""
+        """Reserve the blocks of all that answer; whether any sequence was preempted for that."""
         was_enough = True
         while True:
-            decodes, _ = self._phases()
-            lacking = [sequence for sequence in decodes if self._tables.num_lacking(sequence, 1)]
-            if len(lacking) <= self.pool.num_free:
+            # A prompt has all of its blocks.
+            lacking = {
+                sequence: self._tables.num_lacking(sequence, sequence.num_uncomputed_tokens)
+                for sequence in self.running
+            }
+            if sum(lacking.values()) <= self.pool.num_free:
                 break
             was_enough = False
             self._preempt(self._shares.first_to_go(self.running))
-        for sequence in lacking:
-            self._tables.reserve(sequence, 1)
+        for sequence, num_blocks in lacking.items():
+            if num_blocks:
+                self._tables.reserve(sequence, sequence.num_uncomputed_tokens)
         return not was_enough
 
     def _admit(self) -> None:

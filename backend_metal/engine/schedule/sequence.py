@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum, auto
 
-from backend_metal.engine.grammar.matcher import GrammarMatcher
+from backend_metal.engine.grammar.guide import Guide
 from backend_metal.engine.grammar.restrictions import TokenRestrictions
 from backend_metal.engine.schedule.block_hash import block_hash, root_hash
 from backend_metal.engine.schedule.int_buffer import Int32Array, IntBuffer
@@ -48,7 +48,7 @@ class Sequence:
         group: str = "",
         cache_salt: str | None = "",
         output_token_ids: Iterable[int] = (),
-        matcher: GrammarMatcher | None = None,
+        guide: Guide | None = None,
         restrictions: TokenRestrictions | None = None,
     ) -> None:
         """A sequence that waits to be given to the scheduler.
@@ -56,12 +56,12 @@ class Sequence:
         ``tenant``, ``weight``, ``group``: as in ``GenerationRequest``.
         ``cache_salt``: those who have the same share cached blocks; with None, nobody does.
         ``output_token_ids``: what another engine has generated; it is recomputed, as after a
-        preemption. ``matcher``: its own, at the beginning of ``sampling.grammar``.
+        preemption. ``guide``: its own, at the beginning of the output.
         """
         self.request_id = request_id
         self.index = index
         self.sampling = sampling
-        self.matcher = matcher
+        self.guide = guide
         self.restrictions = restrictions
         self.max_tokens = max_tokens
         self.seed = seed

@@ -18,6 +18,9 @@ from deployments.backend import (
     TokenLogprob,
 )
 
+MOST_FORCED = 64
+"""Tokens behind a drawn one that are not drawn: as many as one step computes beside others."""
+
 
 def end_token_ids(sampling: SamplingParams, eos_token_ids: Set[int]) -> frozenset[int]:
     """Those that end an answer."""
@@ -77,10 +80,28 @@ class SequenceOutput:
         return self._delta(text, draws, finish_reason, replayed=True)
 
     def push(self, draw: TokenDraw) -> Delta:
-        """The delta of the sequence's next token. Raises ``InvalidRequestError`` when its grammar
-        has become too complex to go on with, or when no token was left."""
+        """The delta of the sequence's next token, and of those behind it that are forced. Raises
+        ``InvalidRequestError`` when its grammar has become too complex to go on with, or when no
+        token was left."""
         text, finish_reason = self._advance(draw.token_id)
-        return self._delta(text, [draw], finish_reason)
+        draws, guide = [draw], self.sequence.guide
+        while (
+            finish_reason is None
+            and guide is not None
+            and (forced := guide.forced) is not None
+            and len(draws) <= MOST_FORCED
+        ):
+            more, finish_reason = self._advance(forced)
+            text += more
+            draws.append(self._certain(forced))
+        return self._delta(text, draws, finish_reason)
+
+    def _certain(self, token_id: int) -> TokenDraw:
+        """The draw of a token that is the only one."""
+        asked = self.sequence.sampling.logprobs
+        if asked is None:
+            return TokenDraw(token_id)
+        return TokenDraw(token_id, 0.0, ((token_id, 0.0),) if asked else ())
 
     def end_at_once(self) -> Delta:
         """Instead of ``push``, for a sequence whose prompt is all there is to compute."""
@@ -92,7 +113,9 @@ class SequenceOutput:
     def _advance(self, token_id: int) -> tuple[str, FinishReason | None]:
         """The text that a token makes certain, and why it is the last one, if it is."""
         sequence, sampling = self.sequence, self.sequence.sampling
-        if sequence.restrictions is not None:
+        guide = sequence.guide
+        is_forced = guide is not None and guide.forced == token_id
+        if sequence.restrictions is not None and not is_forced:
             sequence.restrictions.check(token_id, sequence.output_token_ids[: self._num_tokens])
         self._num_tokens += 1
         may_stop = self._num_tokens > sampling.min_tokens
@@ -104,10 +127,9 @@ class SequenceOutput:
                 text = self._detokenizer.append([token_id], may_stop=False)
         else:
             text = self._detokenizer.append([token_id], may_stop=may_stop)
-            matcher = sequence.matcher
-            if matcher is not None:
-                matcher.advance(token_id)
-            is_complete = matcher is not None and matcher.is_complete
+            if guide is not None:
+                guide.advance(token_id)
+            is_complete = guide is not None and guide.is_complete
             if is_complete or self._detokenizer.stop_hit is not None:
                 finish_reason = "stop"
             elif self._num_tokens >= sequence.max_tokens:
@@ -126,6 +148,7 @@ class SequenceOutput:
         *,
         replayed: bool = False,
     ) -> Delta:
+        guide = self.sequence.guide
         return Delta(
             index=self.sequence.index,
             text=text,
@@ -138,6 +161,7 @@ class SequenceOutput:
                 if draw.logprob is not None
             ),
             finish_reason=finish_reason,
+            num_thought_tokens=guide.num_thought_tokens if guide else 0,
             replayed=replayed,
         )
 

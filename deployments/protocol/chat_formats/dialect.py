@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
+from deployments.backend import Thoughts
 from deployments.protocol.chat_formats.detect import detect
 from deployments.protocol.chat_formats.formats import FORMATS
-from deployments.protocol.chat_formats.messages import MARKERS
+from deployments.protocol.chat_formats.messages import MARKERS, THOUGHT
 from deployments.protocol.chat_formats.reader import ChatFormat
 
 
@@ -63,8 +64,18 @@ class Dialect:
 
     def thinks(self, prompt_end: str) -> bool:
         """Whether a prompt that ends so has begun a thought."""
-        thinking = self.chat_format.thinking
-        return thinking is not None and prompt_end.rstrip().endswith(thinking[0])
+        thoughts = self.thoughts() if self.chat_format.thinking else None
+        return thoughts is not None and thoughts.has_begun(prompt_end)
+
+    def thoughts(self, budget: int | None = None, *, with_calls: bool = False) -> Thoughts | None:
+        """Where its thoughts stand; ``budget`` is the most tokens of them. ``with_calls``: there
+        are tools to call."""
+        marks = THOUGHT if self.chat_format.has_messages else self.chat_format.thinking
+        if marks is None:
+            return None
+        start, end = marks
+        starts = (*self.chat_format.wrappers[:1], *(form.start for form in self.chat_format.calls))
+        return Thoughts(start, end, budget, tuple(filter(None, starts)) if with_calls else ())
 
 
 TEXT_ALONE = Dialect()

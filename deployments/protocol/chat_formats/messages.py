@@ -17,6 +17,8 @@ START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>"
 END, RETURN, CALL = "<|end|>", "<|return|>", "<|call|>"
 ENDS = (END, RETURN, CALL)
 MARKERS = (START, CHANNEL, CONSTRAIN, MESSAGE, *ENDS)
+THOUGHT = (f"{CHANNEL}analysis{MESSAGE}", END)
+"""What stands before and behind a message that is one."""
 RECIPIENT = "to="
 TOOLS = "functions."
 """What the names of tools begin with where a header says who the recipient is."""

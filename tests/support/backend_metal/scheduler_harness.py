@@ -8,7 +8,7 @@ from backend_metal.engine.schedule.sequence import Sequence
 from backend_metal.engine.schedule.step import Step
 from backend_metal.engine.schedule.step_pace import StepPace
 from deployments.backend import SamplingParams
-from tests.support.backend_metal.stub_runner import StubRunner
+from tests.support.backend_metal.stub_runner import StubRunner, forced_after
 
 BLOCK_SIZE = 8
 
@@ -24,6 +24,7 @@ class Harness:
         prefix_caching: bool = True,
         pace: StepPace | None = None,
         pool: type[BlockPool] = BlockPool,
+        forces: bool = False,
     ) -> None:
         self.pool = pool(num_blocks)
         self.runner = StubRunner(num_blocks, BLOCK_SIZE)
@@ -35,6 +36,7 @@ class Harness:
             pace=pace or StepPace(),
         )
         self.prefix_caching = prefix_caching
+        self.forces = forces
         self.arrival = 0
 
     def add(
@@ -70,7 +72,11 @@ class Harness:
         step = self.scheduler.schedule()
         draws = iter(self.runner.run(step))
         for item in step.scheduled:
-            self.scheduler.complete(item, next(draws).token_id if item.samples else None)
+            drawn = next(draws).token_id if item.samples else None
+            self.scheduler.complete(item, drawn)
+            if drawn is not None and self.forces:
+                room = item.sequence.max_tokens - item.sequence.num_output_tokens
+                self.scheduler.extend(item.sequence, forced_after(drawn)[:room])
             if item.sequence.num_output_tokens >= item.sequence.max_tokens:
                 self.scheduler.finish(item.sequence)
         self.scheduler.check_integrity()

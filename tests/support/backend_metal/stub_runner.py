@@ -48,7 +48,10 @@ class StubRunner:
             ):
                 raise CacheMismatchError(f"{item.sequence.request_id} reads foreign K/V")
             if item.samples:
-                draws.append(TokenDraw(next_token(contents[-1], self.vocab_size)))
+                guide = item.sequence.guide
+                forced = guide.forced if guide else None
+                drawn = next_token(contents[-1], self.vocab_size) if forced is None else forced
+                draws.append(TokenDraw(drawn))
         return draws
 
 
@@ -66,9 +69,18 @@ def next_token(content: np.uint64, vocab_size: int) -> int:
     return int(content >> np.uint64(20)) % vocab_size
 
 
-def expected_tokens(prompt: list[int], count: int, vocab_size: int) -> list[int]:
-    """What a sequence must draw, whatever else happens around it."""
+def expected_tokens(
+    prompt: list[int], count: int, vocab_size: int, *, forces: bool = False
+) -> list[int]:
+    """What a sequence must draw, whatever else happens around it. With ``forces`` some tokens are
+    followed by others that are not drawn."""
     tokens = list(prompt)
-    for _ in range(count):
+    while len(tokens) < len(prompt) + count:
         tokens.append(next_token(content_chain(np.array(tokens))[-1], vocab_size))
-    return tokens[len(prompt) :]
+        tokens += forced_after(tokens[-1]) if forces else []
+    return tokens[len(prompt) :][:count]
+
+
+def forced_after(token: int) -> list[int]:
+    """What follows a drawn token where there is a grammar: mostly nothing, at times a lot."""
+    return [token % 3] * (0 if token % 4 else token // 4)

@@ -1,0 +1,232 @@
+"""Tokens that nobody draws: what a grammar leaves no choice about, and ends of thoughts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend_metal import LLM  # isort: skip
+from backend_metal.engine.text import output
+from deployments.backend import Delta, GenerationRequest, Grammar, SamplingParams, Thoughts
+from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.engine_harness import run
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "the_name_of_the_city": {"enum": ["Cologne on the Rhine", "Cologne, Minnesota"]},
+        "temperature_in_degrees": {"type": "integer", "minimum": 0, "maximum": 99},
+    },
+    "required": ["the_name_of_the_city", "temperature_in_degrees"],
+    "additionalProperties": False,
+}
+GRAMMAR = Grammar("json_schema", json.dumps(SCHEMA))
+WAYS: list[dict[str, Any]] = [
+    {"temperature": 0.0},
+    {"temperature": 1.0},
+    {"top_p": 0.5, "top_k": 40},
+    {"frequency_penalty": 1.5, "repetition_penalty": 1.2},
+    {"logprobs": 0},
+    {"logprobs": 3},
+]
+BEGUN = [*b"assistant: <think>"]
+THOUGHTS = Thoughts("<think>", "</think>")
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
+    path: Path = tmp_path_factory.mktemp("qwen3")
+    tiny_models.save("qwen3", path)
+    return LLM(str(path), num_kv_blocks=256, max_num_seqs=8, max_num_batched_tokens=64)
+
+
+@dataclass(frozen=True)
+class Answer:
+    token_ids: tuple[int, ...]
+    text: str
+    logprobs: tuple[Any, ...]
+    num_thought_tokens: int
+    finish_reason: str | None
+    num_steps: int
+
+
+def answers(llm: LLM, request: GenerationRequest, prompt: list[int]) -> Iterator[Answer]:
+    """Each of the sequences', in order."""
+    engine, sampling = llm.engine, request.sampling
+    matcher = None
+    if sampling.grammar is not None:
+        matcher = engine.grammars.compile(
+            sampling.grammar, sampling.thoughts, engine.text_end(prompt)
+        )
+    before = engine.stats().steps
+    added = engine.add_request(request, prompt, matcher=matcher)
+    items = [one.item for one in added] + run(engine).get(request.request_id, [])
+    num_steps = engine.stats().steps - before
+    for index in range(request.n):
+        deltas = [item for item in items if isinstance(item, Delta) and item.index == index]
+        yield Answer(
+            tuple(token for delta in deltas for token in delta.token_ids),
+            "".join(delta.text for delta in deltas),
+            tuple(one for delta in deltas for one in delta.logprobs),
+            deltas[-1].num_thought_tokens,
+            deltas[-1].finish_reason,
+            num_steps,
+        )
+
+
+def assert_same(one: Answer, other: Answer) -> None:
+    """But for the steps that it took, and for rounding: a chunk's logits are a decode's."""
+    assert replace(one, num_steps=0, logprobs=()) == replace(other, num_steps=0, logprobs=())
+    for mine, its in zip(one.logprobs, other.logprobs, strict=True):
+        assert mine.token_id == its.token_id
+        pairs = zip((mine, *mine.top), (its, *its.top), strict=True)
+        for first, second in pairs:
+            assert first.logprob == pytest.approx(second.logprob, abs=1e-4)
+
+
+def answer(llm: LLM, sampling: SamplingParams, prompt: list[int] | None = None) -> Answer:
+    prompt = prompt or [1, 2, 3]
+    (one,) = answers(llm, GenerationRequest("a", tuple(prompt), sampling), prompt)
+    return one
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("most_forced", [0, 5])
+def test_without_jumps_the_same_comes_in_more_steps(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], most_forced: int
+) -> None:
+    for seed in range(3):
+        sampling = SamplingParams(max_tokens=300, seed=seed, grammar=GRAMMAR, **how)
+        jumped = answer(llm, sampling)
+        with monkeypatch.context() as patched:
+            patched.setattr(output, "MOST_FORCED", most_forced)
+            drawn = answer(llm, sampling)
+        assert_same(jumped, drawn)
+        jsonschema.validate(json.loads(jumped.text), SCHEMA)
+        assert jumped.num_steps < drawn.num_steps
+        if not most_forced:
+            assert drawn.num_steps == len(drawn.token_ids)
+            assert jumped.num_steps * 2 < drawn.num_steps
+
+
+def test_what_was_not_drawn_is_certain(llm: LLM) -> None:
+    sampling = SamplingParams(max_tokens=300, seed=1, logprobs=3, grammar=GRAMMAR)
+    certain = [one for one in answer(llm, sampling).logprobs if one.logprob == 0.0]
+    assert len(certain) > 40
+    for one in certain:
+        assert [(top.token_id, top.logprob) for top in one.top] == [(one.token_id, 0.0)]
+
+
+def test_max_tokens_and_stop_strings_end_a_jump(llm: LLM) -> None:
+    sampling = SamplingParams(max_tokens=300, seed=1, grammar=GRAMMAR)
+    whole = answer(llm, sampling)
+    for length in range(1, 30):
+        cut = answer(llm, replace(sampling, max_tokens=length))
+        assert cut.token_ids == whole.token_ids[:length]
+        assert cut.finish_reason == "length"
+    stopped = answer(llm, replace(sampling, stop=("_of_the_c",)))
+    assert stopped.text == whole.text.partition("_of_the_c")[0]
+    assert stopped.finish_reason == "stop"
+    ended = answer(llm, replace(sampling, stop_token_ids=(ord("f"),)))
+    assert ended.text == whole.text.partition("f")[0]
+
+
+def test_a_bias_chooses_how_text_is_cut(llm: LLM) -> None:
+    sampling = SamplingParams(max_tokens=300, seed=1, grammar=GRAMMAR, logit_bias={ord(" "): -1.0})
+    one = answer(llm, sampling)
+    assert one.num_steps == len(one.token_ids)
+
+
+def test_forced_tokens_are_counted(llm: LLM) -> None:
+    before = llm.stats()
+    one = answer(llm, SamplingParams(max_tokens=300, seed=1, grammar=GRAMMAR))
+    after = llm.stats()
+    assert after.generation_tokens - before.generation_tokens == len(one.token_ids)
+    assert after.forced_tokens - before.forced_tokens == len(one.token_ids) - one.num_steps
+
+
+def bounded(budget: int | None, **how: Any) -> SamplingParams:
+    sampling = SamplingParams(**{"max_tokens": 60, "seed": 1, "ignore_eos": True, **how})
+    return replace(sampling, thoughts=replace(THOUGHTS, budget=budget))
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("budget", [0, 1, 7])
+def test_a_thought_ends_with_its_budget(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], budget: int
+) -> None:
+    """Random weights never end one themselves."""
+    for seed in range(3):
+        free = answer(llm, bounded(None, **how, seed=seed), BEGUN)
+        assert free.num_thought_tokens == len(free.token_ids) == 60
+        held = answer(llm, bounded(budget, **how, seed=seed), BEGUN)
+        assert len(held.token_ids) == 60
+        assert budget <= held.num_thought_tokens <= budget + 3
+        thought = held.token_ids[: held.num_thought_tokens]
+        assert thought == free.token_ids[: held.num_thought_tokens]
+        assert bytes(held.token_ids[len(thought) :][:8]) == b"</think>"
+        with monkeypatch.context() as patched:
+            patched.setattr(output, "MOST_FORCED", 0)
+            drawn = answer(llm, bounded(budget, **how, seed=seed), BEGUN)
+        assert_same(held, drawn)
+
+
+def test_what_has_not_begun_has_no_end(llm: LLM) -> None:
+    assert answer(llm, bounded(0)).token_ids == answer(llm, bounded(None)).token_ids
+    assert answer(llm, bounded(0)).num_thought_tokens == 0
+
+
+def test_a_thought_that_the_model_begins_has_the_same_budget(llm: LLM) -> None:
+    grammar = Grammar("grammar", 'start: "<think>" /[ -~]+/')
+    one = answer(llm, replace(bounded(4), grammar=grammar))
+    assert one.text.startswith("<think>")
+    assert one.text[len("<think>") + 4 :].startswith("</think>")
+    assert one.num_thought_tokens == 4
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**40), st.integers(0, 6), st.data())
+def test_a_bounded_thought_and_its_answer_go_on_elsewhere(
+    llm: LLM, seed: int, budget: int, data: Any
+) -> None:
+    sampling = bounded(budget, seed=seed, ignore_eos=False, max_tokens=400)
+    sampling = replace(sampling, grammar=GRAMMAR, temperature=1.0)
+    request = GenerationRequest("whole", tuple(BEGUN), sampling, n=2)
+    whole = list(answers(llm, request, BEGUN))
+    cut = tuple(one.token_ids[: data.draw(st.integers(0, len(one.token_ids)))] for one in whole)
+    resumed = replace(request, request_id="resumed", resume=cut)
+    again = list(answers(llm, resumed, BEGUN))
+    for one, same in zip(whole, again, strict=True):
+        assert_same(one, same)
+        thought, _, rest = one.text.partition("</think>")
+        jsonschema.validate(json.loads(rest), SCHEMA)
+        assert budget <= one.num_thought_tokens <= budget + 3
+        assert len(thought.encode()) == one.num_thought_tokens
+
+
+def test_preempted_in_a_thought_and_in_a_jump(llm: LLM) -> None:
+    sampling = replace(bounded(6, ignore_eos=False, max_tokens=200), grammar=GRAMMAR)
+    expected = answer(llm, sampling, BEGUN)
+    small = LLM(llm.config.model, num_kv_blocks=24, max_num_seqs=4, max_num_batched_tokens=32)
+    together = small.generate([BEGUN] * 4, sampling, show_progress=False)
+    assert small.stats().preemptions > 0
+    assert [tuple(one.token_ids) for one in together] == [expected.token_ids] * 4
+
+
+@pytest.mark.parametrize("budget", [0, 3])
+def test_others_in_the_batch_draw_as_they_would(llm: LLM, budget: int) -> None:
+    free = SamplingParams(max_tokens=30, seed=5, temperature=1.0, ignore_eos=True)
+    held = replace(free, thoughts=replace(THOUGHTS, budget=budget))
+    jumps = SamplingParams(max_tokens=60, seed=6, grammar=GRAMMAR)
+    each = [free, held, jumps]
+    alone = [llm.generate([BEGUN], one, show_progress=False)[0].token_ids for one in each]
+    together = llm.generate([BEGUN] * 6, each * 2, show_progress=False)
+    assert [one.token_ids for one in together] == alone * 2
