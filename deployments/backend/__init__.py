@@ -36,6 +36,7 @@ from deployments.backend.request import (
     GrammarKind,
     Prompt,
     SamplingParams,
+    SchemaPart,
     Thoughts,
 )
 from deployments.backend.stats import BackendStats, Histogram
@@ -67,6 +68,7 @@ __all__ = [
     "QueueFullError",
     "ResumeError",
     "SamplingParams",
+    "SchemaPart",
     "SpelledToken",
     "StepError",
     "Thoughts",

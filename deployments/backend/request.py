@@ -16,6 +16,17 @@ GrammarKind = Literal["json_schema", "regex", "choice", "grammar"]
 
 
 @dataclass(frozen=True)
+class SchemaPart:
+    """A JSON schema that a grammar has in it, to tell which one is at fault."""
+
+    param: str
+    """The field that it came in."""
+    schema: Mapping[str, Any]
+    is_lenient: bool
+    """Whether keywords that can't be enforced are passed over."""
+
+
+@dataclass(frozen=True)
 class Grammar:
     """What a whole answer must match; every token that could not lead there is left out."""
 
@@ -25,6 +36,11 @@ class Grammar:
     in Lark's notation (llguidance's) or GBNF."""
     param: str = "grammar"
     """The field that it came in, for errors."""
+    frame: str = ""
+    """What stands around what must match: a grammar in Lark's notation, in which that is
+    ``@content``. Empty: nothing."""
+    parts: tuple[SchemaPart, ...] = ()
+    """Schemas that ``text``, in Lark's notation, or ``frame`` has in it."""
 
 
 @dataclass(frozen=True)

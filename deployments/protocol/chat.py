@@ -145,11 +145,6 @@ class ChatCompletionRequest(GenerationFields, ReasoningFields):
                 raise RefusedError(
                     f"names {shown(name)}, which is none of the tools", where=".tool_choice"
                 )
-        if self.usable_tools and (grammar := self.grammar) is not None:
-            raise RefusedError(
-                'can\'t be combined with tools; leave one of them out, or send tool_choice "none"',
-                where=f".{grammar.param}",
-            )
 
     @property
     def usable_tools(self) -> list[Function]:

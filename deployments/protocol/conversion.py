@@ -14,16 +14,17 @@ from deployments.backend import (
     InvalidRequestError,
     Prompt,
     SamplingParams,
+    SchemaPart,
 )
 from deployments.protocol.chat import ChatCompletionRequest
 from deployments.protocol.chat_formats.dialect import TEXT_ALONE, Dialect
-from deployments.protocol.chat_formats.grammar import tools_grammar
+from deployments.protocol.chat_formats.grammar import content_grammar, tools_grammar
 from deployments.protocol.chat_formats.switches import (
     Thinking,
     UnservedThinkingError,
     thinking_of,
 )
-from deployments.protocol.chat_formats.tool import Tool
+from deployments.protocol.chat_formats.tool import Tool, UnenforceableError
 from deployments.protocol.parsed import GenerationForm
 
 
@@ -109,23 +110,50 @@ def _chat_sampling(
         shown_tokens=dialect.shown_tokens,
         thoughts=dialect.thoughts(budget, with_calls=bool(tools)),
     )
-    if not tools:
+    if tools:
+        return replace(sampling, grammar=_tools_grammar(request, sampling.grammar, dialect))
+    if sampling.grammar is None:
         return sampling
+    frame = content_grammar(dialect.chat_format, dialect.special_tokens)
+    return replace(sampling, grammar=replace(sampling.grammar, frame=frame))
+
+
+def _tools_grammar(
+    request: ChatCompletionRequest, content: Grammar | None, dialect: Dialect
+) -> Grammar:
+    """Of calls; or, unless one is required, of ``content`` or any text."""
     if not dialect.calls_tools:
         raise InvalidRequestError(
             "this model's chat template has no form of tool calls that is known here", param="tools"
         )
+    if request.tool_choice.required:
+        content = None
+    numbers = {
+        tool.function.name: number for number, tool in enumerate(request.tools) if tool.function
+    }
+    tools = [
+        Tool(
+            one.name, one.parameters, one.strict, f"tools[{numbers[one.name]}].function.parameters"
+        )
+        for one in request.usable_tools
+    ]
     try:
         text = tools_grammar(
             dialect.chat_format,
-            [Tool(one.name, one.parameters, one.strict) for one in tools],
+            tools,
             required=request.tool_choice.required,
             parallel=request.parallel_tool_calls,
             special_tokens=dialect.special_tokens,
+            has_content=content is not None,
         )
-    except ValueError as error:
-        raise InvalidRequestError(str(error), param="tools") from error
-    return replace(sampling, grammar=Grammar("grammar", text, "tools"))
+    except UnenforceableError as error:
+        raise InvalidRequestError(str(error), param=error.param) from error
+    parts = tuple(
+        SchemaPart(one.param, one.part(one.parameters), not one.is_strict) for one in tools
+    )
+    if content is None:
+        return Grammar("grammar", text, "tools", parts=parts)
+    return replace(content, frame=text, parts=parts)
 
 
 def _sampling(request: GenerationForm, default: SamplingParams) -> SamplingParams:

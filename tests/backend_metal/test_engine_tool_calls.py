@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, BadRequestError
 from prometheus_client import CollectorRegistry
 
 from backend_metal.backend import MetalBackend
@@ -126,3 +126,62 @@ async def test_a_whole_turn(client: AsyncOpenAI) -> None:
     assert free.usage is not None
     assert first.usage is not None
     assert free.usage.prompt_tokens > first.usage.prompt_tokens + len(call.function.arguments)
+
+
+async def test_tools_and_a_form_that_the_answer_must_have(client: AsyncOpenAI) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"name": {"enum": ["bird", "fish"]}, "found": {"type": "boolean"}},
+        "required": ["name", "found"],
+        "additionalProperties": False,
+    }
+    asked: dict[str, Any] = {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "Which?"}],
+        "tools": TOOLS,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}},
+        "max_tokens": 1500,
+        "parallel_tool_calls": False,
+        "n": 4,
+    }
+    kinds = set()
+    for seed in range(4):
+        answer = await client.chat.completions.create(**asked, seed=seed)
+        for choice in answer.choices:
+            calls = check(choice.message)
+            kinds.add(bool(calls))
+            if not calls:
+                jsonschema.validate(json.loads(choice.message.content or ""), schema)
+    assert kinds == {True, False}
+    for choice in (
+        await client.chat.completions.create(**asked, tool_choice="none", seed=1)
+    ).choices:
+        assert not choice.message.tool_calls
+        jsonschema.validate(json.loads(choice.message.content or ""), schema)
+    for choice in (
+        await client.chat.completions.create(**asked, tool_choice="required", seed=1)
+    ).choices:
+        assert check(choice.message)
+        assert not choice.message.content
+
+
+@pytest.mark.parametrize(
+    ("schema", "where"),
+    [
+        ({"x": {"not": {}}}, '.properties.x: keyword "not" can\'t be enforced'),
+        ({"a b": {"items": {"type": "foo"}}}, '.properties["a b"].items: keyword "type"'),
+    ],
+)
+async def test_a_refused_schema_of_a_tool_says_which_and_where(
+    client: AsyncOpenAI, schema: dict[str, Any], where: str
+) -> None:
+    parameters = {"type": "object", "properties": schema}
+    bad = {"name": "bad", "parameters": parameters, "strict": True}
+    tools: Any = [*TOOLS, {"type": "function", "function": bad}]
+    for more in ({}, {"tool_choice": {"type": "function", "function": {"name": "bad"}}}):
+        with pytest.raises(BadRequestError) as caught:
+            await client.chat.completions.create(
+                model="tiny", messages=[{"role": "user", "content": "?"}], tools=tools, **more
+            )
+        assert caught.value.param == "tools[2].function.parameters"
+        assert f"tools[2].function.parameters{where}" in str(caught.value)

@@ -13,10 +13,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from deployments.protocol.chat_formats.events import CallArguments, CallStart
 from deployments.protocol.chat_formats.formats import FORMATS
-from deployments.protocol.chat_formats.grammar import tools_grammar
+from deployments.protocol.chat_formats.grammar import content_grammar, tools_grammar
 from deployments.protocol.chat_formats.messages import MARKERS
 from deployments.protocol.chat_formats.reader import AnswerReader, ChatFormat
-from deployments.protocol.chat_formats.tool import Tool, takes_string
+from deployments.protocol.chat_formats.tool import Tool, UnenforceableError, takes_string
 from tests.support.deployments.chat_answers import ANSWERS
 
 SINGLE = {"llama3_json"}
@@ -305,6 +305,63 @@ def _opening(name: str) -> str:
     return calls[: calls.index(form.start) + len(form.start)]
 
 
+CONTENT = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+BARE = {
+    "llama3_json": '{"name": "f", "parameters": {"a": "x"}}',
+    "pythonic": '[f(a="x"), g()]',
+}
+
+
+def accepts_framed(vocabulary: LLTokenizer, frame: str, text: str) -> bool:
+    grammars = [{"lark_grammar": frame}, {"json_schema": CONTENT, "name": "content"}]
+    matcher = LLMatcher(vocabulary, json.dumps({"grammars": grammars}))
+    assert not matcher.is_error(), matcher.get_error()
+    token_ids = vocabulary.tokenize_str(text)
+    return matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting()
+
+
+@pytest.mark.parametrize("name", [*WITH_CALLS, "harmony"])
+def test_an_answer_is_calls_or_what_it_must_match(vocabulary: LLTokenizer, name: str) -> None:
+    chat_format = FORMATS[name]
+    frame = tools_grammar(chat_format, TOOLS, required=False, parallel=True, has_content=True)
+    final = "<|channel|>final<|message|>" if name == "harmony" else ""
+    content = f'{final}{{"name": "Ann", "age": 3}}'
+    calls = HARMONY_CALLS[0] if name == "harmony" else only_calls(name)
+    thought = THOUGHT if name == "harmony" else "".join(chat_format.thinking or ())
+    for text in (content, calls, thought + content, thought + calls):
+        assert accepts_framed(vocabulary, frame, text)
+    for text in ("", f"{final}Text.", content + calls, "Text." + calls, content[:-1]):
+        assert not accepts_framed(vocabulary, frame, text)
+    assert not accepts_framed(vocabulary, frame, content.replace("3", '"3"'))
+    if bare := BARE.get(name):
+        assert accepts_framed(vocabulary, frame, bare)
+        assert not accepts_framed(vocabulary, frame, bare.replace("f", "h"))
+
+
+@pytest.mark.parametrize("name", ["thinking", "hermes", "gemma4", "harmony"])
+def test_what_it_must_match_may_follow_a_thought(vocabulary: LLTokenizer, name: str) -> None:
+    chat_format = FORMATS[name]
+    frame = content_grammar(chat_format, {})
+    begin, end = chat_format.thinking or ("", "")
+    thought = f"{begin}\nhm {{\n{end}\n\n" if begin else THOUGHT
+    final = "" if begin else "<|channel|>final <|constrain|>json<|message|>"
+    content = f'{final}{{"name": "Ann", "age": 3}}'
+    assert accepts_framed(vocabulary, frame, content)
+    assert accepts_framed(vocabulary, frame, thought + content)
+    for text in (thought, thought + "Text.", f"Text.{content}", content + "more"):
+        assert not accepts_framed(vocabulary, frame, text)
+    assert content_grammar(FORMATS["mistral"], {})
+    assert not content_grammar(FORMATS["plain"], {})
+    assert not content_grammar(FORMATS["pythonic"], {})
+
+
 def test_a_schema_of_a_strict_tool_is_refused_and_of_another_followed_as_far_as_it_goes(
     vocabulary: LLTokenizer,
 ) -> None:
@@ -314,5 +371,7 @@ def test_a_schema_of_a_strict_tool_is_refused_and_of_another_followed_as_far_as_
     grammar = tools_grammar(FORMATS["hermes"], [strict], required=True, parallel=True)
     assert "uniqueItems" in LLMatcher(vocabulary, LLMatcher.grammar_from_lark(grammar)).get_error()
     bounded = Tool("f", {"properties": {"a": {"type": "string", "maxLength": 3}}}, is_strict=True)
-    with pytest.raises(ValueError, match="maxLength of a parameter of f can't be enforced"):
+    with pytest.raises(
+        UnenforceableError, match=r'^parameters\.properties\.a: keyword "maxLength"'
+    ):
         tools_grammar(FORMATS["qwen3_coder"], [bounded], required=True, parallel=True)

@@ -9,15 +9,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Set
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
 
 from backend_metal.engine.grammar.matcher import GrammarMatcher
-from backend_metal.engine.grammar.unsupported_keywords import describe
-from deployments.backend import JSON_WHITESPACE, Grammar, InvalidRequestError, Thoughts
+from backend_metal.engine.grammar.refusals import describe
+from deployments.backend import (
+    JSON_WHITESPACE,
+    Grammar,
+    InvalidRequestError,
+    SchemaPart,
+    Thoughts,
+)
 
 LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
 """Some 100 MB at most for a matcher, and some 20 ms for a mask."""
@@ -41,19 +47,24 @@ class GrammarCompiler:
         Takes milliseconds, the first time a second. Raises ``InvalidRequestError`` saying what
         can't be enforced, and where it stands."""
         try:
-            vocabulary, source = self._vocabulary, _source(grammar)
+            vocabulary, answer = self._vocabulary, _source(grammar)
         except _UnusableError as error:
             raise _refused(grammar, str(error)) from error
+        grammars = [answer]
+        if grammar.frame:
+            grammars = [{"lark_grammar": grammar.frame}, {**answer, "name": "content"}]
         if thoughts is not None and thoughts.has_begun(prompt_end):
-            source = self._after_thought(source, thoughts.end)
-        matcher = LLMatcher(vocabulary, source, log_level=0, limits=LIMITS)
+            grammars[0] = {**grammars[0], "name": "answer"}
+            grammars.insert(0, {"lark_grammar": self._thought(thoughts.end)})
+        matcher = LLMatcher(
+            vocabulary, json.dumps({"grammars": grammars}), log_level=0, limits=LIMITS
+        )
         if matcher.is_error():
             raise _refused(grammar, matcher.get_error())
         return GrammarMatcher(matcher, grammar.param)
 
-    def _after_thought(self, source: str, end: str) -> str:
-        """llguidance's ``source`` behind a thought that has begun, and must end."""
-        (answer,) = json.loads(source)["grammars"]
+    def _thought(self, end: str) -> str:
+        """A thought that has begun, and must end, with the answer behind it."""
         ids = {t.content: i for i, t in self._tokenizer.added_tokens_decoder.items() if t.special}
         if end in ids:
             thought = f"start: TEXT? <[{ids[end]}]> WHITE? @answer\nTEXT: /(?s:.+)/"
@@ -65,8 +76,7 @@ class GrammarCompiler:
                 f"THOUGHT: TEXT {json.dumps(end)}\n"
                 f"TEXT: /(?s:.*)/ & ~/(?s:.*)({mark})(?s:.*)/"
             )
-        thought += "\nWHITE: /[ \\t\\r\\n]+/"
-        return json.dumps({"grammars": [{"lark_grammar": thought}, {**answer, "name": "answer"}]})
+        return thought + "\nWHITE: /[ \\t\\r\\n]+/"
 
     @cached_property
     def _vocabulary(self) -> LLTokenizer:
@@ -78,39 +88,45 @@ class GrammarCompiler:
         )
 
 
-def _source(grammar: Grammar) -> str:
+def _source(grammar: Grammar) -> dict[str, Any]:
     text = grammar.text
     match grammar.kind:
         case "json_schema":
-            return LLMatcher.grammar_from_json_schema(
-                text,
-                # Not as defaults: a schema may bring its own, and so turn enforcement off.
-                overrides={
-                    "item_separator": ",",
-                    "key_separator": ":",
-                    "whitespace_flexible": True,
-                    "whitespace_pattern": JSON_WHITESPACE,
-                    "coerce_one_of": False,
-                    "lenient": False,
-                },
-            )
+            return _only(_of_schema(text, is_lenient=False))
         case "regex":
-            return LLMatcher.grammar_from_regex(text)
+            return _only(LLMatcher.grammar_from_regex(text))
         case "choice":
             choices = " | ".join(
                 json.dumps(choice, ensure_ascii=False) for choice in json.loads(text)
             )
-            return _of_lark(f"start: {choices}")
+            return {"lark_grammar": f"start: {choices}"}
         case "grammar":
-            return _of_lark(_lark(text))
+            return {"lark_grammar": _lark(text)}
+
+
+def _of_schema(text: str, *, is_lenient: bool) -> str:
+    return LLMatcher.grammar_from_json_schema(
+        text,
+        # Not as defaults: a schema may bring its own, and so turn enforcement off.
+        overrides={
+            "item_separator": ",",
+            "key_separator": ":",
+            "whitespace_flexible": True,
+            "whitespace_pattern": JSON_WHITESPACE,
+            "coerce_one_of": False,
+            "lenient": is_lenient,
+        },
+    )
+
+
+def _only(source: str) -> dict[str, Any]:
+    (grammar,) = json.loads(source)["grammars"]
+    found: dict[str, Any] = grammar
+    return found
 
 
 class _UnusableError(Exception):
     """Of no use for this model, or no grammar at all."""
-
-
-def _of_lark(text: str) -> str:
-    return json.dumps({"grammars": [{"lark_grammar": text}]})
 
 
 def _lark(text: str) -> str:
@@ -122,8 +138,17 @@ def _lark(text: str) -> str:
 
 
 def _refused(grammar: Grammar, problem: str) -> InvalidRequestError:
+    parts = list(grammar.parts)
     if grammar.kind == "json_schema":
-        problem = describe(problem, json.loads(grammar.text))
+        parts.insert(0, SchemaPart(grammar.param, json.loads(grammar.text), is_lenient=False))
+    for part in parts:
+        if described := describe(part.schema, partial(_problem_of, is_lenient=part.is_lenient)):
+            return InvalidRequestError(f"{part.param}{described}", param=part.param)
     return InvalidRequestError(
         f"{grammar.param} can't be enforced: {problem.strip()}", param=grammar.param
     )
+
+
+def _problem_of(schema: Any, *, is_lenient: bool) -> str:
+    source = _of_schema(json.dumps(schema), is_lenient=is_lenient)
+    return str(LLMatcher.validate_grammar(source, limits=LIMITS))

@@ -13,20 +13,44 @@ from deployments.protocol.chat_formats.literal_calls import LiteralCalls
 from deployments.protocol.chat_formats.literal_rules import LiteralRules
 from deployments.protocol.chat_formats.rules import Rules, literal, sequence
 from deployments.protocol.chat_formats.tagged_calls import TaggedCalls
-from deployments.protocol.chat_formats.tool import STRING_BOUNDS, Tool, takes_string
+from deployments.protocol.chat_formats.tool import (
+    SHARED,
+    STRING_BOUNDS,
+    Tool,
+    UnenforceableError,
+    takes_string,
+)
 
 
 class CallRules:
-    """Of calls of ``tools`` in one form. Raises ``ValueError`` for what the form can't hold a
-    strict tool to."""
+    """Of calls of ``tools`` in one form. Raises ``UnenforceableError`` for what the form can't
+    hold a strict tool to."""
 
     def __init__(self, rules: Rules, form: CallForm, tools: Sequence[Tool]) -> None:
         self._rules = rules
+        self._tools = tools
         self._calls = [self._call(form, tool, number) for number, tool in enumerate(tools)]
 
     def behind(self, text: str) -> str:
         """Any of the calls with ``text`` before it, which is a part of its first terminal."""
         return " | ".join(sequence(literal(text + head), rest) for head, rest in self._calls)
+
+    def as_json(self) -> str:
+        """Any of the calls as JSON like any other, where that may come, too: then what it begins
+        with must not be one terminal, which the lexer would hold on to."""
+        objects = []
+        for number, tool in enumerate(self._tools):
+            shared = {key: tool.parameters[key] for key in SHARED if key in tool.parameters}
+            members = {"name": {"const": tool.name}, "parameters": tool.part(tool.parameters)}
+            schema = {
+                **shared,
+                "type": "object",
+                "properties": members,
+                "required": list(members),
+                "additionalProperties": False,
+            }
+            objects.append(self._rules.json(f"object_{number}", schema, is_strict=tool.is_strict))
+        return " | ".join(objects)
 
     @singledispatchmethod
     def _call(self, form: CallForm, tool: Tool, number: int) -> tuple[str, str]:
@@ -71,23 +95,20 @@ class CallRules:
                 tag += f' "\\n"? {marker(form.value_start)}'
             if form.value_end[0].startswith("\n"):
                 tag += ' "\\n"'
-            one = f"{tag} {self._tagged_value(form, tool, schema, f'value_{number}_{index}')}"
+            one = f"{tag} {self._tagged_value(form, tool, key, schema, f'value_{number}_{index}')}"
             parts.append(one if key in required else f"({one})?")
         parts.append(f'"\\n"? {marker(form.call_end)}' if form.call_end else "")
         parts.append(f'"\\n"? {marker(form.end)}' if form.end else "")
         return "", self._rules.add(f"call_{number}", sequence(*parts))
 
-    def _tagged_value(self, form: TaggedCalls, tool: Tool, schema: Any, name: str) -> str:
+    def _tagged_value(self, form: TaggedCalls, tool: Tool, key: str, schema: Any, name: str) -> str:
         end = self._rules.marker(form.value_end[0])
         if not takes_string(schema):
             return f"{self._json(schema, tool, name)} {end}"
         if choices := schema.get("enum"):
             return f"({' | '.join(map(literal, choices))}) {end}"
         if tool.is_strict and (bounds := sorted(schema.keys() & STRING_BOUNDS)):
-            raise ValueError(
-                f"{bounds[0]} of a parameter of {tool.name} can't be enforced in the form in which "
-                "this model calls tools"
-            )
+            raise UnenforceableError(tool, key, bounds[0])
         return self._rules.until(name, form.value_end[0])
 
     @_call.register

@@ -29,7 +29,7 @@ def tools_grammar(
     ``special_tokens``: ids of those tokens that are no text for the tokenizer. ``has_content``:
     instead of text there is what ``CONTENT`` stands for, without calls behind it.
 
-    Raises ``ValueError`` for what the form can't hold a strict tool to.
+    Raises ``UnenforceableError`` for what the form can't hold a strict tool to.
     """
     rules = Rules(special_tokens or {})
     text = CONTENT if has_content else None
@@ -42,13 +42,14 @@ def tools_grammar(
 
 
 def content_grammar(chat_format: ChatFormat, special_tokens: Mapping[str, int]) -> str:
-    """What ``CONTENT`` stands for, and what the format has around it."""
+    """What ``CONTENT`` stands for, and what the format has around it; empty: nothing."""
+    if not chat_format.has_messages and chat_format.thinking is None:
+        return ""
     rules = Rules(special_tokens)
     if chat_format.has_messages:
         start = MessageRules(rules).start([], required=False, content=CONTENT)
     else:
-        thought = _Grammar(rules, chat_format).thought()
-        start = sequence(f"({thought})?" if thought else "", CONTENT)
+        start = f"({_Grammar(rules, chat_format).thought()})? {CONTENT}"
     rules.add("start", start)
     return str(rules)
 
@@ -82,7 +83,7 @@ class _Grammar:
             self._rules.free("FREE", first, heads=heads)
             answer = f"FREE? | ({self._rules.behind('FREE', first)}) {rest}"
         if form.opening:
-            answer += f" | {body}"
+            answer += f" | {calls.as_json() if form.opening == '{' and content else body}"
         return f"({thought})? ({answer})" if thought else answer
 
     def thought(self) -> str:

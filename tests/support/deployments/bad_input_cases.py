@@ -367,8 +367,6 @@ def _tools(model: str) -> list[BadInput]:
         tools("subset", [tool()], "tool_choice", "allowed_tools.tools", tool_choice={
             "type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [1]}}),
         tools("parallel", [tool()], "parallel_tool_calls", "boolean", parallel_tool_calls="no"),
-        tools("with a format", [tool()], "response_format", "can't be combined",
-              response_format={"type": "json_object"}),
     ]  # fmt: skip
 
 
