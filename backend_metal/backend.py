@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from functools import partial
 
 from backend_metal.engine.build import build_engine, check_config
 from backend_metal.engine.engine import Engine, Output
 from backend_metal.engine.grammar.matcher import GrammarMatcher
 from backend_metal.engine.loop import EngineLoop
+from backend_metal.engine.pooled import id_of_input
+from backend_metal.pooling_run import PoolingRun
 from backend_metal.preparation import Preparation
 from backend_metal.unread import Unread
 from backend_metal.waiting_room import WaitingRoom
@@ -24,6 +27,9 @@ from deployments.backend import (
     GenerationRequest,
     InvalidRequestError,
     ModelInfo,
+    Pooled,
+    PoolingInfo,
+    PoolingRequest,
     Prefill,
     SpelledToken,
     StepError,
@@ -33,6 +39,12 @@ from deployments.backend import (
 logger = logging.getLogger(__name__)
 
 
+MOST_INPUTS_AT_ONCE = 2
+"""Of a pooling request, for each place in the batch: some run, while as many are made ready."""
+
+Item = Delta | Pooled | Prefill | BackendError
+
+
 class MetalBackend:
     """Runs on Metal, CUDA or the CPU: see ``EngineConfig.device``."""
 
@@ -40,7 +52,9 @@ class MetalBackend:
         self._loop: EngineLoop | None = None
         self._engine: Engine | None = None
         self._waiting_room: WaitingRoom | None = None
-        self._streams: dict[str, Unread] = {}
+        self._requests: set[str] = set()
+        self._sinks: dict[str, Callable[[Item], None]] = {}
+        """Who takes what the engine makes, by what it calls their requests."""
         self._draining = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -55,7 +69,7 @@ class MetalBackend:
         waiting_room = WaitingRoom(config.max_num_seqs, config.max_queued_requests)
 
         def deliver(outputs: list[Output]) -> None:
-            event_loop.call_soon_threadsafe(self._dispatch, outputs, waiting_room)
+            event_loop.call_soon_threadsafe(self._dispatch, outputs)
 
         def ended() -> None:
             event_loop.call_soon_threadsafe(self._end_streams)
@@ -88,6 +102,13 @@ class MetalBackend:
                 for token in engine.tokenizer.added_tokens_decoder.values()
                 if token.special
             ),
+            pooling=PoolingInfo(
+                engine.state_size,
+                engine.pooling.normalizes,
+                engine.pooling.prompts,
+                engine.pooling.default_prompt,
+                scores=engine.pooling.score is not None,
+            ),
         )
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta | Prefill]:
@@ -102,14 +123,20 @@ class MetalBackend:
         )
         unfinished = request.n
         try:
-            self._check_admission(request, loop, engine)
+            self._check_admission(request.request_id, loop)
+            engine.prompts.check_size(request)
             preparation.check_health()
             waiting_room.enter(request, seconds_per_request=engine.seconds_per_request)
         except BackendError as error:
             loop.submit(partial(_count_refusal, error))
             raise
-        self._streams[request_id] = stream
-        self._idle.clear()
+
+        def take(item: Item) -> None:
+            assert not isinstance(item, Pooled), "a vector for a request that generates"
+            stream.put(item)
+
+        self._entered(request_id)
+        self._sinks[request_id] = _beginning(take, partial(waiting_room.begin, request_id))
         try:
             try:
                 prompt_token_ids, matcher = await preparation.prepare(request)
@@ -127,12 +154,58 @@ class MetalBackend:
                     unfinished -= item.finish_reason is not None
                 yield item
         finally:
-            del self._streams[request_id]
+            del self._sinks[request_id]
             waiting_room.leave(request_id)
-            if not self._streams:
-                self._idle.set()
+            self._left(request_id)
             if unfinished:
-                loop.submit(partial(_abort, request_id))
+                loop.submit(partial(_abort, [request_id]))
+
+    async def pool(self, request: PoolingRequest) -> AsyncGenerator[Pooled | Prefill, None]:
+        loop, engine, waiting_room, preparation = self._started()
+        arrival_time = time.perf_counter()
+        request_id = request.request_id
+
+        def add(index: int, token_ids: list[int]) -> None:
+            input_id = id_of_input(request_id, index)
+
+            def take(item: Item) -> None:
+                assert not isinstance(item, Delta), "a token for a request of vectors"
+                run.put(index, item)
+
+            self._sinks[input_id] = _beginning(take, partial(waiting_room.begin, request_id))
+            loop.check_health()
+            loop.submit(partial(_add_input, request, index, token_ids, arrival_time))
+
+        run = PoolingRun(
+            request,
+            most_at_once=MOST_INPUTS_AT_ONCE * engine.scheduler.max_num_seqs,
+            encode=partial(preparation.encode_input, request.tenant),
+            add=add,
+        )
+        try:
+            self._check_admission(request_id, loop)
+            for one in request.inputs:
+                engine.prompts.check_size(one)
+            preparation.check_health()
+            waiting_room.enter(request, seconds_per_request=engine.seconds_per_request)
+        except BackendError as error:
+            loop.submit(partial(_count_refusal, error))
+            raise
+        self._entered(request_id)
+        try:
+            async with aclosing(run.items()) as items:
+                async for item in items:
+                    if isinstance(item, Pooled):
+                        del self._sinks[id_of_input(request_id, item.index)]
+                    yield item
+        finally:
+            unfinished = [id_of_input(request_id, index) for index in run.unread]
+            for input_id in unfinished:
+                del self._sinks[input_id]
+            waiting_room.leave(request_id)
+            self._left(request_id)
+            if unfinished:
+                loop.submit(partial(_abort, unfinished))
 
     async def tokenize(
         self, request: GenerationRequest, *, add_special_tokens: bool = True
@@ -182,28 +255,43 @@ class MetalBackend:
             raise UnavailableError("the engine has not started")
         return self._loop, self._engine, self._waiting_room, self._preparation
 
-    def _check_admission(
-        self, request: GenerationRequest, loop: EngineLoop, engine: Engine
-    ) -> None:
+    def _entered(self, request_id: str) -> None:
+        self._requests.add(request_id)
+        self._idle.clear()
+
+    def _left(self, request_id: str) -> None:
+        self._requests.remove(request_id)
+        if not self._requests:
+            self._idle.set()
+
+    def _check_admission(self, request_id: str, loop: EngineLoop) -> None:
         """What can be said before the prompt is tokenized, which takes time and memory."""
         if self._draining:
             raise UnavailableError("the engine is not taking requests")
         loop.check_health()
-        if request.request_id in self._streams:
-            raise InvalidRequestError(f"request id {request.request_id!r} is already in use")
-        engine.prompts.check_size(request)
+        if request_id in self._requests:
+            raise InvalidRequestError(f"request id {request_id!r} is already in use")
 
-    def _dispatch(self, outputs: list[Output], waiting_room: WaitingRoom) -> None:
+    def _dispatch(self, outputs: list[Output]) -> None:
         for output in outputs:
-            if not (isinstance(output.item, Prefill) and output.item.num_computed_tokens == 0):
-                waiting_room.begin(output.request_id)
-            if stream := self._streams.get(output.request_id):
-                stream.put(output.item)
+            if take := self._sinks.get(output.request_id):
+                take(output.item)
 
     def _end_streams(self) -> None:
         """Whatever the engine's thread left open, commands that it never ran included."""
-        for stream in self._streams.values():
-            stream.put(EngineStoppedError("the engine stopped"))
+        for take in [*self._sinks.values()]:
+            take(EngineStoppedError("the engine stopped"))
+
+
+def _beginning(take: Callable[[Item], None], begin: Callable[[], None]) -> Callable[[Item], None]:
+    """``take``, and ``begin`` with what shows that the request runs."""
+
+    def taking(item: Item) -> None:
+        if not (isinstance(item, Prefill) and item.num_computed_tokens == 0):
+            begin()
+        take(item)
+
+    return taking
 
 
 def _add(
@@ -227,8 +315,17 @@ def _add(
         return [Output(request.request_id, StepError(f"the request failed: {error}"))]
 
 
-def _abort(request_id: str, engine: Engine) -> list[Output]:
-    return engine.abort(request_id)
+def _add_input(
+    request: PoolingRequest, index: int, token_ids: list[int], arrival_time: float, engine: Engine
+) -> list[Output]:
+    try:
+        return engine.add_input(request, index, token_ids, arrival_time)
+    except BackendError as error:
+        return [Output(id_of_input(request.request_id, index), error)]
+
+
+def _abort(request_ids: list[str], engine: Engine) -> list[Output]:
+    return [output for request_id in request_ids for output in engine.abort(request_id)]
 
 
 def _pause(request_id: str, engine: Engine) -> list[Output]:

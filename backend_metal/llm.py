@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
 from tqdm import tqdm
 
 from backend_metal.device import is_registered
 from backend_metal.engine.build import build_engine
+from backend_metal.engine.pooling.readout import Floats
 from deployments.backend import (
     BackendError,
     BackendStats,
@@ -17,7 +19,9 @@ from deployments.backend import (
     EngineConfig,
     FinishReason,
     GenerationRequest,
-    Prefill,
+    Pooled,
+    PoolingInput,
+    PoolingRequest,
     Prompt,
     SamplingParams,
     TokenLogprob,
@@ -113,13 +117,40 @@ class LLM:
                     for output in self.engine.step():
                         if isinstance(output.item, BackendError):
                             raise output.item
-                        if isinstance(output.item, Prefill):
+                        if not isinstance(output.item, Delta):
                             continue
                         completions[int(output.request_id)].extend(output.item)
                         progress.update(output.item.finish_reason is not None)
         finally:
             self.engine.abort_all()
         return completions
+
+    def embed(self, inputs: Sequence[str | list[int]]) -> Floats:
+        """A vector for each input, ``[len(inputs), size]``: as the checkpoint says, which is of
+        length 1, of the last token's state, if it says nothing.
+
+        Raises a ``BackendError`` as ``generate`` does.
+        """
+        request = PoolingRequest(
+            "embed",
+            tuple(
+                PoolingInput(tuple(one) if isinstance(one, list) else one, f"inputs[{index}]")
+                for index, one in enumerate(inputs)
+            ),
+        )
+        vectors: dict[int, Floats] = {}
+        try:
+            for index, one in enumerate(request.inputs):
+                self.engine.add_input(request, index, self.engine.prompts.encode_beginning(one))
+            while self.engine.has_work:
+                for output in self.engine.step():
+                    if isinstance(output.item, BackendError):
+                        raise output.item
+                    if isinstance(output.item, Pooled):
+                        vectors[output.item.index] = output.item.values
+        finally:
+            self.engine.abort_all()
+        return np.stack([vectors[index] for index in range(len(inputs))])
 
     def reset_prefix_cache(self) -> None:
         self.engine.reset_prefix_cache()

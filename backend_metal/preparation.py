@@ -11,7 +11,7 @@ from backend_metal.engine.engine import Engine
 from backend_metal.engine.grammar.matcher import GrammarMatcher
 from backend_metal.engine.text.token_text import TokenText
 from backend_metal.fair_thread import FairThread
-from deployments.backend import ChatPrompt, GenerationRequest, Prompt, SpelledToken
+from deployments.backend import ChatPrompt, GenerationRequest, PoolingInput, Prompt, SpelledToken
 
 T = TypeVar("T")
 
@@ -39,11 +39,8 @@ class Preparation:
     async def prepare(self, request: GenerationRequest) -> tuple[list[int], GrammarMatcher | None]:
         """Raises a ``BackendError``."""
         engine, grammar = self._engine, request.sampling.grammar
-        size = _size(request.prompt)
-        thread = self._short if size <= SHORT_CHARS else self._long
         encoding = partial(engine.prompts.encode, request)
-        patience_s = size * PATIENCE_S_PER_CHAR
-        token_ids = await thread.run(request.tenant, encoding, patience_s=patience_s)
+        token_ids = await self._encode(request.tenant, request.prompt, encoding)
         matcher = None
         if grammar is not None:
             compiling = partial(
@@ -83,6 +80,18 @@ class Preparation:
         self._engine.prompts.check_ids(token_ids, "tokens")
         text = self._token_text
         return [SpelledToken(text.name(one), text.utf8(one)) for one in token_ids]
+
+    async def encode_input(self, tenant: str, one: PoolingInput) -> list[int]:
+        """Raises a ``BackendError``."""
+        encoding = partial(self._engine.prompts.encode_beginning, one)
+        return await self._encode(tenant, one.prompt, encoding)
+
+    async def _encode(
+        self, tenant: str, prompt: Prompt, encoding: Callable[[], list[int]]
+    ) -> list[int]:
+        size = _size(prompt)
+        thread = self._short if size <= SHORT_CHARS else self._long
+        return await thread.run(tenant, encoding, patience_s=size * PATIENCE_S_PER_CHAR)
 
     def check_health(self) -> None:
         """Raises ``UnavailableError``."""

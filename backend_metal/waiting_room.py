@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
-from deployments.backend import GenerationRequest, QueueFullError
+from deployments.backend import QueueFullError
 
 LONGEST_RETRY_SECONDS = 60
+
+
+class Guest(Protocol):
+    """What is asked of a request that comes in."""
+
+    @property
+    def request_id(self) -> str: ...
+
+    @property
+    def tenant(self) -> str: ...
+
+    @property
+    def n(self) -> int:
+        """Sequences that it will have."""
+        ...
+
+    @property
+    def was_admitted(self) -> bool: ...
 
 
 class WaitingRoom:
@@ -20,10 +39,10 @@ class WaitingRoom:
     def __init__(self, max_num_seqs: int, max_queued_requests: int) -> None:
         self._max_num_seqs = max_num_seqs
         self._max_queued_requests = max_queued_requests
-        self._waiting: dict[str, GenerationRequest] = {}
-        self._begun: dict[str, GenerationRequest] = {}
+        self._waiting: dict[str, Guest] = {}
+        self._begun: dict[str, Guest] = {}
 
-    def enter(self, request: GenerationRequest, *, seconds_per_request: float) -> None:
+    def enter(self, request: Guest, *, seconds_per_request: float) -> None:
         """Raises ``QueueFullError`` if there is no room for it. One that another backend had let in
         needs none. ``seconds_per_request``: what one takes once it runs."""
         if request.was_admitted:

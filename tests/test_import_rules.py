@@ -27,7 +27,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "backend_metal.engine.text": ("backend_metal.engine.schedule", "deployments.backend"),
     "backend_metal.engine.sampling": ("deployments.backend",),
-    "backend_metal.engine.schedule": ("backend_metal.engine.grammar", "deployments.backend"),
+    "backend_metal.engine.schedule": (
+        "backend_metal.engine.grammar",
+        "backend_metal.engine.pooling",
+        "deployments.backend",
+    ),
+    "backend_metal.engine.pooling": ("backend_metal.models",),
     "backend_metal.engine.grammar": ("deployments.backend",),
     "backend_metal.models": (
         "backend_metal.attention",

@@ -12,7 +12,7 @@ from backend_metal.engine.schedule.step import ScheduledSequence
 
 @dataclass(frozen=True)
 class Batch:
-    """All int32. ``T`` tokens of ``S`` sequences, of which ``R`` rows are sampled from."""
+    """All int32. ``T`` tokens of ``S`` sequences, of which the logits of ``R`` rows are wanted."""
 
     token_ids: Int32Array
     """``[T]``"""
@@ -27,7 +27,7 @@ class Batch:
     cu_seqlens_q: Int32Array
     """``[S + 1]``: where each sequence's tokens begin"""
     logit_rows: Int32Array
-    """``[R]``: the tokens whose logits are sampled, those that end a sequence"""
+    """``[R]``: the tokens whose logits are wanted, those that end a sequence"""
 
 
 def build_batch(scheduled: list[ScheduledSequence], block_size: int) -> Batch:
@@ -48,7 +48,7 @@ def build_batch(scheduled: list[ScheduledSequence], block_size: int) -> Batch:
     positions = np.arange(cu_seqlens_q[-1], dtype=np.int32)
     positions += (starts - cu_seqlens_q[:-1])[sequence_of_token]
     blocks = block_tables[sequence_of_token, positions // block_size]
-    samples = np.array([item.samples for item in scheduled], bool)
+    has_logits = np.array([item.has_logits for item in scheduled], bool)
     return Batch(
         token_ids=np.concatenate([item.token_ids for item in scheduled]),
         positions=positions,
@@ -56,5 +56,5 @@ def build_batch(scheduled: list[ScheduledSequence], block_size: int) -> Batch:
         block_tables=block_tables,
         seq_lens=seq_lens,
         cu_seqlens_q=cu_seqlens_q,
-        logit_rows=cu_seqlens_q[1:][samples] - 1,
+        logit_rows=cu_seqlens_q[1:][has_logits] - 1,
     )

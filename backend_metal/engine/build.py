@@ -78,6 +78,8 @@ def build_engine(config: EngineConfig) -> Engine:
         attention=attention,
         default_sampling=loaded.default_sampling,
         revision=loaded.revision,
+        pooling=loaded.pooling,
+        state_size=loaded.model.state_size,
     )
 
 

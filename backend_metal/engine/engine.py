@@ -21,6 +21,7 @@ from backend_metal.engine.grammar.guide import Guide
 from backend_metal.engine.grammar.matcher import GrammarMatcher
 from backend_metal.engine.grammar.restrictions import TokenRestrictions, restrictions_of
 from backend_metal.engine.grammar.thought_meter import ThoughtMeter
+from backend_metal.engine.pooled import PooledOutput, id_of_input, make_readout, make_sequence
 from backend_metal.engine.request_state import RequestState, make_sequences
 from backend_metal.engine.schedule.block_pool import BlockPool
 from backend_metal.engine.schedule.scheduler import Scheduler
@@ -33,6 +34,7 @@ from backend_metal.engine.text.output import SequenceOutput, end_token_ids
 from backend_metal.engine.text.prompt import PromptEncoder
 from backend_metal.engine.text.token_text import TokenText
 from backend_metal.engine.text.tokenizer import Tokenizer
+from backend_metal.models.pooling_config import PoolingConfig
 from deployments.backend import (
     AttentionStatus,
     BackendError,
@@ -41,6 +43,8 @@ from deployments.backend import (
     EngineConfig,
     GenerationRequest,
     InvalidRequestError,
+    Pooled,
+    PoolingRequest,
     Prefill,
     SamplingParams,
     StepError,
@@ -59,7 +63,7 @@ MAX_CONSECUTIVE_FAILURES = 3
 @dataclass(frozen=True)
 class Output:
     request_id: str
-    item: Delta | Prefill | BackendError
+    item: Delta | Pooled | Prefill | BackendError
     """An error ends its request."""
 
 
@@ -77,10 +81,14 @@ class Engine:
         default_sampling: SamplingParams,
         attention: AttentionStatus | None = None,
         revision: str = "",
+        pooling: PoolingConfig | None = None,
+        state_size: int = 0,
     ) -> None:
         self.attention = attention
         self.default_sampling = default_sampling
         self.revision = revision
+        self.pooling = pooling or PoolingConfig()
+        self.state_size = state_size
         self.scheduler = Scheduler(
             pool,
             block_size=config.block_size,
@@ -161,6 +169,38 @@ class Engine:
         )
         items: list[Delta | Prefill] = [admitted, *replayed]
         return [Output(request.request_id, item) for item in items]
+
+    def add_input(
+        self,
+        request: PoolingRequest,
+        index: int,
+        token_ids: list[int],
+        arrival_time: float | None = None,
+    ) -> list[Output]:
+        """As ``add_request``, of one of a request's inputs: it ends with a ``Pooled``, under
+        ``id_of_input``."""
+        arrival_time = time.perf_counter() if arrival_time is None else arrival_time
+        input_id = id_of_input(request.request_id, index)
+        try:
+            self._check_free(input_id)
+            check_num_tokens(request.inputs[index], len(token_ids), self.max_model_len)
+            readout = make_readout(request.task, self.pooling, len(token_ids))
+        except BackendError as error:
+            self._stats.request_failure[error.error_type] += 1
+            raise
+        sequence = make_sequence(
+            request,
+            index,
+            token_ids,
+            readout=readout,
+            arrival=next(self._arrivals),
+            prefix_caching=self._prefix_caching,
+        )
+        self._wake()
+        output = PooledOutput(sequence, readout)
+        self._requests[input_id] = RequestState(request, arrival_time, {index: output}, [])
+        self.scheduler.add(sequence)
+        return [Output(input_id, Prefill(0, len(token_ids)))]
 
     def text_end(self, token_ids: list[int]) -> str:
         """How their text ends, control tokens included."""
@@ -277,11 +317,14 @@ class Engine:
         if not self.has_work:
             self._stepped_at = None
 
-    def _check_admission(self, request: GenerationRequest, prompt_token_ids: list[int]) -> None:
+    def _check_free(self, request_id: str) -> None:
         if not self.is_healthy:
             raise UnavailableError("the engine failed several steps in a row and must be restarted")
-        if request.request_id in self._requests:
-            raise InvalidRequestError(f"request id {request.request_id!r} is already in use")
+        if request_id in self._requests:
+            raise InvalidRequestError(f"request id {request_id!r} is already in use")
+
+    def _check_admission(self, request: GenerationRequest, prompt_token_ids: list[int]) -> None:
+        self._check_free(request.request_id)
         check_num_tokens(request, len(prompt_token_ids), self.max_model_len)
         check_known_tokens(request, vocab_size=self.vocab_size)
         if request.was_admitted:
@@ -350,6 +393,8 @@ class Engine:
             self.scheduler.complete(item, draw.token_id if draw and is_token else None)
             if draw:
                 yield self._emit(item, draw, now)
+            elif item.sequence.readout is not None and item.sequence.is_prompt_computed:
+                yield self._emit_pooled(item.sequence, now)
             elif not item.sequence.is_prompt_computed:
                 progress = Prefill(
                     item.sequence.num_computed_tokens, item.sequence.num_prompt_tokens
@@ -360,8 +405,9 @@ class Engine:
         sequence = item.sequence
         state = self._requests[sequence.request_id]
         self._add_siblings(state, sequence)
+        output = state.unfinished[sequence.index]
+        assert isinstance(output, SequenceOutput), "a sequence without a readout draws tokens"
         try:
-            output = state.unfinished[sequence.index]
             delta = output.push(draw) if sequence.max_tokens else output.end_at_once()
         except BackendError as error:
             return self._fail_request(sequence.request_id, error)
@@ -383,6 +429,19 @@ class Engine:
                 del self._requests[sequence.request_id]
                 self._stats.record_request_end(state, delta.finish_reason, now)
         return Output(sequence.request_id, delta)
+
+    def _emit_pooled(self, sequence: Sequence, now: float) -> Output:
+        state = self._requests[sequence.request_id]
+        output = state.unfinished[sequence.index]
+        assert isinstance(output, PooledOutput), "a sequence with a readout draws tokens"
+        try:
+            pooled = output.result()
+        except StepError as error:
+            return self._fail_request(sequence.request_id, error)
+        self.scheduler.finish(sequence)
+        del self._requests[sequence.request_id]
+        self._stats.record_pooled(state, sequence, now)
+        return Output(sequence.request_id, pooled)
 
     def _add_siblings(self, state: RequestState, first: Sequence) -> None:
         for sibling in state.siblings:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from backend_metal.engine.grammar.guide import Guide
 from backend_metal.engine.grammar.restrictions import TokenRestrictions
+from backend_metal.engine.pooled import PooledOutput
 from backend_metal.engine.schedule.sequence import Sequence, Status
 from backend_metal.engine.text.output import SequenceOutput
-from deployments.backend import GenerationRequest
+from deployments.backend import GenerationRequest, PoolingRequest
 
 SEED_STRIDE = 0x9E3779B97F4A7C15
 """Odd, so that the seeds of a request's sequences are distinct modulo 2**64."""
@@ -18,9 +19,9 @@ SEED_STRIDE = 0x9E3779B97F4A7C15
 
 @dataclass
 class RequestState:
-    request: GenerationRequest
+    request: GenerationRequest | PoolingRequest
     arrival_time: float
-    unfinished: dict[int, SequenceOutput]
+    unfinished: dict[int, SequenceOutput] | dict[int, PooledOutput]
     """By sequence index."""
     siblings: list[Sequence]
     """Sequences that wait until the first of the request has computed the prompt, and then find it

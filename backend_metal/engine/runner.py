@@ -16,7 +16,7 @@ from backend_metal.engine.grammar.masks import MaskFiller, Masks
 from backend_metal.engine.sampling.batch import SamplingRow, build_sampling_batch
 from backend_metal.engine.sampling.sampler import Sampled, sample
 from backend_metal.engine.schedule.step import ScheduledSequence, Step, TokenDraw
-from backend_metal.models.paged_model import PagedModel
+from backend_metal.models.paged_model import ModelOutput, PagedModel
 
 
 class ModelRunner:
@@ -26,15 +26,19 @@ class ModelRunner:
         self._masks = MaskFiller()
 
     def run(self, step: Step) -> list[TokenDraw]:
-        logits = self._forward(step)
+        logits, states = self._forward(step)
         sampling = step.sampling
+        read = step.readouts
+        if read:
+            logits = _read(step, logits, states)
+        made = [readout.arrays for readout in read]
         if not sampling:
-            mx.eval(self._pool.evaluation_roots())
+            mx.eval(made, self._pool.evaluation_roots())
             return []
         rows = [_sampling_row(item) for item in sampling]
         masks = self._fill_masks(logits, sampling)
         sampled = sample(logits, build_sampling_batch(rows, self._model.vocab_size, masks))
-        mx.eval(sampled.arrays, self._pool.evaluation_roots())
+        mx.eval(sampled.arrays, made, self._pool.evaluation_roots())
         return _draws(rows, sampled)
 
     def _fill_masks(self, logits: mx.array, sampling: list[ScheduledSequence]) -> Masks | None:
@@ -60,7 +64,7 @@ class ModelRunner:
     def reset(self) -> None:
         self._pool.reset()
 
-    def _forward(self, step: Step) -> mx.array:
+    def _forward(self, step: Step) -> ModelOutput:
         batch = build_batch(step.scheduled, self._pool.block_size)
         metadata = AttentionMetadata(
             slot_mapping=mx.array(batch.slot_mapping),
@@ -75,6 +79,23 @@ class ModelRunner:
             mx.array(batch.logit_rows),
             self._pool,
         )
+
+
+def _read(step: Step, logits: mx.array, states: mx.array) -> mx.array:
+    """Have readouts take what is theirs of a step; returns the logits to draw from."""
+    first_state, logit_row = 0, 0
+    drawn: list[int] = []
+    for item in step.scheduled:
+        readout = item.sequence.readout
+        if readout is None:
+            drawn += [logit_row] * item.samples
+        elif not readout.reads_logits:
+            readout.add(states[first_state : first_state + item.num_tokens], item.start)
+        elif item.has_logits:
+            readout.add(logits[logit_row], item.start)
+        first_state += item.num_tokens
+        logit_row += item.has_logits
+    return logits if len(drawn) == logit_row else logits[mx.array(drawn, mx.int32)]
 
 
 def _sampling_row(item: ScheduledSequence) -> SamplingRow:

@@ -88,6 +88,11 @@ class StatsRecorder:
             self.inter_token_latency.observe(now - times[1])
         state.token_times[sequence.index] = (times[0] if times else now, now)
 
+    def record_pooled(self, state: RequestState, sequence: Sequence, now: float) -> None:
+        """An input of a pooling request is computed, and ends with that."""
+        self.prompt_tokens += sequence.num_prompt_tokens
+        self.record_request_end(state, "stop", now)
+
     def record_sequence_end(self, state: RequestState, sequence: Sequence) -> None:
         first, latest = state.token_times[sequence.index]
         num_tokens = sequence.num_output_tokens - sequence.num_resumed_tokens

@@ -8,9 +8,11 @@ from typing import Any
 
 from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS, load_config
 
+from backend_metal.models.causality import check_causal
 from backend_metal.models.families import family_of
 from backend_metal.models.generation_config import GENERATION_CONFIG, read_generation_config
 from backend_metal.models.hub import check_room, download
+from backend_metal.models.pooling_config import POOLING_FILES, read_pooling_config
 from backend_metal.models.sizes import check_sizes
 
 DEMO_DIRECTORY = Path(__file__).parent / "demo"
@@ -33,10 +35,10 @@ def find_checkpoint(model: str, revision: str | None = None) -> tuple[Path, dict
 
 
 def find_config(model: str, revision: str | None = None) -> tuple[Path, dict[str, Any]]:
-    """As ``find_checkpoint``, but of a model on the hub there need be no more than its config
-    and its sampling defaults, and room on the disk for the rest."""
+    """As ``find_checkpoint``, but of a model on the hub there need be no more than its config,
+    its sampling defaults and how it pools, and room on the disk for the rest."""
     if _is_on_hub(model):
-        snapshot = download(model, revision, ["config.json", GENERATION_CONFIG])
+        snapshot = download(model, revision, ["config.json", GENERATION_CONFIG, *POOLING_FILES])
         config = _config_of(snapshot)
         check_room(model, snapshot.name, DEFAULT_ALLOW_PATTERNS)
         return snapshot, config
@@ -57,7 +59,9 @@ def _config_of(path: Path) -> dict[str, Any]:
     # mlx-lm reads both files, and says nothing of one that is no JSON.
     read_generation_config(path)
     config: dict[str, Any] = load_config(path)
+    check_causal(config)
     family_of(config)
+    read_pooling_config(path)
     check_sizes(config)
     return config
 

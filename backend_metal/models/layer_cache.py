@@ -125,7 +125,11 @@ class RecordingLayerCache(LayerCache):
 
 
 class LayerCaches(list[LayerCache]):
-    """A model's ``cache`` argument, and which rows of the backbone's output need logits."""
+    """A model's ``cache`` argument, and which rows of the backbone's output need logits.
+
+    After a forward, ``states`` is all of that output, ``[num_tokens, 1, size]``."""
+
+    states: mx.array
 
     def __init__(self, caches: Iterable[LayerCache], logit_rows: mx.array) -> None:
         super().__init__(caches)
@@ -161,7 +165,10 @@ class _SelectsLogitRows:
     def __call__(self, inputs: mx.array, cache: Any = None, *args: Any, **kwargs: Any) -> mx.array:
         backbone: Any = super()
         hidden: mx.array = backbone.__call__(inputs, cache, *args, **kwargs)
-        return hidden[cache.logit_rows] if isinstance(cache, LayerCaches) else hidden
+        if not isinstance(cache, LayerCaches):
+            return hidden
+        cache.states = hidden
+        return hidden[cache.logit_rows]
 
 
 def catch_attention(model: nn.Module) -> None:

@@ -18,6 +18,7 @@ from backend_metal.models.context_length import context_length
 from backend_metal.models.find import find_checkpoint
 from backend_metal.models.generation_config import Source, default_sampling
 from backend_metal.models.paged_model import PagedModel
+from backend_metal.models.pooling_config import PoolingConfig, read_pooling_config
 from backend_metal.models.revision import revision_of
 from backend_metal.models.weights import materialize, readable_bytes
 from deployments.backend import GenerationDefaults, SamplingParams
@@ -38,6 +39,7 @@ class LoadedModel:
     eos_token_ids: frozenset[int]
     weight_bytes: int
     default_sampling: SamplingParams
+    pooling: PoolingConfig
     revision: str
     """Models with the same one continue each other's answers."""
 
@@ -82,10 +84,13 @@ def load(
     sampling = default_sampling(
         path, generation_config, generation_defaults or GenerationDefaults()
     )
+    pooling = read_pooling_config(path)
     logger.info("loading %s (%s) from %s", model, config["model_type"], path)
     on_cpu = device.type == mx.cpu
     network, config = _build(path, trust_remote_code)
     max_model_len = _context_length(config, network)
+    if pooling.max_tokens is not None:
+        max_model_len = min(max_model_len, pooling.max_tokens)
     weight_bytes = materialize(
         network,
         dtype=_dtype(dtype, on_cpu),
@@ -117,8 +122,15 @@ def load(
         eos_token_ids=frozenset(tokenizer.eos_token_ids),
         weight_bytes=weight_bytes,
         default_sampling=sampling,
+        pooling=pooling,
         revision=revision_of(
-            path, paged.dtype, template, sampling, parse_special_tokens_in_messages, chat_format
+            path,
+            paged.dtype,
+            template,
+            sampling,
+            parse_special_tokens_in_messages,
+            chat_format,
+            pooling,
         ),
     )
 

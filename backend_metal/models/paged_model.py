@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -29,6 +29,15 @@ from backend_metal.models.layer_cache import (
 )
 
 
+class ModelOutput(NamedTuple):
+    """Lazy, in the model's dtype."""
+
+    logits: mx.array
+    """``[num_rows, vocab_size]``"""
+    states: mx.array
+    """``[num_tokens, state_size]``: what the head turns into logits."""
+
+
 class PagedModel:
     """One forward is one lazy graph: nothing is evaluated here."""
 
@@ -37,6 +46,7 @@ class PagedModel:
     dtype: mx.Dtype
     """Dtype of the keys that the model computes."""
     vocab_size: int
+    state_size: int
 
     def __init__(self, model: nn.Module, config: Mapping[str, Any]) -> None:
         """``model``: an mlx-lm model, which keeps working with its own caches; ``config``: its
@@ -55,7 +65,7 @@ class PagedModel:
         select_logit_rows(reduce(getattr, family.backbone.split("."), model))
         self._model = model
         self._num_layers = len(model.layers)
-        self.layers, self.dtype, self.vocab_size = self._trace()
+        self._trace()
 
     @property
     def cache_specs(self) -> tuple[LayerCacheSpec, ...]:
@@ -69,10 +79,8 @@ class PagedModel:
         metadata: AttentionMetadata,
         logit_rows: mx.array,
         pool: KVCachePool,
-    ) -> mx.array:
-        """Logits ``[num_rows, vocab_size]``, lazy, in the model's dtype.
-
-        ``token_ids`` and ``positions`` are int32 ``[num_tokens]``; ``logit_rows`` is int32
+    ) -> ModelOutput:
+        """``token_ids`` and ``positions`` are int32 ``[num_tokens]``; ``logit_rows`` is int32
         ``[num_rows]``: the tokens whose logits are wanted, maybe none.
         """
         caches = LayerCaches(
@@ -84,16 +92,16 @@ class PagedModel:
         )
         return self._forward(token_ids, caches)
 
-    def _forward(self, token_ids: mx.array, caches: LayerCaches) -> mx.array:
+    def _forward(self, token_ids: mx.array, caches: LayerCaches) -> ModelOutput:
         with native_layers():
             logits: mx.array = self._model(token_ids[:, None], cache=caches)
-        return logits.squeeze(1)
+        return ModelOutput(logits.squeeze(1), caches.states.squeeze(1))
 
-    def _trace(self) -> tuple[tuple[LayerAttention, ...], mx.Dtype, int]:
+    def _trace(self) -> None:
         """Builds the graph of three tokens, two of them with logits, and drops it."""
         tokens, rows = mx.zeros(3, mx.int32), mx.zeros(2, mx.int32)
         caches = [RecordingLayerCache(tokens) for _ in range(self._num_layers)]
-        logits = self._forward(tokens, LayerCaches(caches, rows))
+        logits, states = self._forward(tokens, LayerCaches(caches, rows))
         if logits.ndim != 2 or logits.shape[0] != rows.size:
             raise ValueError(f"the model's logits have shape {logits.shape}, not [num_rows, vocab]")
         for layer, cache in enumerate(caches):
@@ -101,5 +109,6 @@ class PagedModel:
                 raise ValueError(
                     f"layer {layer} attends {len(cache.recorded)} times over its cache, not once"
                 )
-        layers = tuple(cache.recorded[0][0] for cache in caches)
-        return layers, caches[0].recorded[0][1], int(logits.shape[-1])
+        self.layers = tuple(cache.recorded[0][0] for cache in caches)
+        self.dtype = caches[0].recorded[0][1]
+        self.vocab_size, self.state_size = int(logits.shape[-1]), int(states.shape[-1])

@@ -21,6 +21,13 @@ from deployments.backend.errors import (
     StepError,
     UnavailableError,
 )
+from deployments.backend.pooling import (
+    Pooled,
+    PoolingInfo,
+    PoolingInput,
+    PoolingRequest,
+    PoolingTask,
+)
 from deployments.backend.protocol import (
     ENTRY_POINT_GROUP,
     AttentionStatus,
@@ -62,6 +69,11 @@ __all__ = [
     "Histogram",
     "InvalidRequestError",
     "ModelInfo",
+    "Pooled",
+    "PoolingInfo",
+    "PoolingInput",
+    "PoolingRequest",
+    "PoolingTask",
     "Prefill",
     "Prompt",
     "PromptTooLongError",

@@ -68,7 +68,7 @@ class ContextLengthError(InvalidRequestError):
         least: str = "",
     ) -> None:
         """``prompt``, ``completion``: their tokens; ``least`` is ``"at least "`` for a bound."""
-        completion = completion or 1
+        completion = 1 if completion is None else completion
         super().__init__(
             f"This model's maximum context length is {max_model_len} tokens. However, you "
             f"requested {least}{prompt + completion} tokens ({least}{prompt} in the messages, "

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from deployments.backend.config import EngineConfig
 from deployments.backend.delta import Delta, Prefill, SpelledToken
+from deployments.backend.pooling import Pooled, PoolingInfo, PoolingRequest
 from deployments.backend.request import GenerationRequest, SamplingParams
 from deployments.backend.stats import BackendStats
 
@@ -47,6 +48,8 @@ class ModelInfo:
     """Ids of those that the tokenizer takes whole, by their text."""
     special_tokens: frozenset[str] = frozenset()
     """Those of them that are no text, unless a request wants them shown."""
+    pooling: PoolingInfo | None = None
+    """None: it makes no vectors."""
 
 
 class Backend(Protocol):
@@ -83,6 +86,14 @@ class Backend(Protocol):
 
     async def spell(self, token_ids: Sequence[int], *, tenant: str = "") -> list[SpelledToken]:
         """Each token by itself; raises as ``detokenize``."""
+        ...
+
+    def pool(self, request: PoolingRequest) -> AsyncIterator[Pooled | Prefill]:
+        """One ``Pooled`` for each input, in any order, as they are computed; a ``Prefill`` before
+        the first one as soon as the request is admitted, and others while a long input is computed.
+        Closing or cancelling the iterator frees the request's memory within one step. Raises a
+        ``BackendError`` at the first ``anext`` or later; a model whose ``ModelInfo`` has no
+        ``pooling`` is never asked."""
         ...
 
     def stats(self) -> BackendStats: ...

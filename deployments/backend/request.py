@@ -198,6 +198,15 @@ class GenerationRequest:
             )
 
     @property
+    def param(self) -> str:
+        """The field of the API that the prompt comes from."""
+        return "messages" if isinstance(self.prompt, ChatPrompt) else "prompt"
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        return self.sampling.max_tokens
+
+    @property
     def was_admitted(self) -> bool:
         """A backend that was lost had let it in, and whoever streams it is in the middle of an
         answer: it needs no place in a queue."""

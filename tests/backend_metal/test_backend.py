@@ -296,7 +296,7 @@ async def test_tokenizing_that_hangs_is_unhealthy(
     assert engine is not None
     backend._preparation = Preparation(engine, limit_s=0.0, most_waiting=1)
     hanging = asyncio.create_task(collect(backend, GenerationRequest("a", "hello", GREEDY)))
-    while not backend._streams:
+    while not backend._requests:
         await asyncio.sleep(0)
     why = r"^rendering and tokenizing a prompt has taken longer than 0 s$"
     with pytest.raises(UnavailableError, match=why):

@@ -29,6 +29,7 @@ from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.engine.build import check_config
 from backend_metal.models import hub
 from backend_metal.models.loader import LoadedModel, load
+from backend_metal.models.pooling_config import POOLING_FILES
 from backend_metal.models.weights import check_stored_weights
 from deployments.backend import EngineConfig
 from tests.support.backend_metal import tiny_models
@@ -38,6 +39,7 @@ CPU = mx.Device(mx.cpu)
 TOKENS = np.arange(20, dtype=np.int32) * 13 % tiny_models.VOCAB_SIZE
 TABLE = np.array([2, 0, 3], np.int32)
 PLENTY = 2**30
+SETTINGS = ["config.json", "generation_config.json", *POOLING_FILES]
 MAIN, OTHER = "1" * 40, "2" * 40
 
 
@@ -352,10 +354,10 @@ def test_a_hub_model_is_refused_before_its_weights_are_fetched(
     monkeypatch.setattr(hub, "snapshot_download", download)
     with pytest.raises(ValueError, match="model_type 'deepseek_v3' is not supported"):
         load("some/model", device=CPU, memory_limit_bytes=PLENTY)
-    assert fetched == [["config.json", "generation_config.json"]]
+    assert fetched == [SETTINGS]
     edit_config(qwen3, model_type="qwen3")
     load("some/model", device=CPU, memory_limit_bytes=PLENTY)
-    assert fetched[1] == ["config.json", "generation_config.json"]
+    assert fetched[1] == SETTINGS
     assert "model*.safetensors" in fetched[2]
 
 

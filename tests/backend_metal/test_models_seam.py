@@ -74,7 +74,7 @@ def test_a_forward_evaluates_nothing(family: str) -> None:
     model, pool = paged(family)
     positions, metadata = metadata_of([Chunk(TOKENS, TABLE, 0, 20)], pool.block_size)
     poisoned = in_thread(lambda: ints(TOKENS) + 0)
-    logits = model(poisoned, ints(positions), metadata, ints([19]), pool)
+    logits, _ = model(poisoned, ints(positions), metadata, ints([19]), pool)
     assert logits.shape == (1, tiny_models.VOCAB_SIZE)
     with pytest.raises(RuntimeError, match="no Stream"):
         mx.eval(logits)
@@ -87,9 +87,10 @@ def test_only_the_rows_asked_for_reach_the_head(rows: list[int]) -> None:
         everything = forward(model, pool, [Chunk(TOKENS, TABLE, 0, 20)])[0]
         pool.reset()
         positions, metadata = metadata_of([Chunk(TOKENS, TABLE, 0, 20)], pool.block_size)
-        logits = model(ints(TOKENS), ints(positions), metadata, ints(rows), pool)
+        logits, states = model(ints(TOKENS), ints(positions), metadata, ints(rows), pool)
         mx.eval(logits, pool.evaluation_roots())
         assert logits.shape == (len(rows), tiny_models.VOCAB_SIZE)
+        assert states.shape == (len(TOKENS), model.state_size)
         if rows:
             assert relative_rms(np.array(logits), everything[rows]) <= 1e-5
 
@@ -172,9 +173,12 @@ def test_a_mask_of_the_models_own_is_refused() -> None:
 
 def test_a_backbone_that_keeps_every_row_is_refused() -> None:
     network, config = tiny_models.build("llama")
-    network.__class__ = type(
-        "Flat", (type(network),), {"__call__": lambda *_, **__: mx.zeros((3, 1, 9))}
-    )
+
+    def flat(self: Any, inputs: mx.array, cache: Any) -> mx.array:
+        self.model(inputs, cache)
+        return mx.zeros((3, 1, 9))
+
+    network.__class__ = type("Flat", (type(network),), {"__call__": flat})
     with pytest.raises(ValueError, match=r"logits have shape \(3, 9\), not \[num_rows, vocab\]"):
         PagedModel(network, config)
 

@@ -13,6 +13,7 @@ from hypothesis.stateful import (
 from backend_metal.engine.schedule.sequence import Sequence, Status
 from tests.support.backend_metal.known_cost import knowing
 from tests.support.backend_metal.scheduler_harness import BLOCK_SIZE, Harness, output
+from tests.support.backend_metal.stub_readout import StubReadout
 from tests.support.backend_metal.stub_runner import expected_tokens
 
 MAX_SEQUENCES = 24
@@ -87,10 +88,37 @@ class SchedulerMachine(RuleBasedStateMachine):
                 )
             )
 
+    @precondition(lambda self: len(self.sequences) < MAX_SEQUENCES)
+    @rule(
+        prefix=st.sampled_from([[], [1] * 8, [1] * 16]),
+        suffix=st.lists(st.integers(0, 3), min_size=1, max_size=20),
+        is_of_last_token=st.booleans(),
+        tenant=st.sampled_from([*WEIGHTS]),
+        group=st.sampled_from(["", "one", "two"]),
+    )
+    def add_input(
+        self, prefix: list[int], suffix: list[int], is_of_last_token: bool, tenant: str, group: str
+    ) -> None:
+        """A prompt that nothing is generated for."""
+        prompt = prefix + suffix
+        if len(prompt) <= self.harness.scheduler.capacity_tokens:
+            self.sequences.append(
+                self.harness.add(
+                    prompt,
+                    max_tokens=0,
+                    tenant=tenant,
+                    weight=WEIGHTS[tenant],
+                    group=group,
+                    readout=StubReadout(is_of_last_token=is_of_last_token),
+                )
+            )
+
     @precondition(lambda self: self.unfinished() and len(self.sequences) < MAX_SEQUENCES)
     @rule(data=st.data(), count=st.integers(1, 3))
     def repeat(self, data: st.DataObject, count: int) -> None:
         other = data.draw(st.sampled_from(self.unfinished()))
+        if other.readout is not None:
+            return
         prompt = other.tokens.view()[: other.num_prompt_tokens].tolist()
         for _ in range(count):
             self.sequences.append(
@@ -147,7 +175,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         longest_wait = sum(one.num_prompt_tokens + one.max_tokens for one in self.unfinished())
         waited = 0
         while self.harness.scheduler.has_work:
-            waited = 0 if self.harness.step().sampling else waited + 1
+            step = self.harness.step()
+            has_ended = any(item.sequence.status is Status.FINISHED for item in step.scheduled)
+            waited = 0 if has_ended or step.sampling else waited + 1
             assert waited <= longest_wait, f"no token in {waited} steps"
 
     def teardown(self) -> None:
@@ -161,6 +191,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         target(float(self.harness.scheduler.num_prefix_hit_tokens), label="prefix hits")
         for sequence in self.sequences:
             prompt = sequence.tokens.view()[: sequence.num_prompt_tokens].tolist()
+            if isinstance(sequence.readout, StubReadout):
+                assert sequence in self.cancelled or sequence.readout.has_read(prompt)
+                continue
             forces = self.harness.forces
             expected = expected_tokens(prompt, sequence.max_tokens, 50, forces=forces)
             if sequence in self.cancelled:

@@ -52,6 +52,10 @@ def test_offline_use() -> None:
     assert len(answer.split()) > 10
 
 
+def test_vectors_offline() -> None:
+    assert re.fullmatch(r"\(2, \d+\)\n?", run([sys.executable, "-c", block("vectors")]))
+
+
 def test_the_other_endpoints(demo_serve: ServeProcess) -> None:
     text = DOCUMENTS["README.md"] + DOCUMENTS["deployments/README.md"]
     paths = set(re.findall(r"`GET (/[\w/.]+)`", text))

@@ -78,7 +78,7 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence. Raises ``ValueError`` when the pool could never hold its tokens."""
-        if sequence.num_tokens >= self.capacity_tokens:
+        if sequence.least_room > self.capacity_tokens:
             raise ValueError(
                 f"{sequence.num_tokens} tokens and one to generate do not fit the KV cache of "
                 f"{self.capacity_tokens} tokens"

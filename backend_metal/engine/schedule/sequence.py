@@ -7,6 +7,7 @@ from enum import Enum, auto
 
 from backend_metal.engine.grammar.guide import Guide
 from backend_metal.engine.grammar.restrictions import TokenRestrictions
+from backend_metal.engine.pooling.readout import Readout
 from backend_metal.engine.schedule.block_hash import block_hash, root_hash
 from backend_metal.engine.schedule.int_buffer import Int32Array, IntBuffer
 from deployments.backend import SamplingParams
@@ -28,8 +29,8 @@ class Status(Enum):
 class Sequence:
     """Tokens, and how many of them have their K/V in the blocks of ``block_table``.
 
-    Invariant: ``num_computed_tokens < num_tokens``, since the newest token is always still to be
-    run, and ``block_table`` covers the computed tokens.
+    Invariant, until it ends: ``num_computed_tokens < num_tokens``, since the newest token is always
+    still to be run, and ``block_table`` covers the computed tokens.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Sequence:
         output_token_ids: Iterable[int] = (),
         guide: Guide | None = None,
         restrictions: TokenRestrictions | None = None,
+        readout: Readout | None = None,
     ) -> None:
         """A sequence that waits to be given to the scheduler.
 
@@ -57,12 +59,14 @@ class Sequence:
         ``cache_salt``: those who have the same share cached blocks; with None, nobody does.
         ``output_token_ids``: what another engine has generated; it is recomputed, as after a
         preemption. ``guide``: its own, at the beginning of the output.
+        ``readout``: of a prompt that nothing is generated for, which ends when it is computed.
         """
         self.request_id = request_id
         self.index = index
         self.sampling = sampling
         self.guide = guide
         self.restrictions = restrictions
+        self.readout = readout
         self.max_tokens = max_tokens
         self.seed = seed
         self.order: Order = (priority, arrival, index)
@@ -95,6 +99,11 @@ class Sequence:
     @property
     def num_output_tokens(self) -> int:
         return len(self.tokens) - self.num_prompt_tokens
+
+    @property
+    def least_room(self) -> int:
+        """Tokens that the cache must be able to hold for it: with one to generate, if it does."""
+        return self.num_tokens + (self.max_tokens > 0)
 
     @property
     def num_uncomputed_tokens(self) -> int:

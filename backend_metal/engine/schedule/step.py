@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from backend_metal.engine.pooling.readout import Readout
 from backend_metal.engine.schedule.int_buffer import Int32Array
 from backend_metal.engine.schedule.sequence import Sequence
 
@@ -30,9 +31,20 @@ class ScheduledSequence:
         return self.num_tokens == 1 and self.sequence.is_prompt_computed
 
     @property
-    def samples(self) -> bool:
-        """Whether the step reaches the newest token, so that its logits draw the next one."""
+    def is_last(self) -> bool:
+        """Whether the step reaches the newest token."""
         return self.num_tokens == self.sequence.num_uncomputed_tokens
+
+    @property
+    def samples(self) -> bool:
+        """Whether the logits of its last token draw the next one."""
+        return self.is_last and self.sequence.readout is None
+
+    @property
+    def has_logits(self) -> bool:
+        """Whether those logits are wanted, to draw from or to be read."""
+        readout = self.sequence.readout
+        return self.is_last and (readout is None or readout.reads_logits)
 
 
 @dataclass
@@ -45,6 +57,10 @@ class Step:
         self.scheduled.append(item)
         self.num_tokens += item.num_tokens
         self.num_decodes += item.decodes
+
+    @property
+    def readouts(self) -> list[Readout]:
+        return [one for item in self.scheduled if (one := item.sequence.readout) is not None]
 
     @property
     def sampling(self) -> list[ScheduledSequence]:

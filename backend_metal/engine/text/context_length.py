@@ -2,34 +2,52 @@
 
 from __future__ import annotations
 
-from deployments.backend import (
-    ChatPrompt,
-    ContextLengthError,
-    GenerationRequest,
-    Prompt,
-    PromptTooLongError,
-)
+from typing import Protocol
+
+from deployments.backend import ContextLengthError, Prompt, PromptTooLongError
+
+
+class Prompted(Protocol):
+    """What is known of a prompt before it is tokenized."""
+
+    @property
+    def prompt(self) -> Prompt: ...
+
+    @property
+    def param(self) -> str:
+        """The field of the API that it comes from."""
+        ...
+
+    @property
+    def max_prompt_tokens(self) -> int | None:
+        """That its key has left."""
+        ...
+
+    @property
+    def truncate_prompt_tokens(self) -> int | None:
+        """Tokens that are read of a longer one; -1: as many as fit; None: it is refused."""
+        ...
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """That may follow it; None: until the context is full."""
+        ...
 
 
 def check_num_tokens(
-    request: GenerationRequest, num_tokens: int, max_model_len: int, *, least: str = ""
+    request: Prompted, num_tokens: int, max_model_len: int, *, least: str = ""
 ) -> None:
     """Raises ``ContextLengthError`` for a prompt that leaves no room, ``PromptTooLongError`` for
     one of more tokens than its key has left; ``least`` is ``"at least "`` where it has that many or
     more."""
-    if num_tokens >= max_model_len:
+    if num_tokens + (request.max_new_tokens != 0) > max_model_len:
         raise ContextLengthError(
             max_model_len,
             prompt=num_tokens,
-            completion=request.sampling.max_tokens,
-            param=param_of(request.prompt),
+            completion=request.max_new_tokens,
+            param=request.param,
             least=least,
         )
     most = request.max_prompt_tokens
     if most is not None and num_tokens > most:
         raise PromptTooLongError(num_tokens, most, least=least)
-
-
-def param_of(prompt: Prompt) -> str:
-    """The field of the API that it comes from."""
-    return "messages" if isinstance(prompt, ChatPrompt) else "prompt"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from jinja2 import TemplateError
 
 from backend_metal.engine.text.chat_template import ChatTemplate
-from backend_metal.engine.text.context_length import check_num_tokens, param_of
+from backend_metal.engine.text.context_length import Prompted, check_num_tokens
 from backend_metal.engine.text.control_tokens import ControlTokens, random_digits
 from backend_metal.engine.text.tokenizer import Tokenizer
-from deployments.backend import BackendError, ChatPrompt, GenerationRequest, InvalidRequestError
+from deployments.backend import BackendError, ChatPrompt, InvalidRequestError
 
 _RESERVED_TEMPLATE_ARGUMENTS = frozenset(
     {
@@ -83,11 +83,19 @@ class PromptEncoder:
             template.read_in_answers if hides else frozenset(),
         )
 
+    @cached_property
+    def _behind_texts(self) -> list[int]:
+        """The special tokens that the tokenizer puts there."""
+        own = self._tokenizer.encode("a", add_special_tokens=False)
+        whole = self._tokenizer.encode("a", add_special_tokens=True)
+        starts = (at for at in range(len(whole)) if whole[at : at + len(own)] == own)
+        return whole[next(starts, len(whole)) + len(own) :]
+
     @property
     def template(self) -> ChatTemplate:
         return self._template
 
-    def check_size(self, request: GenerationRequest) -> None:
+    def check_size(self, request: Prompted) -> None:
         """Raises ``ContextLengthError`` for a prompt that is too long to fit however well it is
         tokenized. Costs nothing."""
         prompt = request.prompt
@@ -99,38 +107,49 @@ class PromptEncoder:
         elif request.truncate_prompt_tokens is None:
             check_num_tokens(request, len(prompt), self._max_model_len)
 
-    def encode(self, request: GenerationRequest) -> list[int]:
-        """Token ids in ``[0, vocab_size)`` of the prompt, at least one.
+    def encode(self, request: Prompted) -> list[int]:
+        """Token ids in ``[0, vocab_size)`` of the prompt, at least one; of one that is truncated
+        the last.
 
         A string gets the special tokens that the tokenizer adds by itself; the rendering of a chat
         template gets none, since the template writes its own. Raises ``InvalidRequestError``.
         """
-        prompt, param = request.prompt, param_of(request.prompt)
+        token_ids, kept = self._encode_whole(request), self._num_kept(request)
+        return token_ids if kept is None else token_ids[-kept:]
+
+    def encode_beginning(self, request: Prompted) -> list[int]:
+        """As ``encode``, but of a text that is truncated the first tokens, and behind them the
+        special ones that the tokenizer puts behind a text."""
+        token_ids, kept = self._encode_whole(request), self._num_kept(request)
+        if kept is None or len(token_ids) <= kept:
+            return token_ids
+        behind = self._behind_texts if isinstance(request.prompt, str) else []
+        return token_ids[: max(0, kept - len(behind))] + behind[:kept]
+
+    def _encode_whole(self, request: Prompted) -> list[int]:
+        prompt, param = request.prompt, request.param
         token_ids = list(prompt) if isinstance(prompt, tuple) else self.tokenize(request)
         if not token_ids:
             raise InvalidRequestError(f"{param} must give at least one token", param=param)
         self.check_ids(token_ids, param)
-        return token_ids if (kept := self._num_kept(request)) is None else token_ids[-kept:]
+        return token_ids
 
-    def _num_kept(self, request: GenerationRequest) -> int | None:
-        """Tokens of the prompt's end that are read; None: all."""
+    def _num_kept(self, request: Prompted) -> int | None:
+        """Tokens of the prompt that are read; None: all."""
         kept = request.truncate_prompt_tokens
         if kept != -1:
             return kept
-        return max(1, self._max_model_len - (request.sampling.max_tokens or 1))
+        most = request.max_new_tokens
+        return max(1, self._max_model_len - (1 if most is None else most))
 
-    def tokenize(self, request: GenerationRequest, *, add_special_tokens: bool = True) -> list[int]:
+    def tokenize(self, request: Prompted, *, add_special_tokens: bool = True) -> list[int]:
         """Of a string or a chat; without ``add_special_tokens`` a string gets none. Raises
         ``InvalidRequestError``."""
         prompt = request.prompt
         assert not isinstance(prompt, tuple)
         if isinstance(prompt, ChatPrompt):
             return self._tokenize_chat(request, prompt)
-        # Whoever writes a whole prompt writes its control tokens, too.
-        bos = self._tokenizer.bos_token
-        begins_itself = bool(bos) and prompt.startswith(str(bos))
-        adds = add_special_tokens and not begins_itself
-        encode = partial(self._tokenizer.encode, add_special_tokens=adds)
+        encode = self._encoding(prompt, add_special_tokens=add_special_tokens)
         return self._tokenize(request, encode, prompt)
 
     def check_ids(self, token_ids: Sequence[int], param: str) -> None:
@@ -142,7 +161,16 @@ class PromptEncoder:
                     param=param,
                 )
 
-    def _tokenize_chat(self, request: GenerationRequest, prompt: ChatPrompt) -> list[int]:
+    def _encoding(
+        self, text: str, *, add_special_tokens: bool = True
+    ) -> Callable[[str], list[int]]:
+        # Whoever writes a whole prompt writes its control tokens, too.
+        bos = self._tokenizer.bos_token
+        begins_itself = bool(bos) and text.startswith(str(bos))
+        adds = add_special_tokens and not begins_itself
+        return partial(self._tokenizer.encode, add_special_tokens=adds)
+
+    def _tokenize_chat(self, request: Prompted, prompt: ChatPrompt) -> list[int]:
         self._check_chat(prompt)
         messages = [_flatten(index, message) for index, message in enumerate(prompt.messages)]
         try:
@@ -155,7 +183,7 @@ class PromptEncoder:
         except _TEMPLATE_ERRORS as error:
             reason = self._control_tokens.reveal(str(error) or type(error).__name__)
             raise InvalidRequestError(
-                f"the chat template refused the messages: {reason}", param="messages"
+                f"the chat template refused the messages: {reason}", param=request.param
             ) from error
         tokenizer, text = self._control_tokens.separate(text)
         encode = partial(tokenizer.encode, add_special_tokens=False)
@@ -163,7 +191,7 @@ class PromptEncoder:
 
     def _render(
         self,
-        request: GenerationRequest,
+        request: Prompted,
         messages: list[dict[str, Any]],
         arguments: Mapping[str, Any],
         *,
@@ -184,7 +212,7 @@ class PromptEncoder:
             if time.thread_time() - began > MAX_RENDERING_S:
                 raise InvalidRequestError(
                     f"the chat template takes longer than {MAX_RENDERING_S:g} s for the messages",
-                    param="messages",
+                    param=request.param,
                 )
         text = "".join(pieces)
         if not is_continued:
@@ -198,9 +226,12 @@ class PromptEncoder:
         return text
 
     def _tokenize(
-        self, request: GenerationRequest, encode: Callable[[str], list[int]], text: str
+        self,
+        request: Prompted,
+        encode: Callable[[str], list[int]],
+        text: str,
     ) -> list[int]:
-        param = param_of(request.prompt)
+        param = request.param
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -221,7 +252,7 @@ class PromptEncoder:
             ) from error
 
     def _check_slices(
-        self, request: GenerationRequest, encode: Callable[[str], list[int]], text: str
+        self, request: Prompted, encode: Callable[[str], list[int]], text: str
     ) -> None:
         """Raises ``ContextLengthError`` as soon as so many tokens are found that all of ``text``
         can't fit, however long it is. A cut makes at most as many as the longest has characters."""
@@ -233,10 +264,10 @@ class PromptEncoder:
             num_tokens += max(0, len(encode(text[start : start + size])) - self._longest_token)
             check_num_tokens(request, num_tokens, self._max_model_len, least="at least ")
 
-    def _check_length(self, request: GenerationRequest, num_characters: int) -> None:
+    def _check_length(self, request: Prompted, num_characters: int) -> None:
         if request.truncate_prompt_tokens is not None:
             if num_characters > (most := MOST_CHARS_PER_TOKEN * self._max_model_len):
-                param = param_of(request.prompt)
+                param = request.param
                 raise InvalidRequestError(
                     f"{param} must have at most {most} characters to be truncated", param=param
                 )

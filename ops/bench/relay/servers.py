@@ -23,6 +23,8 @@ from deployments.backend import (
     GenerationRequest,
     Histogram,
     ModelInfo,
+    Pooled,
+    PoolingRequest,
     SpelledToken,
 )
 from deployments.fleet.directory import Replica, ReplicaDirectory
@@ -90,6 +92,10 @@ class ReadyBackend:
 
     async def spell(self, token_ids: Sequence[int], *, tenant: str = "") -> list[SpelledToken]:
         raise NotImplementedError
+
+    async def pool(self, request: PoolingRequest) -> AsyncIterator[Pooled]:
+        raise NotImplementedError
+        yield
 
     async def _step(self) -> None:
         while True:

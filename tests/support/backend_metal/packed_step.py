@@ -55,7 +55,7 @@ def lazy_forward(model: PagedModel, pool: KVCachePool, chunks: Sequence[Chunk]) 
     positions, metadata = metadata_of(chunks, pool.block_size)
     tokens = np.concatenate([chunk.token_ids[chunk.start : chunk.end] for chunk in chunks])
     rows = ints(np.arange(len(tokens)))
-    return model(ints(tokens), ints(positions), metadata, rows, pool)
+    return model(ints(tokens), ints(positions), metadata, rows, pool).logits
 
 
 def ints(values: np.ndarray | Sequence[int]) -> mx.array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from backend_metal.engine.pooling.readout import Readout
 from backend_metal.engine.schedule.block_pool import BlockPool
 from backend_metal.engine.schedule.scheduler import Scheduler
 from backend_metal.engine.schedule.sequence import Sequence
@@ -49,6 +50,7 @@ class Harness:
         weight: float = 1.0,
         group: str = "",
         salt: str = "",
+        readout: Readout | None = None,
     ) -> Sequence:
         self.arrival += 1
         sequence = Sequence(
@@ -63,10 +65,14 @@ class Harness:
             tenant=tenant,
             weight=weight,
             group=group,
-            cache_salt=salt if self.prefix_caching else None,
+            cache_salt=salt if self.prefix_caching and self._may_share(readout) else None,
+            readout=readout,
         )
         self.scheduler.add(sequence)
         return sequence
+
+    def _may_share(self, readout: Readout | None) -> bool:
+        return readout is None or readout.is_of_last_token
 
     def step(self) -> Step:
         step = self.scheduler.schedule()
@@ -77,7 +83,8 @@ class Harness:
             if drawn is not None and self.forces:
                 room = item.sequence.max_tokens - item.sequence.num_output_tokens
                 self.scheduler.extend(item.sequence, forced_after(drawn)[:room])
-            if item.sequence.num_output_tokens >= item.sequence.max_tokens:
+            is_read = item.sequence.readout is not None and item.sequence.is_prompt_computed
+            if is_read or 0 < item.sequence.max_tokens <= item.sequence.num_output_tokens:
                 self.scheduler.finish(item.sequence)
         self.scheduler.check_integrity()
         return step

@@ -37,6 +37,8 @@ class StubRunner:
             tokens = batch.slot_mapping[batch.cu_seqlens_q[row] : batch.cu_seqlens_q[row + 1]]
             contents = content_chain(item.sequence.tokens.view())
             self.cache[tokens] = contents[item.start : item.start + item.num_tokens]
+            if item.sequence.readout is not None:
+                item.sequence.readout.add(self.cache[tokens], item.start)  # type: ignore[arg-type]
         for row, item in enumerate(step.scheduled):
             contents = content_chain(item.sequence.tokens.view())
             length = batch.seq_lens[row]
