@@ -11,9 +11,11 @@ from deployments.gateway.openapi_tokens import TOKEN_MODELS, token_paths, token_
 from deployments.protocol import (
     CHAT_COMPLETIONS_PATH,
     COMPLETIONS_PATH,
+    RESPONSES_PATH,
     ChatCompletionRequest,
     CompletionRequest,
 )
+from deployments.protocol.responses.request import ResponsesRequest
 from deployments.wire.resumption import LAST_EVENT_HEADER, RESUMABLE_HEADER
 
 OPENAPI_PATH = "/openapi.json"
@@ -40,7 +42,7 @@ _ERRORS = {
 @cache
 def openapi_document() -> Schema:
     """The document, as JSON's types. Not to be changed."""
-    models = (ChatCompletionRequest, CompletionRequest, *TOKEN_MODELS)
+    models = (ChatCompletionRequest, CompletionRequest, ResponsesRequest, *TOKEN_MODELS)
     _, requests = models_json_schema(
         [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
     )
@@ -56,6 +58,7 @@ def openapi_document() -> Schema:
         "paths": {
             CHAT_COMPLETIONS_PATH: {"post": _generation("ChatCompletionRequest", "Chat")},
             COMPLETIONS_PATH: {"post": _generation("CompletionRequest", "Completion")},
+            RESPONSES_PATH: {"post": _generation("ResponsesRequest", "Response")},
             **token_paths(_errors()),
             "/version": {"get": _reading("version", "Of this server.", "Version")},
             "/v1/models": {"get": _reading("listModels", "The models served.", "Models")},
@@ -162,6 +165,15 @@ def _responses() -> Schema:
             object={"const": "text_completion"},
             choices=_array(_object(text=text, **choice)),
             **whole,
+        ),
+        "Response": _object(
+            id=text,
+            object={"const": "response"},
+            created_at=integer,
+            model=text,
+            status={"enum": ["completed", "incomplete"]},
+            output=_array({"type": "object", "required": ["type", "id"]}),
+            usage=_object(input_tokens=integer, output_tokens=integer, total_tokens=integer),
         ),
         "Model": model,
         "Models": _object(object={"const": "list"}, data=_array(model)),

@@ -16,6 +16,7 @@ from deployments.protocol.parsing import (
     CHAT_COMPLETIONS_PATH,
     COMPLETIONS_PATH,
     GENERATION_PATHS,
+    RESPONSES_PATH,
     parse_body,
     parse_request,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "CHAT_COMPLETIONS_PATH",
     "COMPLETIONS_PATH",
     "GENERATION_PATHS",
+    "RESPONSES_PATH",
     "ChatCompletionRequest",
     "CompletionRequest",
     "GenerationForm",

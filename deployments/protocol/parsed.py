@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from deployments.http import sse
+from deployments.http.errors import ApiError
 from deployments.protocol.chat import ChatCompletionRequest
 from deployments.protocol.completions import CompletionRequest
 from deployments.protocol.strict import StrictModel
@@ -31,3 +33,25 @@ class ParsedRequest:
     asked: StrictModel
     """The same in the terms of its own API, for whoever tells of the answer."""
     stream_form: StreamForm = StreamForm()
+    own_names: Mapping[str, str] = field(default_factory=dict)
+    """Of fields of ``form`` that have other names in ``asked``."""
+
+
+def in_own_names(error: ApiError, own_names: Mapping[str, str]) -> ApiError:
+    """``error`` in the terms of the API that was asked, if it speaks of the shared form's."""
+    if error.param is None or not own_names:
+        return error
+    longest_first = sorted(own_names, key=len, reverse=True)
+    known = re.compile("|".join(rf"(?<![\w.]){re.escape(name)}(?!\w)" for name in longest_first))
+
+    def own(text: str) -> str:
+        return known.sub(lambda found: own_names[found[0]], text)
+
+    return ApiError(
+        error.status,
+        own(error.message),
+        type=error.type,
+        param=own(error.param),
+        code=error.code,
+        headers=error.headers,
+    )

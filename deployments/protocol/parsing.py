@@ -12,9 +12,11 @@ from deployments.protocol.chat import ChatCompletionRequest
 from deployments.protocol.completions import CompletionRequest
 from deployments.protocol.json_body import decode_object
 from deployments.protocol.parsed import GenerationForm, ParsedRequest
+from deployments.protocol.responses.to_chat import parse_responses
 
 CHAT_COMPLETIONS_PATH = "/v1/chat/completions"
 COMPLETIONS_PATH = "/v1/completions"
+RESPONSES_PATH = "/v1/responses"
 MAX_BYTES_ON_THE_LOOP = 64 * 1024
 T = TypeVar("T")
 _LARGE_BODIES = Background("large-bodies")
@@ -30,6 +32,7 @@ def _in_one_form(
 PARSERS: Mapping[str, Callable[[dict[str, Any]], ParsedRequest]] = {
     CHAT_COMPLETIONS_PATH: partial(_in_one_form, ChatCompletionRequest),
     COMPLETIONS_PATH: partial(_in_one_form, CompletionRequest),
+    RESPONSES_PATH: parse_responses,
 }
 """By the path that is asked. Each raises ``ApiError`` 400 naming the field and what is allowed."""
 GENERATION_PATHS = tuple(PARSERS)

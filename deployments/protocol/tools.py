@@ -32,7 +32,7 @@ _OWN_KINDS = ("function", "custom")
 """Whose calls are for the client to answer."""
 
 
-def _checked_parameters(value: Any) -> Any:
+def checked_parameters(value: Any) -> Any:
     if isinstance(value, dict):
         if is_deeper(value, MAX_SCHEMA_DEPTH):
             raise RefusedError(f"must nest at most {MAX_SCHEMA_DEPTH} levels deep")
@@ -46,7 +46,7 @@ class Function(StrictModel):
 
     name: str = Field(pattern=NAME_PATTERN, description=NAME)
     description: str | None = Field(None, description="a string")
-    parameters: Annotated[dict[str, Any], BeforeValidator(_checked_parameters)] = Field(
+    parameters: Annotated[dict[str, Any], BeforeValidator(checked_parameters)] = Field(
         {}, description="a JSON schema of an object"
     )
     strict: bool = Field(False, description="a boolean")
@@ -103,7 +103,7 @@ def _is_hosted(data: Any) -> bool:
     return isinstance(kind := data.get("type"), str) and kind not in _OWN_KINDS
 
 
-def _checked_tools(value: Any) -> Any:
+def checked_tools(value: Any) -> Any:
     """Before each is looked at."""
     if isinstance(value, list) and len(value) <= MAX_TOOLS:
         size = len(json.dumps(value))
@@ -112,7 +112,7 @@ def _checked_tools(value: Any) -> Any:
     return value
 
 
-Tools = Annotated[list[Tool], BeforeValidator(_checked_tools)]
+Tools = Annotated[list[Tool], BeforeValidator(checked_tools)]
 
 
 @dataclass(frozen=True)
@@ -173,11 +173,11 @@ class CalledFunction(StrictModel):
     name: str = Field(pattern=NAME_PATTERN, description=NAME)
     arguments: Annotated[
         dict[str, Any],
-        BeforeValidator(lambda value: _parse_arguments(value), json_schema_input_type=str),
+        BeforeValidator(lambda value: parse_arguments(value), json_schema_input_type=str),
     ] = Field(description="a JSON object, as a string")
 
 
-def _parse_arguments(value: Any) -> Any:
+def parse_arguments(value: Any) -> Any:
     """Templates want what clients send as a string."""
     if not isinstance(value, str):
         raise RefusedError(f"must be a JSON object, as a string, not {shown(value)}")

@@ -140,3 +140,84 @@ STREAM_OPTIONS_FIELDS: FieldRules = {
         "events are padded for nobody: connections are the deployment's own", "a boolean", bool
     ),
 }
+
+_TOLD_WITH_TEXT = WithoutEffect(
+    "no template writes what was told beside a text", "an array of objects", list[dict[str, Any]]
+)
+_OF_THE_VENDOR = "it is about what its vendor runs beside the model"
+
+RESPONSES_FIELDS: FieldRules = {
+    "access_programs": Refused(_OF_THE_VENDOR),
+    "background": Refused("answers are kept nowhere", (False,)),
+    "background_options": Refused("answers are kept nowhere"),
+    "client_metadata": WithoutEffect(
+        "it is for the vendor's own statistics", "an object", dict[str, Any]
+    ),
+    "context_management": Refused("the client says what the context is", ([],)),
+    "conversation": Refused("conversations are kept nowhere"),
+    "image": Refused(_TEXT_ALONE),
+    "max_tool_calls": WithoutEffect(
+        "it counts calls of tools that the vendor runs",
+        "an integer of at least 1",
+        Annotated[int, Field(ge=1)],
+    ),
+    "moderation": Refused("nothing is moderated"),
+    "previous_response_id": Refused("answers are kept nowhere; send the items themselves"),
+    "prompt": Refused("prompts are kept nowhere"),
+    "prompt_cache_options": CHAT_FIELDS["prompt_cache_options"],
+    "prompt_cache_retention": CHAT_FIELDS["prompt_cache_retention"],
+    "store": Refused("answers are kept nowhere", (False,)),
+    "truncation": Refused("what is left out of a prompt is the client's choice", ("disabled",)),
+}
+
+RESPONSES_STREAM_OPTIONS_FIELDS: FieldRules = {
+    "include_obfuscation": STREAM_OPTIONS_FIELDS["include_obfuscation"]
+}
+
+RESPONSES_REASONING_FIELDS: FieldRules = {
+    "context": Refused("the model's template says which thoughts it sees again", ("auto",)),
+    "generate_summary": WithoutEffect(
+        "thoughts are told in full", "a string", Literal["auto", "concise", "detailed"]
+    ),
+    "mode": Refused("there is one mode", ("standard",)),
+    "summary": WithoutEffect(
+        "thoughts are told in full",
+        '"auto", "concise", "detailed" or "none"',
+        Literal["auto", "concise", "detailed", "none"],
+    ),
+}
+
+RESPONSES_TEXT_PART_FIELDS: FieldRules = {
+    "annotations": _TOLD_WITH_TEXT,
+    "logprobs": _TOLD_WITH_TEXT,
+    "prompt_cache_breakpoint": _CACHE_CONTROL,
+}
+
+RESPONSES_ITEM_FIELDS: FieldRules = {
+    "caller": WithoutEffect("no template writes who called", "an object", dict[str, Any]),
+    "id": WithoutEffect("items are known by their place", *_TEXT),
+    "internal_chat_message_metadata_passthrough": WithoutEffect(
+        "it is for the vendor's own statistics", "an object", dict[str, Any]
+    ),
+    "phase": WithoutEffect("no template writes it", *_TEXT),
+    "status": WithoutEffect(
+        "what was said was said",
+        '"in_progress", "completed" or "incomplete"',
+        Literal["in_progress", "completed", "incomplete"],
+    ),
+}
+
+RESPONSES_REASONING_ITEM_FIELDS: FieldRules = {
+    **RESPONSES_ITEM_FIELDS,
+    "encrypted_content": WithoutEffect("thoughts come in clear", *_TEXT),
+}
+
+RESPONSES_TOOL_FIELDS: FieldRules = {
+    "allowed_callers": Refused("a model calls tools itself", (["direct"],)),
+    "async": Refused("answers end with their calls", (False,)),
+    "cache_control": _CACHE_CONTROL,
+    "defer_loading": TOOL_FIELDS["defer_loading"],
+    "output_schema": WithoutEffect(
+        "no template writes what calls give back", "an object", dict[str, Any]
+    ),
+}

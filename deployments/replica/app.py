@@ -102,7 +102,7 @@ def build_replica_app(
             raise
         except BackendError as error:
             on_failure(error.error_type)
-            raise
+            raise answer.refusal(error) from error
 
     app = Starlette(
         routes=[

@@ -9,8 +9,9 @@ from hashlib import blake2b
 
 from deployments.backend import BackendError, GenerationRequest, SamplingParams
 from deployments.http import sse
-from deployments.http.errors import api_error_from, internal_error
+from deployments.http.errors import ApiError, api_error_from, internal_error
 from deployments.protocol import CompletionRequest, GenerationForm, ParsedRequest
+from deployments.protocol.parsed import in_own_names
 from deployments.wire.checkpoint import Progress
 from deployments.wire.envelope import CHECKPOINTS_HEADER, Envelope
 from deployments.wire.failure import BelatedError
@@ -104,9 +105,13 @@ class Answer:
             ],
         }
 
+    def refusal(self, error: BackendError) -> ApiError:
+        """In the terms of the API that was asked."""
+        return in_own_names(api_error_from(error), self.parsed.own_names)
+
     def failure(self, error: Exception) -> bytes:
         """The end of a response that has begun as a success and can't go on."""
-        told = api_error_from(error) if isinstance(error, BackendError) else internal_error()
+        told = self.refusal(error) if isinstance(error, BackendError) else internal_error()
         if self.for_gateway:
             return BelatedError.render(told)
         if not self.request.stream:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from deployments.backend import Delta
+from deployments.backend import Delta, SamplingParams
 from deployments.protocol import ChatCompletionRequest, ParsedRequest
 from deployments.protocol.chat_formats.dialect import TEXT_ALONE, Dialect
+from deployments.protocol.responses.request import ResponsesRequest
 from deployments.replica.chat_answer import ChatAnswers
 from deployments.replica.chat_renderer import ChatRenderer
 from deployments.replica.completion_renderer import CompletionRenderer
 from deployments.replica.fold import PromptTokenIds, Usage
+from deployments.replica.responses_renderer import ResponsesRenderer
 from deployments.wire.envelope import Envelope
+
+_UNKNOWN = SamplingParams()
 
 
 class Renderer(Protocol):
@@ -45,9 +49,12 @@ def renderer_for(
     dialect: Dialect = TEXT_ALONE,
     prompt_end: Callable[[], str] = str,
     prompt_token_ids: PromptTokenIds = lambda choice: (),
+    sampling: SamplingParams = _UNKNOWN,
 ) -> Renderer:
-    """``prompt_end`` is known before the first delta."""
+    """``prompt_end`` is known before the first delta; ``sampling``: with the model's defaults."""
     if not isinstance(parsed.form, ChatCompletionRequest):
         return CompletionRenderer(parsed.form, envelope, prompt_token_ids)
     answers = ChatAnswers(parsed.form, envelope, dialect, prompt_end)
+    if isinstance(parsed.asked, ResponsesRequest):
+        return ResponsesRenderer(parsed.asked, envelope, answers, sampling)
     return ChatRenderer(parsed.form, envelope, answers, prompt_token_ids)

@@ -72,6 +72,7 @@ class GenerationResponse:
             dialect,
             lambda: self._generation.prompt_end,
             self._generation.prompt_token_ids,
+            requests[0].sampling,
         )
         self._usage = Usage(request.n, answer.cached_tokens)
         self._checkpoints = CheckpointWriter(request.n, answer.progress)
@@ -98,9 +99,9 @@ class GenerationResponse:
                 )
                 if not self._has_failed:
                     outcome = "finished" if completed else "client gone"
-            except BackendError:
+            except BackendError as error:
                 # The engine has counted it.
-                raise
+                raise self._answer.refusal(error) from error
             except Exception:
                 self._on_failure(internal_error().type)
                 raise

@@ -95,6 +95,8 @@ class CheckpointReader:
         self.log = bytearray()
         self.num_logged = 0
         """Generated tokens in ``log``."""
+        self.num_events = 0
+        """That have a name, and have become certain."""
         self.prompt_tokens = 0
         """Of the prompts that have begun."""
         self.num_prompts = 0
@@ -114,6 +116,7 @@ class CheckpointReader:
         """Another replica begins anew."""
         self.restart()
         self.log.clear()
+        self.num_events = 0
         self.num_logged = 0
         self.prompt_tokens = 0
         self.num_prompts = 0
@@ -142,6 +145,7 @@ class CheckpointReader:
     def _pass(self, events: bytes, entries: bytes) -> bytes:
         """What goes on of the ``events`` before a checkpoint, without the end of the last one."""
         # There is one checkpoint for about every token of every stream.
+        self.num_events += num_named(events)
         if not entries:
             return events
         self.log += entries + b" "
@@ -152,3 +156,8 @@ class CheckpointReader:
                 self.prompt_tokens += int(size) if has_size else 0
                 self.num_prompts += bool(has_size)
         return events
+
+
+def num_named(events: bytes) -> int:
+    """How many of ``events`` have a name, on a line before their data."""
+    return events.count(b"\ndata: ") - events.count(EVENT_END + b"data: ")

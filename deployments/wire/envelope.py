@@ -49,6 +49,8 @@ class Envelope:
     not."""
     log_bytes: int = 0
     """Length of the log of checkpoints that stands behind the client's body."""
+    num_events: int = 0
+    """With a name, that the client has of the tokens it has: an API may number them."""
     seen: Seen | None = None
     """What the client of a resumable stream has already; None: the stream is not resumable."""
 
@@ -79,9 +81,9 @@ class Envelope:
         """Whose cached prefixes the answer may use; empty: those of nobody in particular."""
         return self.tenant if self.is_isolated else ""
 
-    def for_attempt(self, attempt: str, log: bytes) -> Self:
-        """``log``: of an answer that has begun."""
-        return replace(self, attempt=attempt, log_bytes=len(log))
+    def for_attempt(self, attempt: str, log: bytes, num_events: int = 0) -> Self:
+        """``log``: of an answer that has begun, ``num_events``: those that stand for it."""
+        return replace(self, attempt=attempt, log_bytes=len(log), num_events=num_events)
 
     def header(self) -> str:
         seen = self.seen.as_json() if self.seen else None

@@ -44,6 +44,8 @@ class Resumption:
     max_tokens: int | None = None
     """As the envelope of the first attempt had it: the answer ends where it would have ended."""
     seen: Seen = field(default_factory=Seen)
+    num_events: int = 0
+    """As the envelope has it."""
     events_seen: Mapping[int, int] = field(default_factory=dict)
     """By choice: events that the client has of the tokens behind those in ``seen``."""
 
@@ -64,6 +66,7 @@ class Resumption:
             created=self.created,
             seed=self.seed,
             max_tokens=self.max_tokens,
+            num_events=self.num_events,
             seen=self.seen,
         )
 
@@ -78,6 +81,7 @@ class Resumption:
             self.lineage,
             self.max_tokens,
             self.seen.as_json(),
+            self.num_events,
             [*self.events_seen.items()],
         )
         payload = _encoded(json.dumps(fields, separators=(",", ":")).encode())
@@ -92,7 +96,8 @@ class Resumption:
             raise _refused("was not given by this deployment, or was changed since")
         try:
             fields = json.loads(_decoded(payload))
-            answer_id, created, seed, asked, replica_id, lineage, bound, seen, events_seen = fields
+            answer_id, created, seed, asked, replica_id, lineage, bound, *had = fields
+            seen, num_events, events_seen = had
         except (ValueError, binascii.Error) as error:
             raise _refused("is of another version of this server") from error
         if asked != request:
@@ -109,6 +114,7 @@ class Resumption:
             (revision, max_model_len),
             bound,
             Seen.of_json(seen),
+            num_events,
             dict(events_seen),
         )
 

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 
 from deployments.gateway.openapi import openapi_document
 from deployments.protocol import ChatCompletionRequest, CompletionRequest
+from deployments.protocol.responses.request import ResponsesRequest
 from tests.support.deployments.gateway_harness import fake_replica, gateway
 
 try:
@@ -33,6 +34,8 @@ CASES = [
     ("post", "/v1/chat/completions", NEGATIVE),
     ("post", "/v1/completions", POSITIVE),
     ("post", "/v1/completions", NEGATIVE),
+    ("post", "/v1/responses", POSITIVE),
+    ("post", "/v1/responses", NEGATIVE),
     ("post", "/tokenize", POSITIVE),
     ("post", "/tokenize", NEGATIVE),
     ("post", "/detokenize", POSITIVE),
@@ -94,7 +97,7 @@ def test_the_document_is_served_and_has_every_field(url: str) -> None:
     document = httpx.get(f"{url}/openapi.json").json()
     assert document == json.loads(json.dumps(openapi_document()))
     schemas = document["components"]["schemas"]
-    for model in (ChatCompletionRequest, CompletionRequest):
+    for model in (ChatCompletionRequest, CompletionRequest, ResponsesRequest):
         described = schemas[model.__name__]
         assert (
             described["properties"].keys() == model.model_fields.keys() | model.unsupported.keys()

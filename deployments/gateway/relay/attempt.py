@@ -70,7 +70,9 @@ def _post(
             "Authorization": f"Bearer {replica.secret}",
             "Content-Type": "application/json",
             "X-Request-Id": outgoing.request_id,
-            ENVELOPE_HEADER: outgoing.envelope.for_attempt(attempt_id, log).header(),
+            ENVELOPE_HEADER: outgoing.envelope.for_attempt(
+                attempt_id, log, request.reader.num_events
+            ).header(),
             **trace_headers(),
         },
         connect_timeout_s=settings.connect_timeout_s,

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from deployments.fleet.directory import Replica
 from deployments.http import sse
-from deployments.wire.checkpoint import CheckpointReader
+from deployments.wire.checkpoint import CheckpointReader, num_named
 from deployments.wire.resumption import NO_CHOICE, Resumption
 from deployments.wire.seen import Seen
 
@@ -55,11 +55,13 @@ class ResumableReader(CheckpointReader):
         self._cached_tokens = dict(self._first.seen.cached_tokens)
         self._num_logged_of = Counter[int]()
         self._to_skip = Counter(self._first.events_seen)
+        self.num_events = self._first.num_events
 
     def _pass(self, events: bytes, entries: bytes) -> bytes:
         begun, added = _read(entries)
         self._cached_tokens = begun | self._cached_tokens
         seen = Seen(self._tokens_seen, self._cached_tokens)
+        num_events = self.num_events
         events_seen = +self._to_skip
         passed = []
         for event in events.split(sse.EVENT_END):
@@ -69,9 +71,12 @@ class ResumableReader(CheckpointReader):
             choice = _choice_of(event)
             if self._to_skip[choice]:
                 self._to_skip[choice] -= 1
+                self.num_events += num_named(event)
                 continue
             events_seen[choice] += 1
-            latest = replace(self._latest, seen=seen, events_seen=events_seen)
+            latest = replace(
+                self._latest, seen=seen, num_events=num_events, events_seen=events_seen
+            )
             passed.append(event + b"\nid: " + latest.sign(self._key).encode())
         for choice, count in added.items():
             self._num_logged_of[choice] += count

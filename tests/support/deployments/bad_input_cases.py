@@ -6,8 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from tests.support.deployments.bad_responses import BAD_FIELDS
+
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
+RESPONSES = "/v1/responses"
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ def bad_inputs(*, model: str, max_body_bytes: int, max_model_len: int) -> list[B
         *_completion_fields(model),
         *_tools(model),
         *_grammars(model),
+        *_responses(model),
         *_token_fields(model),
         *_unsupported(model),
         *_only_the_server_knows(model, max_model_len),
@@ -495,6 +499,15 @@ def _token_fields(model: str) -> list[BadInput]:
         *field("max_tokens", -1, "at least 0"),
         *field("max_tokens", False, "integer"),
     ]  # fmt: skip
+
+
+def _responses(model: str) -> list[BadInput]:
+    cases = []
+    for fields, param, says in BAD_FIELDS:
+        body = json.dumps({"model": model, "input": "hi", **fields}).encode()
+        label = f"response {param} {json.dumps(fields)[-50:]}"
+        cases.append(BadInput(label, RESPONSES, body, param, (says,)))
+    return cases
 
 
 def _unsupported(model: str) -> list[BadInput]:

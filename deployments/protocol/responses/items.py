@@ -1,0 +1,143 @@
+"""The items of an input: what was said, called, answered and thought so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, PlainValidator
+
+from deployments.http.errors import shown
+from deployments.protocol import unsupported
+from deployments.protocol.messages import MAX_PARTS
+from deployments.protocol.responses.kinds import parse_one_of
+from deployments.protocol.strict import RefusedError, StrictModel
+from deployments.protocol.tools import NAME, NAME_PATTERN, parse_arguments
+
+MAX_ITEMS = 4096
+CONTENT = "a string or an array of parts that are text"
+CALL_ID = "a string of 1 to 256 characters"
+
+
+class ContentPart(StrictModel):
+    unsupported: ClassVar = unsupported.RESPONSES_TEXT_PART_FIELDS
+
+    type: Literal["input_text", "output_text"] = Field(description='"input_text" or "output_text"')
+    text: str = Field(description="a string")
+
+
+class ThoughtPart(StrictModel):
+    type: Literal["reasoning_text"] = Field(description='"reasoning_text"')
+    text: str = Field(description="a string")
+
+
+class SummaryPart(StrictModel):
+    type: Literal["summary_text"] = Field(description='"summary_text"')
+    text: str = Field(description="a string")
+
+
+_PARTS: Mapping[str, type[ContentPart]] = {"input_text": ContentPart, "output_text": ContentPart}
+
+
+def _parse_content(value: Any) -> str:
+    """Its text."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise RefusedError(f"must be {CONTENT}, not {shown(value)}")
+    if len(value) > MAX_PARTS:
+        raise RefusedError(f"must have at most {MAX_PARTS} parts, not {len(value)}")
+    parts = [parse_one_of(_PARTS, part, f"[{i}]") for i, part in enumerate(value)]
+    return "\n".join(part.text for part in parts)
+
+
+Content = Annotated[
+    str, PlainValidator(_parse_content, json_schema_input_type=str | list[ContentPart])
+]
+
+
+class Item(StrictModel):
+    """What all kinds have: names that a server gave them, which no template writes."""
+
+    unsupported: ClassVar = unsupported.RESPONSES_ITEM_FIELDS
+
+
+class MessageItem(Item):
+    type: Literal["message"] = Field("message", description='"message"')
+    role: Literal["user", "assistant", "system", "developer"] = Field(
+        description='"user", "assistant", "system" or "developer"'
+    )
+    content: Content = Field(description=CONTENT)
+
+
+class FunctionCallItem(Item):
+    type: Literal["function_call"] = Field(description='"function_call"')
+    call_id: str = Field(min_length=1, max_length=256, description=CALL_ID)
+    name: str = Field(pattern=NAME_PATTERN, description=NAME)
+    namespace: str | None = Field(None, pattern=NAME_PATTERN, description=NAME)
+    arguments: Annotated[
+        dict[str, Any], BeforeValidator(parse_arguments, json_schema_input_type=str)
+    ] = Field(description="a JSON object, as a string")
+
+
+class CustomCallItem(Item):
+    type: Literal["custom_tool_call"] = Field(description='"custom_tool_call"')
+    call_id: str = Field(min_length=1, max_length=256, description=CALL_ID)
+    name: str = Field(pattern=NAME_PATTERN, description=NAME)
+    namespace: str | None = Field(None, pattern=NAME_PATTERN, description=NAME)
+    input: str = Field(description="a string")
+
+
+class OutputItem(Item):
+    """What came of a call."""
+
+    type: Literal["function_call_output", "custom_tool_call_output"] = Field(
+        description='"function_call_output" or "custom_tool_call_output"'
+    )
+    call_id: str = Field(min_length=1, max_length=256, description=CALL_ID)
+    output: Content = Field(description=CONTENT)
+
+
+class ReasoningItem(Item):
+    unsupported: ClassVar = unsupported.RESPONSES_REASONING_ITEM_FIELDS
+
+    type: Literal["reasoning"] = Field(description='"reasoning"')
+    summary: list[SummaryPart] = Field([], description='an array of {"type": "summary_text"} parts')
+    content: list[ThoughtPart] = Field(
+        [], description='an array of {"type": "reasoning_text"} parts'
+    )
+
+    @property
+    def text(self) -> str:
+        return "\n".join(part.text for part in self.content)
+
+
+InputItem = MessageItem | FunctionCallItem | CustomCallItem | OutputItem | ReasoningItem
+
+ITEMS: Mapping[str, type[InputItem]] = {
+    "message": MessageItem,
+    "function_call": FunctionCallItem,
+    "function_call_output": OutputItem,
+    "custom_tool_call": CustomCallItem,
+    "custom_tool_call_output": OutputItem,
+    "reasoning": ReasoningItem,
+}
+
+
+def parse_input(value: Any) -> tuple[InputItem, ...]:
+    """Raises ``RefusedError`` that says which item is at fault."""
+    if isinstance(value, str):
+        return (MessageItem(role="user", content=value),)
+    if not isinstance(value, list) or not value:
+        raise RefusedError(f"must be a string or a non-empty array of items, not {shown(value)}")
+    if len(value) > MAX_ITEMS:
+        raise RefusedError(f"must have at most {MAX_ITEMS} items, not {len(value)}")
+    return tuple(
+        parse_one_of(ITEMS, item, f"[{i}]", default=_default_kind(item))
+        for i, item in enumerate(value)
+    )
+
+
+def _default_kind(item: Any) -> str:
+    """A reference may come without its type, as messages do."""
+    return "message" if not isinstance(item, dict) or "role" in item else "item_reference"
