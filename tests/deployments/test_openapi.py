@@ -117,7 +117,9 @@ def described(method: str, path: str) -> Any:
     for schema in document["components"]["schemas"].values():
         properties = schema.get("properties", {})
         if "description" in properties.get("model", ()):
-            properties["model"] = {"const": "demo"}
+            named = {"const": "demo"}
+            required = "model" in schema["required"]
+            properties["model"] = named if required else {"enum": ["demo", None]}
     return schemathesis.openapi.from_dict(document)[path][method]
 
 
