@@ -1,6 +1,7 @@
 # make setup | serve [CONFIG=configs/qwen3.yaml] [MODEL=id-or-folder] [VERBOSE=1] | test | lint | native | test-asan | test-ubsan
 #      bench | bench-attention | bench-engine
 #      fuzz [COUNT=1000000] [SEED=1] [START=0]
+#      test-clients, with Node.js
 #      test-cluster, as root on Linux
 #      on a Mac: test-metal | bench-metal
 #      Metal's kernels without a Mac: metal-tools | test-metal-ladder | test-metal-RUNG, see RUNGS
@@ -27,7 +28,7 @@ endif
 BUILD_INPUTS := pyproject.toml $(wildcard CMakeLists.txt) \
 	$(shell find backend_metal/csrc backend_metal/shaders -type f 2>/dev/null)
 
-.PHONY: setup serve test fuzz lint bench bench-attention bench-engine native test-asan test-ubsan \
+.PHONY: setup serve test test-clients fuzz lint bench bench-attention bench-engine native test-asan test-ubsan \
 	test-metal bench-metal metal-tools test-metal-ladder
 
 setup: $(STAMP)
@@ -61,6 +62,11 @@ test: lint
 fuzz: setup
 	$(BIN)/python -m tests.support.deployments.fuzz --count $(or $(COUNT),1000000) \
 		--seed $(or $(SEED),1) --start $(or $(START),0)
+
+# Agents and libraries of other people, installed into .clients: about 2 GB from PyPI and npm.
+test-clients: setup
+	$(BIN)/python -m tests.clients.install
+	$(BIN)/python -m pytest -m clients tests/clients
 
 bench: setup
 	$(BIN)/python -m ops.bench

@@ -1,0 +1,1 @@
+"""Clients of other people, as they come, against a real `serve run`: `make test-clients`."""

@@ -1,0 +1,26 @@
+"""One real `serve run` over a model that does what its user says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.support.e2e.serve_process import REPOSITORY, ServeProcess, plugin, serve_process
+
+SCRIPTED = "tests.support.clients.scripted_backend:ScriptedBackend"
+MODEL = "scripted"
+
+
+@pytest.fixture(scope="session")
+def scripted_serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
+    config = yaml.safe_load((REPOSITORY / "configs" / "app.yaml").read_text())
+    config["applications"][0]["args"]["engine"] = {
+        "backend": "scripted",
+        "model": MODEL,
+        "max_model_len": 200_000,
+    }
+    path = plugin(tmp_path_factory.mktemp("plugin"), scripted=SCRIPTED)
+    with serve_process(config, environment={"PYTHONPATH": path}) as running:
+        yield running

@@ -1,0 +1,154 @@
+"""Each client does a whole turn with a tool, or gets an answer of its schema, as it comes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.clients import FOLDER, NODE, PYTHON_CLIENTS, PythonClient
+from tests.clients.conftest import MODEL
+from tests.support.e2e.serve_process import ServeProcess
+
+BIN = NODE / "node_modules" / ".bin"
+SCRIPTS = Path(__file__).parent / "scripts"
+NOTES = "Apples ripen in autumn."
+PATIENCE_S = 300
+
+pytestmark = pytest.mark.clients
+
+
+def run(*command: str | Path, at: Path, **environment: str) -> str:
+    """What it printed. ``at``: its working directory, beside which its home is."""
+    home = at.with_name("home")
+    home.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [*map(str, command)],
+        cwd=at,
+        env={**os.environ, "HOME": str(home), "NO_COLOR": "1", **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def variables(serve: ServeProcess) -> dict[str, str]:
+    return {"POMONA_URL": f"{serve.url}/v1", "POMONA_KEY": "none", "POMONA_MODEL": MODEL}
+
+
+def told(printed: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(printed.splitlines()[-1])
+    return found
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("client", PYTHON_CLIENTS, ids=lambda client: client.name)
+def test_python(client: PythonClient, scripted_serve: ServeProcess, work: Path) -> None:
+    assert client.python.exists(), f"`make test-clients` installs it into {FOLDER}"
+    script = SCRIPTS / f"{client.name}_turn.py"
+    result = told(run(client.python, script, at=work, **variables(scripted_serve)))
+    if "tool" in client.does:
+        assert result["num_reads"] == 1
+        assert "read" in result["answer"] or NOTES in result["answer"]
+    if "structured" in client.does:
+        assert result["structured"]
+
+
+def test_ai_sdk(scripted_serve: ServeProcess, work: Path) -> None:
+    # It finds its packages beside itself.
+    script = NODE / "ai_sdk_turn.mjs"
+    script.write_text((SCRIPTS / script.name).read_text())
+    result = told(run("node", script, at=work, **variables(scripted_serve)))
+    assert (result["num_reads"], result["structured"]["name"]) == (1, "Ulm")
+    assert NOTES in result["answer"]
+
+
+@pytest.fixture
+def notes(work: Path) -> Path:
+    """In a folder that an agent works in."""
+    subprocess.run(["git", "init", "--quiet"], cwd=work, check=True)
+    path = work / "notes.txt"
+    path.write_text(f"{NOTES}\n")
+    return path
+
+
+def test_opencode(scripted_serve: ServeProcess, notes: Path) -> None:
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": f"{scripted_serve.url}/v1", "apiKey": "none"},
+        "models": {MODEL: {"name": MODEL}},
+    }
+    config = {"provider": {"pomona": provider}, "model": f"pomona/{MODEL}"}
+    (notes.parent / "opencode.json").write_text(json.dumps(config))
+    printed = run(BIN / "opencode", "run", f"CALL read filePath={notes}", at=notes.parent)
+    assert NOTES in printed
+
+
+def test_qwen_code(scripted_serve: ServeProcess, notes: Path) -> None:
+    printed = run(
+        BIN / "qwen",
+        "--auth-type=openai",
+        "--yolo",
+        f"--prompt=CALL read_file file_path={notes}",
+        at=notes.parent,
+        OPENAI_API_KEY="none",
+        OPENAI_BASE_URL=f"{scripted_serve.url}/v1",
+        OPENAI_MODEL=MODEL,
+    )
+    assert NOTES in printed
+
+
+CODEX = """model = "scripted"
+model_provider = "pomona"
+[model_providers.pomona]
+name = "Pomona"
+base_url = "{url}/v1"
+env_key = "POMONA_KEY"
+wire_api = "responses"
+"""
+
+
+def test_codex(scripted_serve: ServeProcess, notes: Path) -> None:
+    folder = notes.parents[1] / "home" / ".codex"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(CODEX.format(url=scripted_serve.url))
+    command = notes.parent / "tell"
+    command.write_text("#!/bin/sh\ncat notes.txt\n")
+    command.chmod(0o755)
+    printed = run(
+        BIN / "codex",
+        "exec",
+        "--skip-git-repo-check",
+        "--dangerously-bypass-approvals-and-sandbox",
+        f"CALL exec_command cmd={command}",
+        at=notes.parent,
+        POMONA_KEY="none",
+    )
+    assert NOTES in printed
+
+
+def test_claude_code(scripted_serve: ServeProcess, notes: Path) -> None:
+    printed = run(
+        BIN / "claude",
+        "--print",
+        f"CALL Read file_path={notes}",
+        at=notes.parent,
+        ANTHROPIC_BASE_URL=scripted_serve.url,
+        ANTHROPIC_AUTH_TOKEN="none",
+        ANTHROPIC_MODEL=MODEL,
+    )
+    assert NOTES in printed

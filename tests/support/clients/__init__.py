@@ -1,0 +1,1 @@
+"""What clients of other people are tried against."""
