@@ -30,7 +30,7 @@ def run(*command: str | Path, at: Path, **environment: str) -> str:
     done = subprocess.run(
         [*map(str, command)],
         cwd=at,
-        env={**os.environ, "HOME": str(home), "NO_COLOR": "1", **environment},
+        env={**os.environ, "HOME": str(home), "PWD": str(at), "NO_COLOR": "1", **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
