@@ -19,6 +19,7 @@ from deployments.backend import (
 from deployments.protocol.chat import ChatCompletionRequest
 from deployments.protocol.chat_formats.dialect import TEXT_ALONE, Dialect
 from deployments.protocol.chat_formats.grammar import content_grammar, tools_grammar
+from deployments.protocol.chat_formats.lenient import lenient
 from deployments.protocol.chat_formats.switches import (
     Thinking,
     UnservedThinkingError,
@@ -133,7 +134,10 @@ def _tools_grammar(
     }
     tools = [
         Tool(
-            one.name, one.parameters, one.strict, f"tools[{numbers[one.name]}].function.parameters"
+            one.name,
+            one.parameters if one.strict else lenient(one.parameters),
+            one.strict,
+            f"tools[{numbers[one.name]}].function.parameters",
         )
         for one in request.usable_tools
     ]

@@ -9,7 +9,6 @@ from typing import Any
 import jsonschema
 import pytest
 from llguidance import LLMatcher, LLTokenizer
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from deployments.protocol.chat_formats.events import CallArguments, CallStart
 from deployments.protocol.chat_formats.formats import FORMATS
@@ -18,6 +17,7 @@ from deployments.protocol.chat_formats.messages import MARKERS
 from deployments.protocol.chat_formats.reader import AnswerReader, ChatFormat
 from deployments.protocol.chat_formats.tool import Tool, UnenforceableError, takes_string
 from tests.support.deployments.chat_answers import ANSWERS
+from tests.support.deployments.chat_grammars import opening_of, vocabulary_with
 
 SINGLE = {"llama3_json"}
 WITH_CALLS = sorted(name for name, one in FORMATS.items() if one.calls)
@@ -50,17 +50,6 @@ LOOKUP: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def vocabulary() -> LLTokenizer:
     return vocabulary_with([])
-
-
-def vocabulary_with(special: list[str]) -> LLTokenizer:
-    """A token a byte, and these."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokens = {character: index for index, character in enumerate(alphabet)} | {"<end>": 256}
-    tokenizer = Tokenizer(models.BPE(tokens, []))
-    tokenizer.add_special_tokens(["<end>", *special])
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return LLTokenizer(tokenizer.to_str(), eos_token=[256])
 
 
 def matcher_of(
@@ -168,7 +157,7 @@ def test_whatever_is_let_is_a_valid_call(vocabulary: LLTokenizer, name: str) -> 
         )
         text = bytearray()
         # A thought would go on for ever.
-        for token_id in vocabulary.tokenize_str(_opening(name)):
+        for token_id in vocabulary.tokenize_str(opening_of(name)):
             assert matcher.consume_token(token_id)
             text += vocabulary.decode_bytes([token_id])
         while not matcher.is_accepting():
@@ -296,13 +285,6 @@ def test_a_language_writes_values_its_own_way(
         assert accepts(vocabulary, f"{head}{text}{tail}", name, [Tool("t", schema)])
     for text in refused:
         assert not accepts(vocabulary, f"{head}{text}{tail}", name, [Tool("t", schema)])
-
-
-def _opening(name: str) -> str:
-    chat_format = FORMATS[name]
-    calls = only_calls(name)
-    (form,) = chat_format.calls
-    return calls[: calls.index(form.start) + len(form.start)]
 
 
 CONTENT = {

@@ -109,7 +109,7 @@ class CallRules:
             return f"({' | '.join(map(literal, choices))}) {end}"
         if tool.is_strict and (bounds := sorted(schema.keys() & STRING_BOUNDS)):
             raise UnenforceableError(tool, key, bounds[0])
-        return self._rules.until(name, form.value_end[0])
+        return self._rules.until(name, *form.value_end)
 
     @_call.register
     def _literal_call(self, form: LiteralCalls, tool: Tool, number: int) -> tuple[str, str]:

@@ -14,13 +14,24 @@ class JsonValue:
         self.has_ended = False
         self.is_malformed = False
         """It is over, and not whole."""
+        self.num_scanned = 0
+        """Characters of it so far."""
         self._depth = 0
         self._in_string = False
         self._is_escaped = False
         self._has_begun = False
 
+    @property
+    def is_in_string(self) -> bool:
+        return self._in_string and not self.has_ended
+
     def scan(self, text: str) -> int:
         """How many characters of ``text``, which comes next, belong to the value."""
+        length = 0 if self.has_ended or self.is_malformed else self._scan(text)
+        self.num_scanned += length
+        return length
+
+    def _scan(self, text: str) -> int:
         for index, character in enumerate(text):
             if self._in_string:
                 self._scan_string(character)

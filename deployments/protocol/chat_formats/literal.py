@@ -147,14 +147,20 @@ def _text_of_word(stream: Stream, closer: str) -> Generator[None, None, str]:
 def _word(text: str, notation: Notation) -> str:
     if text in notation.words:
         return notation.words[text]
-    for number in (decoded, float):
-        try:
-            value = number(text)
-        except ValueError:
-            continue
-        if not isinstance(value, float) or math.isfinite(value):
-            return text if number is decoded else json.dumps(value)
-    return as_string(text)
+    try:
+        decoded(text)
+    except ValueError:
+        return _number(text) or as_string(text)
+    return text
+
+
+def _number(text: str) -> str:
+    """One that is Python's and not JSON's, in JSON; empty: it is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return ""
+    return json.dumps(value) if math.isfinite(value) else ""
 
 
 def _quoted(write: Write) -> Write:

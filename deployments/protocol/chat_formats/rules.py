@@ -60,8 +60,11 @@ class Rules:
         ended = self.add(f"{free}_ENDED", f"{free} {literal(first)}")
         return " ".join([ended, *map(self.marker, rest)])
 
-    def until(self, name: str, end: str) -> str:
-        """Any text up to the first ``end``, and that one."""
+    def until(self, name: str, end: str, *other_ends: str) -> str:
+        """Any text up to the first ``end``, and that one; none of the others may come before."""
+        if other_ends:
+            text = self.free(name.upper(), *other_ends)
+            return self.add(name, self.behind(text, end))
         first, *rest = self._pieces(end)
         if self._is_token(first):
             text = self.add(name.upper(), f"/{ANYTHING}/")

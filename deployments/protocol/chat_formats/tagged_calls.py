@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from deployments.protocol.chat_formats.events import CallArguments, CallStart
@@ -17,7 +18,7 @@ from deployments.protocol.chat_formats.form import (
     takes,
     text_until,
 )
-from deployments.protocol.chat_formats.json_value import decoded
+from deployments.protocol.chat_formats.json_value import JsonValue, decoded
 from deployments.protocol.chat_formats.stream import WHITE, Stream
 
 
@@ -83,7 +84,7 @@ class TaggedCalls:
         else:
             raise MalformedError
         if not is_string:
-            text = yield from text_until(stream, self.value_end)
+            text = yield from _json_until(stream, self.value_end)
             tell(CallArguments(_as_json(text, may_be_string=is_string is None)))
             return
         tell(CallArguments('"'))
@@ -97,6 +98,23 @@ class TaggedCalls:
                     raise MalformedError
                 yield
         tell(CallArguments('"'))
+
+
+def _json_until(stream: Stream, markers: Sequence[str]) -> Generator[None, None, str]:
+    """What stands before the first of ``markers`` that is not in one of JSON's strings."""
+    value, pieces = JsonValue(), []
+    while True:
+        before, marker = stream.take_until(markers)
+        pieces.append(before)
+        if marker is not None:
+            value.scan("".join(pieces).lstrip(WHITE)[value.num_scanned :])
+            if not value.is_in_string:
+                return "".join(pieces)
+            pieces.append(marker)
+        elif stream.has_ended:
+            raise MalformedError
+        else:
+            yield
 
 
 def _as_json(text: str, *, may_be_string: bool) -> str:

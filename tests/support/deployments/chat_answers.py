@@ -90,6 +90,12 @@ ANSWERS: list[tuple[str, str, list[Event]]] = [
             '{"query": "\\n  two\\nlines\\n", "deep": {"x": [1, 2]}, "word": "maybe"}',
         ),
     ),
+    (
+        "qwen3_coder",
+        '<tool_call><function=g><parameter=b>\n\n {"c": "</parameter>"}\n</parameter>'
+        '<parameter=d>"</parameter></function></tool_call>',
+        call("g", '{"b": {"c": "</parameter>"}, "d": '),
+    ),
     ("qwen3_coder", "<tool_call>\n<fun", [Text("<tool_call>\n<fun")]),
     (
         "glm4_moe",
@@ -191,11 +197,11 @@ ANSWERS: list[tuple[str, str, list[Event]]] = [
     ),
     (
         "pythonic",
-        '[g(s="""two\n"lines" """, t="\\u00e9\\x41\\q\\ud83d\\ude00", u=r, v=.5, w=NaN)]',
+        '[g(s="""two\n"lines" """, t="\\u00e9\\x41\\q\\ud83d\\ude00", u=r, v=.5, w=NaN, x=1E999)]',
         call(
             "g",
             '{"s": "two\\n\\"lines\\" ", "t": "éA\\\\q\\ud83d\\ude00", "u": "r", "v": 0.5, '
-            '"w": "NaN"}',
+            '"w": "NaN", "x": 1E999}',
         ),
     ),
     ("pythonic", "[see](http://x) f(a=1)", [Text("[see](http://x) f(a=1)")]),
