@@ -55,5 +55,7 @@ class Delta:
     """Set on the last delta of the sequence; the iterator ends after the last of ``n``."""
     num_thought_tokens: int = 0
     """Of all tokens that the sequence has drawn so far, those in which the model thought."""
+    stop_string: str | None = None
+    """Of those in ``SamplingParams.stop``, the one that ended the sequence."""
     replayed: bool = False
     """Its tokens came with ``GenerationRequest.resume``; its logprobs are all 0.0."""

@@ -7,6 +7,7 @@ from starlette.middleware import Middleware
 
 from deployments.gateway.access.authentication import AuthenticationMiddleware
 from deployments.gateway.access.cross_origin import cross_origin
+from deployments.gateway.access.error_shapes import shaped_response
 from deployments.gateway.access.limits_middleware import LimitsMiddleware
 from deployments.gateway.generation import generation_routes
 from deployments.gateway.outcomes import OutcomesMiddleware
@@ -43,7 +44,7 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
             ),
             Middleware(LimitsMiddleware, limiter=parts.limiter, on_refused=refused),
         ],
-        exception_handlers=exception_handlers(refused),
+        exception_handlers=exception_handlers(refused, shaped_response),
     )
     app.router.redirect_slashes = False
     app.state.draining = False

@@ -55,7 +55,10 @@ class _Generation:
         arrived = time.perf_counter()
         outgoing, reservation = await _accept(Request(scope, receive), self._parts)
         request = RelayedRequest(
-            outgoing, self._parts, ClientResponse(send, outgoing.stream_form), arrived
+            outgoing,
+            self._parts,
+            ClientResponse(send, outgoing.stream_form, outgoing.request_id),
+            arrived,
         )
         meter(scope, RequestMeter(request, reservation))
         await _answer(request, self._parts.tracer, scope, receive)

@@ -7,14 +7,17 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
+from deployments.gateway.openapi_messages import anthropics_errors, messages_schemas
 from deployments.gateway.openapi_tokens import TOKEN_MODELS, token_paths, token_schemas
 from deployments.protocol import (
     CHAT_COMPLETIONS_PATH,
     COMPLETIONS_PATH,
+    MESSAGES_PATH,
     RESPONSES_PATH,
     ChatCompletionRequest,
     CompletionRequest,
 )
+from deployments.protocol.anthropic.request import MessagesRequest
 from deployments.protocol.responses.request import ResponsesRequest
 from deployments.wire.resumption import LAST_EVENT_HEADER, RESUMABLE_HEADER
 
@@ -42,7 +45,13 @@ _ERRORS = {
 @cache
 def openapi_document() -> Schema:
     """The document, as JSON's types. Not to be changed."""
-    models = (ChatCompletionRequest, CompletionRequest, ResponsesRequest, *TOKEN_MODELS)
+    models = (
+        ChatCompletionRequest,
+        CompletionRequest,
+        ResponsesRequest,
+        MessagesRequest,
+        *TOKEN_MODELS,
+    )
     _, requests = models_json_schema(
         [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
     )
@@ -54,12 +63,13 @@ def openapi_document() -> Schema:
             "description": "OpenAI's API for generation. A description completes "
             '"<field> must be ...".',
         },
-        "security": [{"key": []}, {}],
+        "security": [{"key": []}, {"anthropicsKey": []}, {}],
         "paths": {
             CHAT_COMPLETIONS_PATH: {"post": _generation("ChatCompletionRequest", "Chat")},
             COMPLETIONS_PATH: {"post": _generation("CompletionRequest", "Completion")},
             RESPONSES_PATH: {"post": _generation("ResponsesRequest", "Response")},
-            **token_paths(_errors()),
+            MESSAGES_PATH: {"post": _messages()},
+            **token_paths(_errors(), anthropics_errors(_ERRORS)),
             "/version": {"get": _reading("version", "Of this server.", "Version")},
             "/v1/models": {"get": _reading("listModels", "The models served.", "Models")},
             "/v1/models/{name}": {
@@ -79,8 +89,14 @@ def openapi_document() -> Schema:
             "/ready": {"get": _reading("ready", "A replica answers.", "Status")},
         },
         "components": {
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-            "schemas": requests["$defs"] | token_schemas(requests["$defs"]) | _responses(),
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer"},
+                "anthropicsKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+            },
+            "schemas": requests["$defs"]
+            | token_schemas(requests["$defs"])
+            | messages_schemas()
+            | _responses(),
         },
     }
 
@@ -119,6 +135,12 @@ def _generation(request: str, response: str) -> Schema:
             **_errors(),
         },
     }
+
+
+def _messages() -> Schema:
+    described = _generation("MessagesRequest", "MessageAnswer")
+    described["responses"] |= anthropics_errors(_ERRORS)
+    return described
 
 
 def _reading(name: str, description: str, response: str) -> Schema:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+from deployments.protocol.anthropic.token_count import COUNT_TOKENS_PATH
 from deployments.protocol.tokenization import (
     DETOKENIZE_PATH,
     TOKENIZE_PATH,
@@ -20,8 +21,16 @@ _TEXT: Schema = {"type": "string"}
 _INTEGERS: Schema = {"type": "array", "items": {"type": "integer"}}
 
 
-def token_paths(errors: Schema) -> Schema:
+def token_paths(errors: Schema, anthropics_errors: Schema) -> Schema:
     return {
+        COUNT_TOKENS_PATH: {
+            "post": _operation(
+                "countTokens",
+                _ref("CountTokensRequest"),
+                "TokenCount",
+                anthropics_errors,
+            )
+        },
         TOKENIZE_PATH: {
             "post": _operation(
                 "tokenize",
@@ -37,17 +46,23 @@ def token_paths(errors: Schema) -> Schema:
 
 
 def token_schemas(requests: Schema) -> Schema:
-    """``requests``: the schemas of ``TOKEN_MODELS`` and of chats, by name."""
-    chat = deepcopy(requests["ChatCompletionRequest"])
+    """``requests``: the schemas of ``TOKEN_MODELS``, chats and messages, by name."""
+    chat, count = map(deepcopy, (requests["ChatCompletionRequest"], requests["MessagesRequest"]))
+    count["required"].remove("max_tokens")
     boolean: Schema = {"type": ["boolean", "null"], "description": "a boolean"}
     chat["properties"] |= {
         "add_special_tokens": {"enum": [False, None], "description": "the template writes its own"},
         "return_token_strs": boolean,
     }
     schemas = {one.__name__: requests[one.__name__] for one in TOKEN_MODELS}
-    schemas["TokenizeChat"] = chat
+    schemas |= {"TokenizeChat": chat, "CountTokensRequest": count}
     for schema in schemas.values():
         schema["required"] = [name for name in schema["required"] if name != "model"]
+        model = schema["properties"]["model"]
+        schema["properties"]["model"] = {
+            "anyOf": [{"type": "string", "minLength": 1}, {"type": "null"}],
+            "description": model["description"],
+        }
     pieces: Schema = {
         "type": "array",
         "items": {

@@ -28,6 +28,8 @@ def reading_routes(parts: GatewayParts) -> list[Route]:
         Route("/v1/models/{name:path}", readings.model),
         Route(OPENAPI_PATH, readings.openapi),
         Route("/version", readings.version),
+        # Clients look so whether anybody is there.
+        Route("/", readings.health, methods=["HEAD"]),
         Route("/health", readings.health),
         Route("/ready", readings.ready),
         Route("/metrics", metrics_endpoint(parts.metrics.registry)),

@@ -21,6 +21,8 @@ from deployments.http.disconnect import run_until_disconnect
 from deployments.http.request_id import SCOPE_KEY
 from deployments.http.request_path import route_path
 from deployments.observe.logs import log_request
+from deployments.protocol.anthropic.errors import in_own_words
+from deployments.protocol.anthropic.token_count import CountTokens
 from deployments.protocol.token_paths import TOKEN_PATHS, parse_token_body
 from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
 
@@ -71,7 +73,10 @@ class _Tokens:
             request_id=scope[SCOPE_KEY],
         )
         if head.status != 200:
-            raise told_error(head, told)
+            refused = told_error(head, told)
+            if isinstance(asked, CountTokens):
+                refused.message = in_own_words(refused.message, refused.param)
+            raise refused
         return Response(told, media_type="application/json")
 
     def _only_model(self) -> str | None:

@@ -12,7 +12,7 @@ from starlette.types import Scope
 
 from deployments.backend import BackendError
 from deployments.http.errors import ApiError, api_error_from, cut, internal_error, unknown_url
-from deployments.http.request_id import REQUEST_ID_HEADER, SCOPE_KEY
+from deployments.http.request_id import ANTHROPICS_HEADER, REQUEST_ID_HEADER, SCOPE_KEY
 
 
 def error_response(error: ApiError) -> Response:
@@ -46,16 +46,21 @@ def _routing_error(request: Request, exc: HTTPException) -> ApiError:
     return error
 
 
-def exception_handlers(on_error: Callable[[Scope, ApiError], None]) -> dict[Any, Any]:
-    """Starlette's, for an app whose errors ``on_error`` hears of, each once."""
+def exception_handlers(
+    on_error: Callable[[Scope, ApiError], None],
+    respond: Callable[[ApiError, Scope], Response] = lambda error, scope: error_response(error),
+) -> dict[Any, Any]:
+    """Starlette's, for an app whose errors ``on_error`` hears of, each once. ``respond``: how they
+    are told."""
 
     async def answer(request: Request, exc: Exception) -> Response:
         error = told(request, exc)
         on_error(request.scope, error)
-        response = error_response(error)
+        response = respond(error, request.scope)
         # A fault is answered outside of the middlewares, then raised again for the log.
         if request_id := request.scope.get(SCOPE_KEY):
             response.headers[REQUEST_ID_HEADER] = request_id
+            response.headers[ANTHROPICS_HEADER] = request_id
         return response
 
     kinds = (ApiError, BackendError, HTTPException, Exception)

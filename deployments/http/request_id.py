@@ -1,4 +1,5 @@
-"""``X-Request-Id``: the client's where it is harmless, else a new one, on every response."""
+"""``X-Request-Id``, and ``Request-Id``: the client's where it is harmless, else a new one, on every
+response."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from deployments.http.response_events import at_start
 
 REQUEST_ID_HEADER = "X-Request-Id"
+ANTHROPICS_HEADER = "Request-Id"
+"""Where the clients of that API look for it."""
 SCOPE_KEY = "pomona.request_id"
 
 _HARMLESS = re.compile(r"[A-Za-z0-9._:/=+-]{1,128}")
@@ -37,7 +40,8 @@ class RequestIdMiddleware:
         scope[SCOPE_KEY] = request_id
 
         async def add_id(start: Message) -> None:
-            MutableHeaders(scope=start)[REQUEST_ID_HEADER] = request_id
+            headers = MutableHeaders(scope=start)
+            headers[REQUEST_ID_HEADER] = headers[ANTHROPICS_HEADER] = request_id
 
         at_start(scope, add_id)
         await self.app(scope, receive, send)

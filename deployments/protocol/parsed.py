@@ -24,6 +24,8 @@ class StreamForm:
     failure_event: Callable[[bytes, bytes], bytes] = lambda error, told: sse.event(error)
     """The end of one that breaks off: of an error in OpenAI's shape, on one line, and of the events
     that were passed on last."""
+    error_body: Callable[[bytes, str], bytes] = lambda error, request_id: error
+    """An error that is the whole answer, of one in OpenAI's shape and of the request's id."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from deployments.http.errors import unknown_url
+from deployments.protocol.anthropic.conversion import to_chat
+from deployments.protocol.anthropic.events import STREAM_FORM
+from deployments.protocol.anthropic.request import MessagesRequest
 from deployments.protocol.background import Background
 from deployments.protocol.chat import ChatCompletionRequest
 from deployments.protocol.completions import CompletionRequest
@@ -17,6 +20,7 @@ from deployments.protocol.responses.to_chat import parse_responses
 CHAT_COMPLETIONS_PATH = "/v1/chat/completions"
 COMPLETIONS_PATH = "/v1/completions"
 RESPONSES_PATH = "/v1/responses"
+MESSAGES_PATH = "/v1/messages"
 MAX_BYTES_ON_THE_LOOP = 64 * 1024
 T = TypeVar("T")
 _LARGE_BODIES = Background("large-bodies")
@@ -29,10 +33,16 @@ def _in_one_form(
     return ParsedRequest(form, form)
 
 
+def _messages(data: dict[str, Any]) -> ParsedRequest:
+    asked = MessagesRequest.parse(data)
+    return ParsedRequest(to_chat(asked), asked, STREAM_FORM)
+
+
 PARSERS: Mapping[str, Callable[[dict[str, Any]], ParsedRequest]] = {
     CHAT_COMPLETIONS_PATH: partial(_in_one_form, ChatCompletionRequest),
     COMPLETIONS_PATH: partial(_in_one_form, CompletionRequest),
     RESPONSES_PATH: parse_responses,
+    MESSAGES_PATH: _messages,
 }
 """By the path that is asked. Each raises ``ApiError`` 400 naming the field and what is allowed."""
 GENERATION_PATHS = tuple(PARSERS)

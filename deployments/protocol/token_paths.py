@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from deployments.protocol.anthropic.token_count import COUNT_TOKENS_PATH, CountTokens
 from deployments.protocol.json_body import decode_object
 from deployments.protocol.parsing import off_the_loop
 from deployments.protocol.tokenization import (
@@ -16,11 +17,12 @@ from deployments.protocol.tokenization import (
     parse_tokenize,
 )
 
-TokenRequest = TokenizeRequest | DetokenizeRequest
+TokenRequest = TokenizeRequest | CountTokens | DetokenizeRequest
 
 TOKEN_PATHS: Mapping[str, Callable[[dict[str, Any]], TokenRequest]] = {
     TOKENIZE_PATH: parse_tokenize,
     DETOKENIZE_PATH: DetokenizeRequest.parse,
+    COUNT_TOKENS_PATH: CountTokens.parse,
 }
 """By path: its parser, which raises ``ApiError`` 400."""
 

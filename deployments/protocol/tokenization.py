@@ -93,13 +93,30 @@ class TokenizeContent(_Text):
 
 
 @dataclass(frozen=True)
-class TokenizeChat:
+class ChatTokens:
+    """Those of a chat, as it would run."""
+
+    chat: ChatCompletionRequest
+    add_special_tokens: ClassVar = False
+
+    @property
+    def model(self) -> str:
+        return self.chat.model
+
+    def to_generation_request(
+        self, request_id: str, default_sampling: SamplingParams, dialect: Dialect
+    ) -> GenerationRequest:
+        """Raises ``InvalidRequestError``."""
+        (request,) = to_generation_requests(self.chat, request_id, default_sampling, dialect)
+        return request
+
+
+@dataclass(frozen=True)
+class TokenizeChat(ChatTokens):
     """vLLM's, of messages. Whatever else a chat may have is taken, too: it changes the prompt as it
     does there, or not at all."""
 
-    chat: ChatCompletionRequest
     return_token_strs: bool
-    add_special_tokens: ClassVar = False
 
     @classmethod
     def parse(cls, data: dict[str, Any]) -> TokenizeChat:
@@ -121,19 +138,8 @@ class TokenizeChat:
         return cls(ChatCompletionRequest.parse(chat), bool(returns))
 
     @property
-    def model(self) -> str:
-        return self.chat.model
-
-    @property
     def spells(self) -> bool:
         return self.return_token_strs
-
-    def to_generation_request(
-        self, request_id: str, default_sampling: SamplingParams, dialect: Dialect
-    ) -> GenerationRequest:
-        """Raises ``InvalidRequestError``."""
-        (request,) = to_generation_requests(self.chat, request_id, default_sampling, dialect)
-        return request
 
     def answer(
         self, token_ids: Sequence[int], spelled: Sequence[SpelledToken], max_model_len: int

@@ -41,14 +41,15 @@ def checked_parameters(value: Any) -> Any:
     return value
 
 
+Parameters = Annotated[dict[str, Any], BeforeValidator(checked_parameters)]
+
+
 class Function(StrictModel):
     unsupported: ClassVar = unsupported.FUNCTION_FIELDS
 
     name: str = Field(pattern=NAME_PATTERN, description=NAME)
     description: str | None = Field(None, description="a string")
-    parameters: Annotated[dict[str, Any], BeforeValidator(checked_parameters)] = Field(
-        {}, description="a JSON schema of an object"
-    )
+    parameters: Parameters = Field({}, description="a JSON schema of an object")
     strict: bool = Field(False, description="a boolean")
 
     def for_template(self) -> dict[str, Any]:

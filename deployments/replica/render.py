@@ -7,12 +7,14 @@ from typing import Protocol
 
 from deployments.backend import Delta, SamplingParams
 from deployments.protocol import ChatCompletionRequest, ParsedRequest
+from deployments.protocol.anthropic.request import MessagesRequest
 from deployments.protocol.chat_formats.dialect import TEXT_ALONE, Dialect
 from deployments.protocol.responses.request import ResponsesRequest
 from deployments.replica.chat_answer import ChatAnswers
 from deployments.replica.chat_renderer import ChatRenderer
 from deployments.replica.completion_renderer import CompletionRenderer
 from deployments.replica.fold import PromptTokenIds, Usage
+from deployments.replica.messages_renderer import MessagesRenderer
 from deployments.replica.responses_renderer import ResponsesRenderer
 from deployments.wire.envelope import Envelope
 
@@ -57,4 +59,6 @@ def renderer_for(
     answers = ChatAnswers(parsed.form, envelope, dialect, prompt_end)
     if isinstance(parsed.asked, ResponsesRequest):
         return ResponsesRenderer(parsed.asked, envelope, answers, sampling)
+    if isinstance(parsed.asked, MessagesRequest):
+        return MessagesRenderer(parsed.asked, envelope, answers)
     return ChatRenderer(parsed.form, envelope, answers, prompt_token_ids)

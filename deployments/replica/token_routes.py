@@ -15,6 +15,7 @@ from deployments.http.errors import ApiError, model_not_found
 from deployments.http.request_body import read_body
 from deployments.http.request_id import SCOPE_KEY
 from deployments.http.request_path import route_path
+from deployments.protocol.anthropic.token_count import CountTokens
 from deployments.protocol.chat_formats.dialect import Dialect
 from deployments.protocol.token_paths import TOKEN_PATHS, parse_token_body
 from deployments.protocol.tokenization import DetokenizeRequest, TokenizeRequest
@@ -52,7 +53,9 @@ def token_routes(
             raise
         return Response(encode(told), media_type="application/json")
 
-    async def tokenized(asked: TokenizeRequest, request_id: str, tenant: str) -> dict[str, Any]:
+    async def tokenized(
+        asked: TokenizeRequest | CountTokens, request_id: str, tenant: str
+    ) -> dict[str, Any]:
         request = asked.to_generation_request(request_id, model.default_sampling, dialect)
         request = replace(request, tenant=tenant)
         adds = asked.add_special_tokens

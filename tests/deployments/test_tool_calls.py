@@ -151,13 +151,14 @@ async def test_calls_are_held_to_the_tools(choice: str, is_free: bool | None) ->
 
 
 async def test_special_tokens_that_are_markers_are_shown() -> None:
-    backend = Scripted("text")
-    template = "[TOOL_CALLS] [ARGS]"
     added = {"[TOOL_CALLS]": 9, "[ARGS]": 32, "<s>": 1, "[INST]": 3}
-    app = await app_of(
-        backend, chat_template=template, added_tokens=added, special_tokens=frozenset(added)
+    backend = Scripted(
+        "text",
+        chat_template="[TOOL_CALLS] [ARGS]",
+        added_tokens=added,
+        special_tokens=frozenset(added),
     )
-    await events_of(app)
+    await events_of(await app_of(backend))
     (request,) = backend.asked
     assert request.sampling.shown_tokens == ("[ARGS]", "[TOOL_CALLS]")
     assert request.sampling.grammar is not None
@@ -165,7 +166,7 @@ async def test_special_tokens_that_are_markers_are_shown() -> None:
 
 
 async def test_a_model_without_a_form_of_calls_refuses_tools() -> None:
-    app = await app_of(Scripted("text"), chat_template="{{ messages }}")
+    app = await app_of(Scripted("text", chat_template="{{ messages }}"))
     async with in_memory(app) as client:
         response = await client.post("/v1/chat/completions", json=ASKED)
     assert response.status_code == 400

@@ -162,6 +162,7 @@ class SequenceOutput:
             ),
             finish_reason=finish_reason,
             num_thought_tokens=guide.num_thought_tokens if guide else 0,
+            stop_string=self._detokenizer.stop_hit if finish_reason == "stop" else None,
             replayed=replayed,
         )
 

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployments.gateway.access.api_keys import SCOPE_KEY, Keys, is_loopback
 from deployments.gateway.access.cross_origin import is_allowed
-from deployments.http.error_responses import error_response
+from deployments.gateway.access.error_shapes import shaped_response
 from deployments.http.errors import ApiError, shown, unauthorized
 from deployments.http.own_host import host_name
 from deployments.http.request_path import route_path
@@ -44,7 +44,7 @@ class AuthenticationMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (refusal := self._refusal(scope)) is not None:
             self._on_refused(scope, refusal)
-            await error_response(refusal)(scope, receive, send)
+            await shaped_response(refusal, scope)(scope, receive, send)
             return
         await self.app(scope, receive, send)
 
@@ -54,10 +54,12 @@ class AuthenticationMiddleware:
             return _unless_local(scope, headers) or self._unless_own_page(headers)
         if route_path(scope) in OPEN_PATHS:
             return None
-        scheme, _, key = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not key:
-            return unauthorized("An API key is required: send `Authorization: Bearer <key>`.")
-        found = self._keys.find(key.strip())
+        presented = _presented(headers)
+        if not presented:
+            return unauthorized(
+                "An API key is required: send `Authorization: Bearer <key>`, or `x-api-key: <key>`."
+            )
+        found = next(filter(None, map(self._keys.find, presented)), None)
         if found is None:
             return unauthorized("The API key is wrong.")
         scope[SCOPE_KEY] = found
@@ -76,6 +78,13 @@ class AuthenticationMiddleware:
             "add the origin to gateway.allowed_origins to let them.",
             code="origin_not_allowed",
         )
+
+
+def _presented(headers: Headers) -> list[str]:
+    """OpenAI's clients send a key in the one header, Anthropic's in either, and some in both."""
+    scheme, _, bearer = headers.get("authorization", "").partition(" ")
+    keys = [bearer if scheme.lower() == "bearer" else "", headers.get("x-api-key", "")]
+    return [key.strip() for key in keys if key.strip()]
 
 
 def _unless_local(scope: Scope, headers: Headers) -> ApiError | None:

@@ -11,6 +11,7 @@ ANY = "*"
 RESPONSE_HEADERS = (
     "Retry-After",
     "X-Pomona-Dropped-Tools",
+    "Request-Id",
     "X-Request-Id",
     *(
         f"x-ratelimit-{what}-{of}"

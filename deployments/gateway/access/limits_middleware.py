@@ -9,9 +9,9 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.gateway.access.api_keys import SCOPE_KEY, ApiKey
+from deployments.gateway.access.error_shapes import shaped_response
 from deployments.gateway.access.rate_limits import NO_LIMITS, Lease, Meter, RateLimiter
 from deployments.gateway.access.reservation import Demand, Reservation
-from deployments.http.error_responses import error_response
 from deployments.http.errors import ApiError
 from deployments.http.request_path import route_path
 from deployments.http.response_events import at_start
@@ -45,7 +45,7 @@ class LimitsMiddleware:
             lease = self._limiter.enter(key.name, key.limits)
         except ApiError as refusal:
             self._on_refused(scope, refusal)
-            await error_response(refusal)(scope, receive, send)
+            await shaped_response(refusal, scope)(scope, receive, send)
             return
 
         async def add_headers(start: Message) -> None:

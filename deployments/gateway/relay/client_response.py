@@ -50,8 +50,9 @@ class Head:
 class ClientResponse:
     """A response that starts with the first bytes there are to send."""
 
-    def __init__(self, send: Send, stream_form: StreamForm) -> None:
+    def __init__(self, send: Send, stream_form: StreamForm, request_id: str = "") -> None:
         self._send = send
+        self._request_id = request_id
         self._stream_form = stream_form
         self._told = b""
         """The latest events that are more than keep-alives."""
@@ -100,6 +101,8 @@ class ClientResponse:
         """Pass on a complete answer, or after an earlier replica's keep-alives its equivalent."""
         self.refusal = (head, body) if head.status >= 400 else None
         if self.status == 0:
+            if self.refusal:
+                body = self._stream_form.error_body(body, self._request_id)
             length = (b"content-length", str(len(body)).encode())
             head = Head(head.status, (*head.headers, length))
         else:

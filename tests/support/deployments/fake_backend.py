@@ -305,6 +305,7 @@ class FakeBackend:
                     num_cached_tokens=cached,
                     logprobs=logprobs,
                     finish_reason=sequence.finish_reason,
+                    stop_string=sequence.stop_string,
                 )
             self._times["step"].add(time.monotonic() - last)
             last = time.monotonic()
@@ -374,6 +375,7 @@ class _Sequence:
         self._text = ""
         self._shown = 0
         self.finish_reason: FinishReason | None = None
+        self.stop_string: str | None = None
 
     def step(self, room: int) -> tuple[int, str, tuple[TokenLogprob, ...]]:
         word = self._words[(self._start + self.said) % len(self._words)]
@@ -382,6 +384,7 @@ class _Sequence:
         self._text += piece
         found = [at for stop in self._sampling.stop if (at := self._text.find(stop)) >= 0]
         if found:
+            self.stop_string = next(s for s in self._sampling.stop if s in self._text)
             self._text, self.finish_reason = self._text[: min(found)], "stop"
         elif self.said == len(self._words) and not self._sampling.ignore_eos:
             self.finish_reason = "stop"
@@ -400,8 +403,17 @@ class _Sequence:
                 raise ResumeError(f"{token_id} should have been {token}.")
             text += added
             logprobs += of_token
-        reason = self.finish_reason
-        return Delta(0, text, token_ids, 0, 0, tuple(logprobs), reason, replayed=True)
+        return Delta(
+            0,
+            text,
+            token_ids,
+            0,
+            0,
+            tuple(logprobs),
+            self.finish_reason,
+            stop_string=self.stop_string,
+            replayed=True,
+        )
 
     def _withheld(self) -> int:
         """Characters at the end that may be the beginning of a stop string."""

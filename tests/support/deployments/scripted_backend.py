@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
@@ -31,23 +31,26 @@ ANSWER = (
 
 
 class Scripted(FakeBackend):
-    """Each character is a token, its code point the id."""
+    """Each character is a token, its code point the id. Every prompt has five."""
 
-    def __init__(self, answer: str, prompt_end: str = "") -> None:
+    def __init__(self, answer: str, prompt_end: str = "", **model: Any) -> None:
+        """``model``: of its ``ModelInfo``."""
         super().__init__()
         self.answer = answer
         self.prompt_end = prompt_end
         self.stops_after: int | None = None
         """Characters, after which it fails."""
         self.finish_reason: FinishReason = "stop"
-        self.model: dict[str, Any] = {"chat_template": HERMES, "added_tokens": {"<think>": 1}}
+        self.stop_string: str | None = None
+        self.num_cached_tokens = 0
+        self.model = {"chat_template": HERMES, "added_tokens": {"<think>": 1}} | model
         """What is peculiar to it."""
         self.asked: list[GenerationRequest] = []
 
     async def start(self, config: EngineConfig) -> ModelInfo:
         return replace(await super().start(config), **self.model)
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta | Prefill]:
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta | Prefill, None]:
         self.asked.append(request)
         yield Prefill(0, 5, self.prompt_end)
         for index in range(request.n):
@@ -60,13 +63,18 @@ class Scripted(FakeBackend):
                 yield self._delta(index, self.answer[number], number + 1)
 
     def _delta(self, index: int, text: str, end: int, *, replayed: bool = False) -> Delta:
+        is_last = end == len(self.answer)
+        thought, ended, _ = self.answer.removeprefix("<think>").partition("</think>")
+        num_thought = max(0, end - len("<think>")) if ended else 0
         return Delta(
             index=index,
             text=text,
             token_ids=tuple(map(ord, text)),
             num_prompt_tokens=5,
-            num_cached_tokens=0,
-            finish_reason=self.finish_reason if end == len(self.answer) else None,
+            num_cached_tokens=self.num_cached_tokens,
+            finish_reason=self.finish_reason if is_last else None,
+            num_thought_tokens=min(num_thought, len(thought)),
+            stop_string=self.stop_string if is_last else None,
             replayed=replayed,
         )
 

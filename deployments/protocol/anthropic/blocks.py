@@ -1,0 +1,149 @@
+"""The blocks that a message is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+
+from pydantic import BeforeValidator, FailFast, Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from deployments.http.errors import shown
+from deployments.protocol.anthropic import rules
+from deployments.protocol.json_body import is_deeper
+from deployments.protocol.messages import MAX_PARTS
+from deployments.protocol.strict import RefusedError, StrictModel
+from deployments.protocol.structured_output import MAX_SCHEMA_DEPTH
+from deployments.protocol.tools import NAME, NAME_PATTERN
+
+MAX_ID_CHARS = 256
+CONTENT = "a string or an array of blocks"
+
+
+class _Kind(NamedTuple):
+    needs: tuple[str, ...]
+    may_have: tuple[str, ...] = ()
+
+
+_KINDS = {
+    "text": _Kind(("text",)),
+    "thinking": _Kind(("thinking",), ("signature",)),
+    "redacted_thinking": _Kind(("data",)),
+    "tool_use": _Kind(("id", "name", "input")),
+    "tool_result": _Kind(("tool_use_id",), ("content", "is_error")),
+}
+_UNREADABLE = ("image", "document", "search_result", "container_upload", "file")
+_TYPES = ", ".join(map(shown, _KINDS))
+
+
+def as_blocks(value: Any) -> Any:
+    if isinstance(value, list) and len(value) > MAX_PARTS:
+        raise RefusedError(f"must have at most {MAX_PARTS} blocks, not {len(value)}")
+    return [{"type": "text", "text": value}] if isinstance(value, str) else value
+
+
+def _checked_input(value: Any) -> Any:
+    if isinstance(value, dict) and is_deeper(value, MAX_SCHEMA_DEPTH):
+        raise RefusedError(f"must nest at most {MAX_SCHEMA_DEPTH} levels deep")
+    return value
+
+
+class ContentBlock(StrictModel):
+    """Of any kind; which fields it has depends on that."""
+
+    unsupported: ClassVar = rules.BLOCK_FIELDS
+
+    type: Literal["text", "thinking", "redacted_thinking", "tool_use", "tool_result"] = Field(
+        description=f"one of {_TYPES}"
+    )
+    text: str | None = Field(None, description="a string")
+    thinking: str | None = Field(None, description="a string")
+    signature: str | None = Field(None, description="a string")
+    data: str | None = Field(None, description="a string")
+    id: str | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_ID_CHARS,
+        description=f"a non-empty string of at most {MAX_ID_CHARS} characters",
+    )
+    name: str | None = Field(None, pattern=NAME_PATTERN, description=NAME)
+    input: Annotated[dict[str, Any], BeforeValidator(_checked_input)] | None = Field(
+        None, description="an object"
+    )
+    tool_use_id: str | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_ID_CHARS,
+        description=f"a non-empty string of at most {MAX_ID_CHARS} characters",
+    )
+    content: Annotated[
+        list[ContentBlock],
+        FailFast(),
+        BeforeValidator(
+            as_blocks,
+            json_schema_input_type=str | Annotated[list[ContentBlock], Field(max_length=MAX_PARTS)],
+        ),
+    ] = Field([], description=CONTENT)
+    is_error: bool | None = Field(None, description="a boolean")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_read_here(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("type") in _UNREADABLE:
+            raise RefusedError(
+                f"is {shown(data['type'])}, but models here read text alone", where=".type"
+            )
+        return data
+
+    @model_validator(mode="after")
+    def _fields_fit_the_type(self) -> Self:
+        kind = _KINDS[self.type]
+        for name in kind.needs:
+            if getattr(self, name) is None:
+                description = type(self).model_fields[name].description
+                raise RefusedError(f"is required: {description}", where=f".{name}")
+        for name in self.model_fields_set - {"type", *kind.needs, *kind.may_have}:
+            raise RefusedError(f"is not for a block of type {self.type}", where=f".{name}")
+        refuse_other_types(self.content, ("text",), "the content of a tool_result")
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        described = handler.resolve_ref_schema(schema)
+        names = {name for kind in _KINDS.values() for name in (*kind.needs, *kind.may_have)}
+        described["anyOf"] = [
+            {
+                "properties": {
+                    "type": {"const": name},
+                    **{one: {"type": "null"} for one in names - {*kind.needs, *kind.may_have}},
+                    **{one: {"not": {"type": "null"}} for one in kind.needs},
+                },
+                "required": ["type", *kind.needs],
+            }
+            for name, kind in _KINDS.items()
+        ]
+        return schema
+
+
+def refuse_other_types(blocks: Iterable[ContentBlock], types: tuple[str, ...], place: str) -> None:
+    """Raises ``RefusedError``."""
+    for index, block in enumerate(blocks):
+        if block.type not in types:
+            raise RefusedError(
+                f"is {shown(block.type)}, which {place} can't have",
+                where=f".content[{index}].type",
+            )
+
+
+Blocks = Annotated[
+    list[ContentBlock],
+    FailFast(),
+    BeforeValidator(
+        as_blocks,
+        json_schema_input_type=str | Annotated[list[ContentBlock], Field(max_length=MAX_PARTS)],
+    ),
+]

@@ -1,0 +1,155 @@
+"""The body of ``POST /v1/messages``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import FailFast, Field, model_validator
+
+from deployments.http.errors import shown
+from deployments.protocol.anthropic import rules
+from deployments.protocol.anthropic.blocks import Blocks, refuse_other_types
+from deployments.protocol.anthropic.tools import (
+    MessagesToolChoice,
+    MessagesTools,
+    check_tools,
+)
+from deployments.protocol.chat import MAX_MESSAGES
+from deployments.protocol.common import MAX_STOP_CHARS, MAX_STOP_STRINGS, StopString
+from deployments.protocol.strict import RefusedError, StrictModel
+from deployments.protocol.structured_output import JsonSchema
+from deployments.protocol.tools import MAX_TOOLS
+
+MAX_USER_ID_CHARS = 512
+_INT32_MAX = 2**31 - 1
+_TEXTS = "a string or an array of text blocks"
+_EDITS = ("clear_thinking_20251015", "clear_tool_uses_20250919")
+"""Without them a model is told more, not less."""
+_BY_ROLE = {
+    "user": ("text", "tool_result"),
+    "assistant": ("text", "thinking", "redacted_thinking", "tool_use"),
+    "system": ("text",),
+}
+
+
+class InputMessage(StrictModel):
+    role: Literal["user", "assistant", "system"] = Field(
+        description='"user", "assistant" or "system"'
+    )
+    content: Blocks = Field(description="a string or an array of blocks")
+
+    @model_validator(mode="after")
+    def _blocks_fit_the_role(self) -> Self:
+        refuse_other_types(self.content, _BY_ROLE[self.role], f"a message of role {self.role}")
+        return self
+
+
+class MessagesMetadata(StrictModel):
+    user_id: str | None = Field(
+        None,
+        max_length=MAX_USER_ID_CHARS,
+        description=f"a string of at most {MAX_USER_ID_CHARS} characters",
+    )
+
+
+class ThinkingConfig(StrictModel):
+    type: Literal["enabled", "adaptive", "disabled"] = Field(
+        description='"enabled", "adaptive" or "disabled"'
+    )
+    budget_tokens: int | None = Field(
+        None, ge=1, le=_INT32_MAX, description="an integer of at least 1"
+    )
+    display: Literal["summarized", "omitted"] | None = Field(
+        None, description='"summarized" or "omitted"; nothing is summarized'
+    )
+
+    @model_validator(mode="after")
+    def _budget_goes_with_its_type(self) -> Self:
+        if (self.type == "enabled") != (self.budget_tokens is not None):
+            raise RefusedError(
+                'is required with type "enabled", and allowed with no other',
+                where=".budget_tokens",
+            )
+        return self
+
+
+class OutputFormat(StrictModel):
+    type: Literal["json_schema"] = Field(description='"json_schema"')
+    json_schema: JsonSchema = Field(alias="schema", description="a JSON schema, an object")
+
+
+class OutputConfig(StrictModel):
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(
+        None, description='"low", "medium", "high", "xhigh" or "max"'
+    )
+    format: OutputFormat | None = Field(None, description="an object")
+
+
+class ContextManagement(StrictModel):
+    edits: list[dict[str, Any]] = Field([], max_length=16, description="an array of edits")
+
+    @model_validator(mode="after")
+    def _edits_only_leave_out(self) -> Self:
+        for index, edit in enumerate(self.edits):
+            if (kind := edit.get("type")) not in _EDITS:
+                raise RefusedError(
+                    f"must be {' or '.join(map(shown, _EDITS))}, not {shown(kind)}",
+                    where=f".edits[{index}].type",
+                )
+        return self
+
+
+class MessagesRequest(StrictModel):
+    unsupported: ClassVar = rules.REQUEST_FIELDS
+
+    model: str = Field(min_length=1, description="a non-empty string, a model's name")
+    max_tokens: int = Field(ge=0, le=_INT32_MAX, description="an integer of at least 0")
+    messages: Annotated[list[InputMessage], FailFast()] = Field(
+        min_length=1,
+        max_length=MAX_MESSAGES,
+        description=f"a non-empty array of at most {MAX_MESSAGES} messages",
+    )
+    system: Blocks = Field([], description=_TEXTS)
+    stream: bool = Field(False, description="a boolean")
+    stop_sequences: list[StopString] = Field(
+        [],
+        max_length=MAX_STOP_STRINGS,
+        description=f"an array of at most {MAX_STOP_STRINGS} non-empty strings of at most "
+        f"{MAX_STOP_CHARS} characters",
+    )
+    temperature: float | None = Field(None, ge=0, le=1, description="a number from 0 to 1")
+    top_p: float | None = Field(None, gt=0, le=1, description="a number more than 0 and at most 1")
+    top_k: int | None = Field(
+        None, ge=-1, le=_INT32_MAX, description="an integer of at least -1; 0 and -1 turn it off"
+    )
+    tools: MessagesTools = Field(
+        [], max_length=MAX_TOOLS, description=f"an array of at most {MAX_TOOLS} tools"
+    )
+    tool_choice: MessagesToolChoice | None = Field(None, description="an object")
+    thinking: ThinkingConfig | None = Field(None, description="an object")
+    output_config: OutputConfig | None = Field(None, description="an object")
+    metadata: MessagesMetadata | None = Field(None, description="an object")
+    context_management: ContextManagement | None = Field(None, description="an object")
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> Self:
+        for index, block in enumerate(self.system):
+            if block.type != "text":
+                raise RefusedError(
+                    f'must be "text", not {shown(block.type)}', where=f".system[{index}].type"
+                )
+        check_tools(self.tools, self.tool_choice)
+        if self.output_format is not None and any(tool.name for tool in self.tools):
+            raise RefusedError(
+                "can't be combined with tools; leave one of them out",
+                where=".output_config.format",
+            )
+        return self
+
+    @property
+    def output_format(self) -> OutputFormat | None:
+        return self.output_config.format if self.output_config else None
+
+    @property
+    def shows_thinking(self) -> bool:
+        return self.thinking is None or self.thinking.display != "omitted"

@@ -1,0 +1,169 @@
+"""A message of Anthropic's API, and its events: the blocks of its content one after another, each
+begun, added to and ended, then why it has ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_core import from_json
+
+from deployments.backend import Delta
+from deployments.protocol.anthropic.events import STREAM_FORM, delta_event, event
+from deployments.protocol.anthropic.request import MessagesRequest
+from deployments.replica.answer_json import encode
+from deployments.replica.chat_answer import (
+    Added,
+    CallPart,
+    ChatAnswer,
+    ChatAnswers,
+    Part,
+    ReasoningPart,
+    TextPart,
+)
+from deployments.replica.fold import Usage
+from deployments.wire.envelope import Envelope
+
+_PLAIN_CALL_ID = "call_"
+_TOOL_USE_ID = "toolu_"
+
+
+class MessagesRenderer:
+    def __init__(self, request: MessagesRequest, envelope: Envelope, answers: ChatAnswers) -> None:
+        self._request = request
+        self._answers = answers
+        bounds = (request.max_tokens, envelope.max_tokens)
+        self._most_tokens = min(one for one in bounds if one is not None)
+        self._signature = envelope.answer_id
+        """Of thoughts. Nobody checks it: what comes back is told to the model as it comes."""
+        self._frame = {
+            "id": f"msg_{envelope.answer_id}",
+            "type": "message",
+            "role": "assistant",
+            "model": request.model,
+        }
+        self._has_begun = False
+        self._stop_sequence: str | None = None
+
+    def chunks(self, choice: int, delta: Delta) -> bytes:
+        told = "" if self._has_begun else self._begin(delta)
+        for added in self._read(delta):
+            if added.begins:
+                told += self._end_of(-2) + self._start_of_last()
+            told += self._more(added)
+        if delta.finish_reason:
+            told += self._end_of(-1)
+        return told.encode()
+
+    def replay(self, choice: int, delta: Delta) -> None:
+        self._has_begun = True
+        self._read(delta)
+
+    def end(self, usage: Usage) -> bytes:
+        told = event("message_delta", delta=self._why(usage), usage=_usage(usage))
+        return told.encode() + STREAM_FORM.last_event
+
+    def add(self, choice: int, delta: Delta) -> None:
+        self._answer.add(delta)
+        self._stop_sequence = delta.stop_string
+
+    def whole(self, usage: Usage) -> bytes:
+        content = [self._block(part, "".join(part.pieces)) for part in self._answer.parts]
+        message = {**self._frame, "content": content, **self._why(usage), "usage": _usage(usage)}
+        return encode(message).encode()
+
+    @property
+    def _answer(self) -> ChatAnswer:
+        """The only one."""
+        return self._answers[0]
+
+    def _read(self, delta: Delta) -> list[Added]:
+        self._stop_sequence = delta.stop_string
+        return self._answer.read(delta)
+
+    def _begin(self, delta: Delta) -> str:
+        self._has_begun = True
+        message: dict[str, Any] = {
+            **self._frame,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": _tokens(delta.num_prompt_tokens, delta.num_cached_tokens),
+        }
+        return event("message_start", message=message) + event("ping")
+
+    def _start_of_last(self) -> str:
+        parts = self._answer.parts
+        block = self._block(parts[-1], "")
+        if "signature" in block:
+            block["signature"] = ""
+        return event("content_block_start", index=len(parts) - 1, content_block=block)
+
+    def _more(self, added: Added) -> str:
+        index = len(self._answer.parts) - 1
+        kind, member = _DELTAS[type(added.part)]
+        if not added.text or not self._is_told(added.part):
+            return ""
+        return delta_event(index, kind, member, added.text)
+
+    def _end_of(self, place: int) -> str:
+        """Of the last part, or the one before, if there is one."""
+        index = len(self._answer.parts) + place
+        if index < 0:
+            return ""
+        signed = ""
+        if isinstance(self._answer.parts[index], ReasoningPart):
+            signed = delta_event(index, "signature_delta", "signature", self._signature)
+        return signed + event("content_block_stop", index=index)
+
+    def _block(self, part: Part, text: str) -> dict[str, Any]:
+        match part:
+            case TextPart():
+                return {"type": "text", "text": text}
+            case ReasoningPart():
+                thinking = text if self._is_told(part) else ""
+                return {"type": "thinking", "thinking": thinking, "signature": self._signature}
+            case CallPart(id=its_id, name=name):
+                if its_id.startswith(_PLAIN_CALL_ID):
+                    its_id = _TOOL_USE_ID + its_id.removeprefix(_PLAIN_CALL_ID)
+                # What was cut short is told as far as it goes.
+                arguments = from_json(text or "{}", allow_partial=True)
+                return {"type": "tool_use", "id": its_id, "name": name, "input": arguments}
+
+    def _is_told(self, part: Part) -> bool:
+        return self._request.shows_thinking or not isinstance(part, ReasoningPart)
+
+    def _why(self, usage: Usage) -> dict[str, Any]:
+        reason = "end_turn"
+        if self._stop_sequence is not None:
+            reason = "stop_sequence"
+        elif self._answer.finish_reason == "tool_calls":
+            reason = "tool_use"
+        elif self._answer.finish_reason == "length":
+            is_cut = usage.completion_tokens >= self._most_tokens
+            reason = "max_tokens" if is_cut else "model_context_window_exceeded"
+        return {"stop_reason": reason, "stop_sequence": self._stop_sequence}
+
+
+_DELTAS = {
+    TextPart: ("text_delta", "text"),
+    ReasoningPart: ("thinking_delta", "thinking"),
+    CallPart: ("input_json_delta", "partial_json"),
+}
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    input_tokens = _tokens(usage.prompt_tokens, usage.cached_tokens)
+    details = {"thinking_tokens": usage.reasoning_tokens}
+    output_tokens = {"output_tokens": usage.completion_tokens, "output_tokens_details": details}
+    return input_tokens | output_tokens
+
+
+def _tokens(prompt: int, cached: int) -> dict[str, Any]:
+    """A cached token is no other input. All are cached as long as there is room, marked or not,
+    so that none is created for its own price."""
+    return {
+        "input_tokens": prompt - cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": 0,
+    }
