@@ -63,7 +63,7 @@ fuzz: setup
 	$(BIN)/python -m tests.support.deployments.fuzz --count $(or $(COUNT),1000000) \
 		--seed $(or $(SEED),1) --start $(or $(START),0)
 
-# Agents and libraries of other people, installed into .clients: about 2 GB from PyPI and npm.
+# Agents and libraries of other people, installed into .clients: about 8 GB from PyPI and npm.
 test-clients: setup
 	$(BIN)/python -m tests.clients.install
 	$(BIN)/python -m pytest -m clients tests/clients

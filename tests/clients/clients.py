@@ -33,6 +33,11 @@ PYTHON_CLIENTS = (
     PythonClient("smolagents", ("smolagents[openai]==1.26.0",)),
     PythonClient("dspy", ("dspy==3.4.1",), frozenset({"structured"})),
 )
+HARNESSES = (
+    PythonClient("guidellm", ("guidellm==0.8.1",)),
+    PythonClient("aiperf", ("aiperf==0.13.0",)),
+    PythonClient("lm_eval", ("lm-eval[api]==0.4.13", "transformers==5.23.0")),
+)
 NODE_PACKAGES = (
     "ai@6.0.326",
     "@ai-sdk/openai-compatible@2.0.91",

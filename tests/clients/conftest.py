@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -24,3 +25,10 @@ def scripted_serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServePr
     path = plugin(tmp_path_factory.mktemp("plugin"), scripted=SCRIPTED)
     with serve_process(config, environment={"PYTHONPATH": path}) as running:
         yield running
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder

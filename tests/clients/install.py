@@ -9,7 +9,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from tests.clients.clients import FOLDER, INSTALL_SCRIPTS, NODE, NODE_PACKAGES, PYTHON_CLIENTS
+from tests.clients.clients import (
+    FOLDER,
+    HARNESSES,
+    INSTALL_SCRIPTS,
+    NODE,
+    NODE_PACKAGES,
+    PYTHON_CLIENTS,
+)
 
 UV = FOLDER / "uv"
 
@@ -19,8 +26,9 @@ def main() -> None:
     # pip takes minutes to find out which versions agree.
     _run(sys.executable, "-m", "venv", str(UV))
     _run(str(UV / "bin" / "pip"), "install", "--quiet", "uv")
-    with tqdm(total=len(PYTHON_CLIENTS) + 1, unit="client") as progress:
-        for client in PYTHON_CLIENTS:
+    clients = (*PYTHON_CLIENTS, *HARNESSES)
+    with tqdm(total=len(clients) + 1, unit="client") as progress:
+        for client in clients:
             progress.set_description(client.name)
             _install_python(client.python.parents[1], client.requirements)
             progress.update()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,31 +12,14 @@ import pytest
 
 from tests.clients.clients import FOLDER, NODE, PYTHON_CLIENTS, PythonClient
 from tests.clients.conftest import MODEL
+from tests.support.clients.run import run
 from tests.support.e2e.serve_process import ServeProcess
 
 BIN = NODE / "node_modules" / ".bin"
 SCRIPTS = Path(__file__).parent / "scripts"
 NOTES = "Apples ripen in autumn."
-PATIENCE_S = 300
 
 pytestmark = pytest.mark.clients
-
-
-def run(*command: str | Path, at: Path, **environment: str) -> str:
-    """What it printed. ``at``: its working directory, beside which its home is."""
-    home = at.with_name("home")
-    home.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [*map(str, command)],
-        cwd=at,
-        env={**os.environ, "HOME": str(home), "PWD": str(at), "NO_COLOR": "1", **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 def variables(serve: ServeProcess) -> dict[str, str]:
@@ -47,13 +29,6 @@ def variables(serve: ServeProcess) -> dict[str, str]:
 def told(printed: str) -> Mapping[str, Any]:
     found: Mapping[str, Any] = json.loads(printed.splitlines()[-1])
     return found
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    return folder
 
 
 @pytest.mark.parametrize("client", PYTHON_CLIENTS, ids=lambda client: client.name)
