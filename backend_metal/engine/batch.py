@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from backend_metal.engine.schedule.int_buffer import Int32Array
 from backend_metal.engine.schedule.step import ScheduledSequence
@@ -27,7 +28,8 @@ class Batch:
     cu_seqlens_q: Int32Array
     """``[S + 1]``: where each sequence's tokens begin"""
     logit_rows: Int32Array
-    """``[R]``: the tokens whose logits are wanted, those that end a sequence"""
+    """``[R]``: the tokens whose logits are wanted, those that end a sequence, and then those that
+    tell of prompts"""
 
 
 def build_batch(scheduled: list[ScheduledSequence], block_size: int) -> Batch:
@@ -56,5 +58,17 @@ def build_batch(scheduled: list[ScheduledSequence], block_size: int) -> Batch:
         block_tables=block_tables,
         seq_lens=seq_lens,
         cu_seqlens_q=cu_seqlens_q,
-        logit_rows=cu_seqlens_q[1:][has_logits] - 1,
+        logit_rows=_logit_rows(scheduled, cu_seqlens_q, has_logits),
     )
+
+
+def _logit_rows(
+    scheduled: list[ScheduledSequence], cu_seqlens_q: Int32Array, has_logits: npt.NDArray[np.bool_]
+) -> Int32Array:
+    ends = cu_seqlens_q[1:][has_logits] - 1
+    told = [
+        np.arange(rows.start, rows.stop, dtype=np.int32) + (first - item.start)
+        for item, first in zip(scheduled, cu_seqlens_q.tolist(), strict=False)
+        if (rows := item.prompt_rows)
+    ]
+    return np.concatenate([ends, *told]).astype(np.int32) if told else ends

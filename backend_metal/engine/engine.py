@@ -6,7 +6,7 @@ import itertools
 import logging
 import time
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import mlx.core as mx
@@ -48,6 +48,7 @@ from deployments.backend import (
     Prefill,
     SamplingParams,
     StepError,
+    TokenLogprob,
     UnavailableError,
 )
 
@@ -157,6 +158,11 @@ class Engine:
         if unfinished:
             self._wake()
             first, *siblings = (output.sequence for output in unfinished.values())
+            alternatives = request.sampling.prompt_logprobs
+            if alternatives is not None and not all(
+                one.num_resumed_tokens for one in (first, *siblings)
+            ):
+                first.read_prompt(alternatives)
             self._requests[request.request_id] = RequestState(
                 request, arrival_time, unfinished, siblings
             )
@@ -166,6 +172,7 @@ class Engine:
             len(prompt_token_ids),
             self.text_end(prompt_token_ids),
             tuple(prompt_token_ids) if request.tells_prompt else (),
+            self._token_text.text_of(prompt_token_ids) if request.tells_prompt else "",
         )
         items: list[Delta | Prefill] = [admitted, *replayed]
         return [Output(request.request_id, item) for item in items]
@@ -391,15 +398,27 @@ class Engine:
                 continue  # Another sequence of its request failed a moment ago.
             is_token = draw is not None and item.sequence.max_tokens > 0
             self.scheduler.complete(item, draw.token_id if draw and is_token else None)
+            told = self._read_prompt(item.sequence)
+            if told or not (draw or item.sequence.is_prompt_computed):
+                progress = Prefill(
+                    item.sequence.num_computed_tokens,
+                    item.sequence.num_prompt_tokens,
+                    logprobs=told,
+                )
+                yield Output(item.sequence.request_id, progress)
             if draw:
                 yield self._emit(item, draw, now)
             elif item.sequence.readout is not None and item.sequence.is_prompt_computed:
                 yield self._emit_pooled(item.sequence, now)
-            elif not item.sequence.is_prompt_computed:
-                progress = Prefill(
-                    item.sequence.num_computed_tokens, item.sequence.num_prompt_tokens
-                )
-                yield Output(item.sequence.request_id, progress)
+
+    def _read_prompt(self, sequence: Sequence) -> tuple[TokenLogprob, ...]:
+        """What was read of its prompt and is not told yet."""
+        if sequence.readings is None:
+            return ()
+        return tuple(
+            replace(self._token_text.logprob(one.token_id, one.logprob, one.top), rank=one.rank)
+            for one in sequence.readings.take()
+        )
 
     def _emit(self, item: ScheduledSequence, draw: TokenDraw, now: float) -> Output:
         sequence = item.sequence

@@ -14,7 +14,10 @@ from backend_metal.attention.kv_cache import AttentionMetadata, KVCachePool
 from backend_metal.engine.batch import build_batch
 from backend_metal.engine.grammar.masks import MaskFiller, Masks
 from backend_metal.engine.sampling.batch import SamplingRow, build_sampling_batch
+from backend_metal.engine.sampling.prompt_logprobs import read_logprobs
 from backend_metal.engine.sampling.sampler import Sampled, sample
+from backend_metal.engine.schedule.int_buffer import Int32Array
+from backend_metal.engine.schedule.prompt_readings import PromptReadings, PromptToken
 from backend_metal.engine.schedule.step import ScheduledSequence, Step, TokenDraw
 from backend_metal.models.paged_model import ModelOutput, PagedModel
 
@@ -27,8 +30,11 @@ class ModelRunner:
 
     def run(self, step: Step) -> list[TokenDraw]:
         logits, states = self._forward(step)
-        sampling = step.sampling
-        read = step.readouts
+        sampling, reading, read = step.sampling, step.reading, step.readouts
+        if reading:
+            num_ends = sum(item.has_logits for item in step.scheduled)
+            self._read_prompts(reading, logits[num_ends:])
+            logits = logits[:num_ends]
         if read:
             logits = _read(step, logits, states)
         made = [readout.arrays for readout in read]
@@ -40,6 +46,24 @@ class ModelRunner:
         sampled = sample(logits, build_sampling_batch(rows, self._model.vocab_size, masks))
         mx.eval(sampled.arrays, made, self._pool.evaluation_roots())
         return _draws(rows, sampled)
+
+    def _read_prompts(
+        self, reading: list[tuple[PromptReadings, Int32Array]], logits: mx.array
+    ) -> None:
+        """``logits``: before each of the tokens that are told of, in order."""
+        token_ids = np.concatenate([tokens for _, tokens in reading])
+        told = read_logprobs(
+            logits, token_ids, max(readings.num_alternatives for readings, _ in reading)
+        )
+        mx.eval(told.arrays, self._pool.evaluation_roots())
+        rows = told.rows()
+        for readings, tokens in reading:
+            readings.add(
+                [
+                    PromptToken(token_id, logprob, rank, tuple(top[: readings.num_alternatives]))
+                    for token_id, (logprob, rank, top) in zip(tokens.tolist(), rows, strict=False)
+                ]
+            )
 
     def _fill_masks(self, logits: mx.array, sampling: list[ScheduledSequence]) -> Masks | None:
         sequences = [item.sequence for item in sampling]

@@ -26,6 +26,9 @@ class TokenLogprob:
     logprob: float
     top: tuple[TokenLogprob, ...] = ()
     """The most likely tokens, best first; their own ``top`` is empty."""
+    rank: int = 0
+    """Of a prompt's token: its place among all, from 1; 0 for the first, which nothing stands
+    before, and whose ``logprob`` means nothing."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,10 @@ class Prefill:
     the answer."""
     prompt_token_ids: tuple[int, ...] = field(default=(), compare=False)
     """In the first one, if ``GenerationRequest.tells_prompt``."""
+    prompt_text: str = field(default="", compare=False)
+    """Of these, control tokens included."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """Of the prompt's next tokens, from the first on, if ``SamplingParams.prompt_logprobs``."""
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,10 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     logprobs: int | None = None
     """Number of alternatives to report for each token; 0: the drawn token alone; None: nothing."""
+    prompt_logprobs: int | None = None
+    """The same for the prompt, which then is computed as a whole, whatever is cached of it. They
+    come with ``Prefill``, all of them before the first delta that isn't replayed; none where every
+    sequence has been resumed. Logprobs of the model, whatever an answer must match."""
     seed: int | None = None
     """The draw at position p depends on (seed, p) alone. None: a fresh seed for each request."""
     bad_words: tuple[str, ...] = ()
@@ -125,6 +129,11 @@ class SamplingParams:
                 "a bias between -100 and 100 for each token id",
             ),
             ("logprobs", self.logprobs is None or 0 <= self.logprobs <= 20, "between 0 and 20"),
+            (
+                "prompt_logprobs",
+                self.prompt_logprobs is None or 0 <= self.prompt_logprobs <= 20,
+                "between 0 and 20",
+            ),
             ("seed", self.seed is None or -(2**63) <= self.seed < 2**63, "a signed 64-bit integer"),
             ("stop", all(self.stop), "non-empty strings"),
             ("bad_words", all(word.strip() for word in self.bad_words), "more than blanks"),

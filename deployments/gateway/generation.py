@@ -103,7 +103,7 @@ async def _accept(request: Request, parts: GatewayParts) -> tuple[Outgoing, Rese
         request_id=request.scope[SCOPE_KEY],
         work=work,
         envelope=resumption.address(envelope) if resumption else envelope,
-        begins_anew=not form.stream and form.num_logprobs is not None,
+        begins_anew=not form.stream and form.has_logprobs,
         resumable=_resumable(resumption, parsed, parts),
     )
     return outgoing, reservation

@@ -158,6 +158,9 @@ class GenerationFields(StructuredOutputFields):
     )
     include_stop_str_in_output: bool = Field(False, description="a boolean")
     skip_special_tokens: bool = Field(True, description="a boolean")
+    prompt_logprobs: int | None = Field(
+        None, ge=0, le=MAX_LOGPROBS, description=f"an integer from 0 to {MAX_LOGPROBS}"
+    )
     return_token_ids: bool = Field(False, description="a boolean")
     return_tokens_as_token_ids: bool = Field(False, description="a boolean")
     truncate_prompt_tokens: TruncateTo | None = Field(
@@ -178,6 +181,8 @@ class GenerationFields(StructuredOutputFields):
     def _stream_options_need_a_stream(self) -> Self:
         if self.stream_options is not None and not self.stream:
             raise RefusedError("is only allowed when stream is true", where=".stream_options")
+        if self.prompt_logprobs is not None and self.stream:
+            raise RefusedError("are only told without stream", where=".prompt_logprobs")
         if self.return_tokens_as_token_ids and self.num_logprobs is None:
             raise RefusedError(
                 "is only allowed with logprobs, whose tokens it names",
@@ -219,6 +224,20 @@ class GenerationFields(StructuredOutputFields):
     def num_logprobs(self) -> int | None:
         """Alternatives of each token; None: no logprobs."""
         raise NotImplementedError
+
+    @property
+    def num_prompt_logprobs(self) -> int | None:
+        """Alternatives of each token of the prompt; None: no logprobs."""
+        return self.prompt_logprobs
+
+    @property
+    def has_logprobs(self) -> bool:
+        return self.num_logprobs is not None or self.num_prompt_logprobs is not None
+
+    @property
+    def tells_prompt(self) -> bool:
+        """Whether the answer has the prompt's tokens or text."""
+        return self.return_token_ids
 
     def truncated(self, size: PromptSize) -> PromptSize:
         """What is left of a prompt of this size, for limits."""

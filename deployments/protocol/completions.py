@@ -85,6 +85,8 @@ class CompletionRequest(GenerationFields):
         None, ge=0, le=MAX_LOGPROBS, description=f"an integer from 0 to {MAX_LOGPROBS}"
     )
 
+    echo: bool = Field(False, description="a boolean")
+
     @property
     def max_new_tokens(self) -> int:
         return DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
@@ -92,6 +94,15 @@ class CompletionRequest(GenerationFields):
     @property
     def num_logprobs(self) -> int | None:
         return self.logprobs
+
+    @property
+    def num_prompt_logprobs(self) -> int | None:
+        both = (self.prompt_logprobs, self.logprobs if self.echo else None)
+        return max((one for one in both if one is not None), default=None)
+
+    @property
+    def tells_prompt(self) -> bool:
+        return self.return_token_ids or self.echo
 
     def prompt_parts(self) -> Iterator[str | bytes]:
         """The first prompt, as text or as 32-bit token ids, for routing."""

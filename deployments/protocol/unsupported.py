@@ -41,7 +41,6 @@ VLLM_FIELDS: FieldRules = {
     "length_penalty": Refused(_OWN_WEIGHTS, (1, 1.0)),
     "logits_processors": Refused("it would run a client's Python"),
     "prompt_embeds": Refused(_TEXT_ALONE),
-    "prompt_logprobs": Refused("logits are computed for what is drawn"),
     "spaces_between_special_tokens": Refused("the tokenizer says what is between tokens", (True,)),
     "use_beam_search": Refused(_OWN_WEIGHTS, (False,)),
 }
@@ -79,7 +78,6 @@ COMPLETION_FIELDS: FieldRules = {
     **VLLM_FIELDS,
     **IDENTIFIERS,
     "best_of": Refused(_OWN_WEIGHTS, (1,)),
-    "echo": Refused("answers begin behind the prompt", (False,)),
     "max_completion_tokens": Refused("max_tokens is its name here"),
     "service_tier": WithoutEffect(
         "there is one tier", '"auto" or "default"', Literal["auto", "default"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from deployments.replica.fold import Usage
@@ -58,11 +57,11 @@ class Frame:
         object_name: str,
         choices: Iterable[list[bytes]],
         usage: Usage,
-        more: Mapping[str, Any] = MappingProxyType({}),
+        more: str = "",
     ) -> bytes:
-        """``choices``: the JSON of each, in pieces; ``more``: other members."""
-        members = {"object": object_name, **self._members, **more}
-        parts = [encode(members)[:-1].encode(), b',"choices":[']
+        """``choices``: the JSON of each, in pieces; ``more``: that of other members."""
+        members = encode({"object": object_name, **self._members})[:-1] + more
+        parts = [members.encode(), b',"choices":[']
         for choice in choices:
             parts += choice
             parts.append(b",")

@@ -19,8 +19,9 @@ from deployments.replica.chat_answer import (
     ReasoningPart,
     TextPart,
 )
-from deployments.replica.fold import PromptTokenIds, RunningUsage, Usage
+from deployments.replica.fold import RunningUsage, Usage
 from deployments.replica.logprobs import chat_logprobs
+from deployments.replica.prompts import Prompts
 from deployments.wire.envelope import Envelope
 
 ROLE_DELTA = '{"role":"assistant","content":"","refusal":null}'
@@ -33,7 +34,7 @@ class ChatRenderer:
         request: ChatCompletionRequest,
         envelope: Envelope,
         answers: ChatAnswers,
-        prompt_token_ids: PromptTokenIds,
+        prompts: Prompts,
     ) -> None:
         self._include_usage = request.include_usage
         self._frame = Frame(
@@ -53,7 +54,7 @@ class ChatRenderer:
         self._names_ids = request.return_tokens_as_token_ids
         self._running = RunningUsage() if request.continuous_usage else None
         self._returns_ids = request.return_token_ids
-        self._prompt_token_ids = prompt_token_ids
+        self._prompts = prompts
         self._token_ids: defaultdict[int, list[int]] = defaultdict(list)
 
     def chunks(self, choice: int, delta: Delta) -> bytes:
@@ -102,7 +103,7 @@ class ChatRenderer:
 
     def whole(self, usage: Usage) -> bytes:
         choices = (self._whole(*item) for item in self._answers.items())
-        more = {"prompt_token_ids": self._prompt_token_ids(0)} if self._returns_ids else {}
+        more = self._prompt_ids(0) + self._prompts.logprobs(0)
         return self._frame.whole("chat.completion", choices, usage, more)
 
     def _whole(self, index: int, answer: ChatAnswer) -> list[bytes]:
@@ -117,10 +118,13 @@ class ChatRenderer:
 
     def _tail_of_first(self, choice: int, tail: str) -> str:
         """With the prompt's tokens, which are no member of a choice."""
+        return "}]" + self._prompt_ids(choice) + tail.removeprefix("}]")
+
+    def _prompt_ids(self, choice: int) -> str:
+        """A member of an answer."""
         if not self._returns_ids:
-            return tail
-        told = f'}}],"prompt_token_ids":{encode(self._prompt_token_ids(choice))}'
-        return told + tail.removeprefix("}]")
+            return ""
+        return f',"prompt_token_ids":{encode(self._prompts.token_ids(choice))}'
 
     def _chunk(
         self,

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from deployments.backend import Delta, FinishReason
-
-PromptTokenIds = Callable[[int], Sequence[int]]
-"""Of the prompt of a choice that has begun."""
 
 
 @dataclass

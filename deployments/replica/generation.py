@@ -34,10 +34,13 @@ class Generation:
         backend: Backend,
         requests: Sequence[GenerationRequest],
         is_leaving: Callable[[], bool] = lambda: False,
+        on_prompt: Callable[[int, Prefill], None] = lambda number, prefill: None,
     ) -> None:
-        """``is_leaving``: whether the backend is stopped on purpose, at the end of a drain."""
+        """``is_leaving``: whether the backend is stopped on purpose, at the end of a drain.
+        ``on_prompt`` hears what is told of each prompt, by its number, before its deltas come."""
         self._backend = backend
         self._is_leaving = is_leaving
+        self._on_prompt = on_prompt
         self._requests = requests
         self._tasks: list[asyncio.Task[None]] = []
         self._merged: asyncio.Queue[ChoiceDelta | asyncio.Task[None] | None] = asyncio.Queue()
@@ -51,8 +54,6 @@ class Generation:
         self._num_running = len(requests)
         self.prompt_end = ""
         """Of the prompt of a chat, once it has been let in."""
-        self._prompt_token_ids: dict[int, tuple[int, ...]] = {}
-        """By first choice."""
 
     async def __aenter__(self) -> Self:
         first_choice = 0
@@ -72,11 +73,6 @@ class Generation:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def prompt_token_ids(self, choice: int) -> tuple[int, ...]:
-        """Of a choice that has begun, if its request asks for them."""
-        num_choices = self._requests[0].n
-        return self._prompt_token_ids[choice - choice % num_choices]
 
     @property
     def finished(self) -> bool:
@@ -144,7 +140,7 @@ class Generation:
                 self._admitted.add(first_choice)
                 if isinstance(delta, Prefill):
                     self.prompt_end = delta.prompt_end or self.prompt_end
-                    self._prompt_token_ids.setdefault(first_choice, delta.prompt_token_ids)
+                    self._on_prompt(first_choice // request.n, delta)
                     self._prefills[first_choice] = delta
                     self._merged.put_nowait(None)
                     continue

@@ -23,14 +23,30 @@ def chat_logprobs(tokens: Iterable[TokenLogprob], *, as_ids: bool = False) -> di
     return {"content": content, "refusal": None}
 
 
+def prompt_logprobs(tokens: Iterable[TokenLogprob], most: int) -> list[dict[str, Any]]:
+    """vLLM's: of each token and its ``most`` likely alternatives, by their ids."""
+    return [
+        {
+            str(one.token_id): {
+                "logprob": _finite(one.logprob),
+                "rank": rank,
+                "decoded_token": one.text,
+            }
+            for rank, one in ((token.rank, token), *enumerate(token.top[:most], 1))
+        }
+        for token in tokens
+    ]
+
+
 class CompletionLogprobs:
     """Parallel arrays, one element a token, for one choice; remembers where its text has got to."""
 
-    def __init__(self, *, as_ids: bool = False) -> None:
-        """``as_ids``: ids stand for texts."""
+    def __init__(self, *, as_ids: bool = False, start: int = 0) -> None:
+        """``as_ids``: ids stand for texts; ``start``: where the first token's text begins, which
+        may be before the choice's own."""
         self._name = _id_name if as_ids else _token_name
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._offset = 0
+        self._offset = start
 
     def add(self, tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
         """``text_offset`` counts characters of the choice's text, from this choice's first ``add``
@@ -52,7 +68,7 @@ class CompletionLogprobs:
             self._advance(token)
 
     def _advance(self, token: TokenLogprob) -> int:
-        offset = self._offset
+        offset = max(self._offset, 0)
         self._offset += len(self._decoder.decode(token.utf8))
         return offset
 

@@ -13,8 +13,9 @@ from deployments.protocol.responses.request import ResponsesRequest
 from deployments.replica.chat_answer import ChatAnswers
 from deployments.replica.chat_renderer import ChatRenderer
 from deployments.replica.completion_renderer import CompletionRenderer
-from deployments.replica.fold import PromptTokenIds, Usage
+from deployments.replica.fold import Usage
 from deployments.replica.messages_renderer import MessagesRenderer
+from deployments.replica.prompts import Prompts
 from deployments.replica.responses_renderer import ResponsesRenderer
 from deployments.wire.envelope import Envelope
 
@@ -50,15 +51,17 @@ def renderer_for(
     envelope: Envelope,
     dialect: Dialect = TEXT_ALONE,
     prompt_end: Callable[[], str] = str,
-    prompt_token_ids: PromptTokenIds = lambda choice: (),
+    prompts: Prompts | None = None,
     sampling: SamplingParams = _UNKNOWN,
 ) -> Renderer:
-    """``prompt_end`` is known before the first delta; ``sampling``: with the model's defaults."""
+    """``prompt_end`` is known before the first delta, and so is what is told of ``prompts``;
+    ``sampling``: with the model's defaults."""
+    prompts = prompts or Prompts(parsed.form)
     if not isinstance(parsed.form, ChatCompletionRequest):
-        return CompletionRenderer(parsed.form, envelope, prompt_token_ids)
+        return CompletionRenderer(parsed.form, envelope, prompts)
     answers = ChatAnswers(parsed.form, envelope, dialect, prompt_end)
     if isinstance(parsed.asked, ResponsesRequest):
         return ResponsesRenderer(parsed.asked, envelope, answers, sampling)
     if isinstance(parsed.asked, MessagesRequest):
         return MessagesRenderer(parsed.asked, envelope, answers)
-    return ChatRenderer(parsed.form, envelope, answers, prompt_token_ids)
+    return ChatRenderer(parsed.form, envelope, answers, prompts)

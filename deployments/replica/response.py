@@ -26,6 +26,7 @@ from deployments.replica.attempts import Attempts, Tally
 from deployments.replica.fold import Usage
 from deployments.replica.generation import Generation
 from deployments.replica.kept_streams import KeptStreams, Tokens
+from deployments.replica.prompts import Prompts
 from deployments.replica.render import renderer_for
 from deployments.wire.checkpoint import CheckpointWriter
 
@@ -65,13 +66,14 @@ class GenerationResponse:
         requests = [
             replace(one, on_made=partial(tally.made, prompt)) for prompt, one in enumerate(requests)
         ]
-        self._generation = Generation(backend, requests, is_leaving)
+        prompts = Prompts(request)
+        self._generation = Generation(backend, requests, is_leaving, prompts.hear)
         self._renderer = renderer_for(
             answer.parsed,
             answer.envelope,
             dialect,
             lambda: self._generation.prompt_end,
-            self._generation.prompt_token_ids,
+            prompts,
             requests[0].sampling,
         )
         self._usage = Usage(request.n, answer.cached_tokens)

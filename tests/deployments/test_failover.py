@@ -90,6 +90,8 @@ BODIES = STREAMED | {
     "length": chat(max_tokens=3, ignore_eos=True, **STREAM),
     "not streamed": chat(n=2, logprobs=True),
     "completion, not streamed": completion(logprobs=1, stop="é"),
+    "prompt told, not streamed": completion(echo=True, logprobs=1, prompt_logprobs=2),
+    "prompt of a chat told": chat(prompt_logprobs=1, return_token_ids=True),
 }
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from deployments.backend import Delta, TokenLogprob
+from deployments.backend import Delta, Prefill, TokenLogprob
 from deployments.protocol import (
     ChatCompletionRequest,
     CompletionRequest,
     ParsedRequest,
 )
 from deployments.replica import answer_json, chat_renderer, completion_renderer
+from deployments.replica.prompts import Prompts
 from deployments.replica.render import renderer_for
 from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
 from tests.support.deployments.bodies import TOLD
@@ -84,6 +85,7 @@ def merged(deltas: list[Delta]) -> Delta:
         lambda: CompletionRequest.model_validate(completion()),
         lambda: ChatCompletionRequest.model_validate(chat(logprobs=True, **TOLD)),
         lambda: CompletionRequest.model_validate(completion(**TOLD)),
+        lambda: CompletionRequest.model_validate(completion(echo=True, logprobs=2)),
     ],
 )
 def test_what_follows_a_replay_is_what_would_have_followed(
@@ -91,9 +93,11 @@ def test_what_follows_a_replay_is_what_would_have_followed(
 ) -> None:
     deltas = [Delta(0, one.text, (one.token_id,), 3, 0, (one,)) for one in LOGPROBS]
     request, envelope = request_of(), Envelope("id", 1, 2)
+    prompts = Prompts(request)
+    prompts.hear(0, Prefill(0, 2, prompt_token_ids=(8, 9), prompt_text="so"))
     whole, rest = (
-        renderer_for(ParsedRequest(request, request), envelope),
-        renderer_for(ParsedRequest(request, request), envelope),
+        renderer_for(ParsedRequest(request, request), envelope, prompts=prompts),
+        renderer_for(ParsedRequest(request, request), envelope, prompts=prompts),
     )
     expected = [whole.chunks(0, delta) for delta in deltas]
     if num_replayed:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from typing import Any
 
 import openai
 import pytest
@@ -53,6 +55,7 @@ def ask_in_every_way(url: str) -> None:
     assert {chunk.service_tier for chunk in chunks} == {whole.service_tier} == {None}
 
     tell_usage_and_tokens(client)
+    tell_of_prompts(client)
 
     with client.chat.completions.stream(model=MODEL, messages=QUESTION) as events:
         assert events.get_final_completion().choices[0].message.content == text
@@ -117,6 +120,56 @@ def tell_usage_and_tokens(client: OpenAI) -> None:
     assert [one.token for one in content] == named.tokens
     assert content[0].top_logprobs[0].token == named.tokens[0]
     assert bytes(content[1].bytes).decode() == " this"
+
+
+def tell_of_prompts(client: OpenAI) -> None:
+    def ask(prompt: Any, **fields: Any) -> list[Any]:
+        return client.completions.create(**{"model": MODEL, "prompt": prompt, **fields}).choices
+
+    for max_tokens, said in ((0, ""), (1, "a")):
+        [plain] = ask("a bc", echo=True, max_tokens=max_tokens)
+        assert plain.text == f"a bc{said}"
+        assert plain.logprobs is None
+        # As evaluation harnesses ask.
+        [told] = ask("a bc", echo=True, max_tokens=max_tokens, logprobs=1)
+        assert told.text == plain.text
+        logprobs = told.logprobs
+        assert logprobs.tokens == ["a", " bc", *said]
+        assert logprobs.token_logprobs == [None, -2.0, -0.5][: 2 + max_tokens]
+        assert logprobs.top_logprobs[:2] == [None, {" bc?0": -1.0, " bc": -2.0}]
+        assert logprobs.text_offset == [0, 1, 4][: 2 + max_tokens]
+    first, *_, last = ask(["a", [7, 8]], n=2, echo=True, max_tokens=1, logprobs=0)
+    assert (first.text, last.text) == ("aa", "t7 t8t8")
+    assert last.logprobs.text_offset == [0, 2, 5]
+
+    streamed: dict[int, list[Any]] = {}
+    fields = {"n": 2, "echo": True, "logprobs": 1}
+    for chunk in client.completions.create(
+        model=MODEL, prompt=["a bc", "d"], stream=True, **fields
+    ):
+        streamed.setdefault(chunk.choices[0].index, []).append(chunk.choices[0])
+    for whole in ask(["a bc", "d"], **fields):
+        chunks = streamed[whole.index]
+        assert "".join(chunk.text for chunk in chunks) == whole.text
+        for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+            arrays = [getattr(chunk.logprobs, name) for chunk in chunks]
+            assert [*itertools.chain(*arrays)] == getattr(whole.logprobs, name)
+
+    asked = {"extra_body": {"prompt_logprobs": 1}}
+    expected = [
+        None,
+        {
+            str(token_id(" bc")): {"logprob": -2.0, "rank": 2, "decoded_token": " bc"},
+            str(token_id(" bc?0")): {"logprob": -1.0, "rank": 1, "decoded_token": " bc?0"},
+        },
+    ]
+    assert [choice.prompt_logprobs for choice in ask("a bc", n=2, **asked)] == [expected] * 2
+    chat = client.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": "a bc"}], **asked
+    )
+    assert chat.prompt_logprobs == expected
+    assert chat.choices[0].message.content == "a bc"
+    assert not hasattr(ask("a bc")[0], "prompt_logprobs")
 
 
 async def test_the_synchronous_client() -> None:

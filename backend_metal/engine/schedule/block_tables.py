@@ -18,9 +18,11 @@ class BlockTables:
         """The cached blocks that hold the sequence's first tokens.
 
         They end short of the newest token, which is run in any case, since its logits are wanted;
-        so a shared block is never written.
+        so a shared block is never written. There are none for whom all logits are wanted.
         """
-        blocks = []
+        blocks: list[int] = []
+        if sequence.reads_prompt:
+            return blocks
         most_blocks = (sequence.num_tokens - 1) // self._block_size
         for content_hash in islice(sequence.block_hashes(self._block_size), most_blocks):
             block = self._pool.find(content_hash)

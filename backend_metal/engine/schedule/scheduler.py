@@ -26,6 +26,7 @@ from backend_metal.engine.schedule.block_pool import BlockPool
 from backend_metal.engine.schedule.block_tables import BlockTables
 from backend_metal.engine.schedule.crowding import STEPS_TILL_ALONE, most_places, surplus
 from backend_metal.engine.schedule.prefill_budget import MOST_PIECES, divide
+from backend_metal.engine.schedule.prompt_readings import MAX_ROWS_PER_STEP
 from backend_metal.engine.schedule.sequence import Sequence, Status
 from backend_metal.engine.schedule.shares import NONE_OF_IT, Shares
 from backend_metal.engine.schedule.step import ScheduledSequence, Step
@@ -95,7 +96,11 @@ class Scheduler:
         given = divide(self._prefill_budget(len(decodes)), prefills)
         for sequence in decodes:
             step.add(ScheduledSequence(sequence, 1 + given.pop(sequence, 0)))
+        rows_left = MAX_ROWS_PER_STEP
         for sequence, num_tokens in given.items():
+            if sequence.reads_prompt:
+                num_tokens = min(num_tokens, rows_left)
+                rows_left -= num_tokens
             if num_tokens:
                 step.add(ScheduledSequence(sequence, num_tokens))
         return step

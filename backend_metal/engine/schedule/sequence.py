@@ -10,6 +10,7 @@ from backend_metal.engine.grammar.restrictions import TokenRestrictions
 from backend_metal.engine.pooling.readout import Readout
 from backend_metal.engine.schedule.block_hash import block_hash, root_hash
 from backend_metal.engine.schedule.int_buffer import Int32Array, IntBuffer
+from backend_metal.engine.schedule.prompt_readings import PromptReadings
 from deployments.backend import SamplingParams
 
 Order = tuple[int, int, int]
@@ -67,6 +68,8 @@ class Sequence:
         self.guide = guide
         self.restrictions = restrictions
         self.readout = readout
+        self.readings: PromptReadings | None = None
+        """Of its prompt, where somebody asks for them."""
         self.max_tokens = max_tokens
         self.seed = seed
         self.order: Order = (priority, arrival, index)
@@ -116,6 +119,15 @@ class Sequence:
     @property
     def output_token_ids(self) -> Int32Array:
         return self.tokens.view()[self.num_prompt_tokens :]
+
+    @property
+    def reads_prompt(self) -> bool:
+        """Whether logits of its prompt are still to be read."""
+        return self.readings is not None and not self.readings.is_complete
+
+    def read_prompt(self, num_alternatives: int) -> None:
+        first_token = int(self.tokens[0])
+        self.readings = PromptReadings(num_alternatives, first_token, self.num_prompt_tokens)
 
     def token_range(self, start: int, stop: int) -> Int32Array:
         return self.tokens.view()[start:stop]

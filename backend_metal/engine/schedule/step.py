@@ -7,6 +7,7 @@ from typing import Protocol
 
 from backend_metal.engine.pooling.readout import Readout
 from backend_metal.engine.schedule.int_buffer import Int32Array
+from backend_metal.engine.schedule.prompt_readings import PromptReadings
 from backend_metal.engine.schedule.sequence import Sequence
 
 
@@ -46,6 +47,12 @@ class ScheduledSequence:
         readout = self.sequence.readout
         return self.is_last and (readout is None or readout.reads_logits)
 
+    @property
+    def prompt_rows(self) -> range:
+        """Positions in the sequence whose logits tell of the prompt's next token."""
+        readings = self.sequence.readings
+        return readings.rows(self.start, self.start + self.num_tokens) if readings else range(0)
+
 
 @dataclass
 class Step:
@@ -61,6 +68,15 @@ class Step:
     @property
     def readouts(self) -> list[Readout]:
         return [one for item in self.scheduled if (one := item.sequence.readout) is not None]
+
+    @property
+    def reading(self) -> list[tuple[PromptReadings, Int32Array]]:
+        """Whose prompt is read, and the tokens that are told of."""
+        return [
+            (item.sequence.readings, item.sequence.token_range(rows.start + 1, rows.stop + 1))
+            for item in self.scheduled
+            if item.sequence.readings and (rows := item.prompt_rows)
+        ]
 
     @property
     def sampling(self) -> list[ScheduledSequence]:

@@ -15,7 +15,6 @@ from deployments.backend import (
     InvalidRequestError,
     ResumeError,
     SamplingParams,
-    TokenLogprob,
 )
 
 MOST_FORCED = 64
@@ -156,7 +155,7 @@ class SequenceOutput:
             num_prompt_tokens=self.sequence.num_prompt_tokens,
             num_cached_tokens=self.sequence.num_cached_tokens,
             logprobs=tuple(
-                self._token_logprob(draw.token_id, draw.logprob, draw.top)
+                self._token_text.logprob(draw.token_id, draw.logprob, draw.top)
                 for draw in draws
                 if draw.logprob is not None
             ),
@@ -164,15 +163,4 @@ class SequenceOutput:
             num_thought_tokens=guide.num_thought_tokens if guide else 0,
             stop_string=self._detokenizer.stop_hit if finish_reason == "stop" else None,
             replayed=replayed,
-        )
-
-    def _token_logprob(
-        self, token_id: int, logprob: float, top: tuple[tuple[int, float], ...] = ()
-    ) -> TokenLogprob:
-        return TokenLogprob(
-            token_id,
-            self._token_text.text(token_id),
-            self._token_text.utf8(token_id),
-            logprob,
-            tuple(self._token_logprob(*one) for one in top),
         )

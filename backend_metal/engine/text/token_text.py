@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from backend_metal.engine.text.tokenizer import Tokenizer
+from deployments.backend import TokenLogprob
 
 END_TOKENS = 16
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -30,6 +31,16 @@ class TokenText:
     def end_of(self, token_ids: list[int]) -> str:
         """The text of the last few."""
         return self._decode(token_ids[-END_TOKENS:])
+
+    def text_of(self, token_ids: list[int]) -> str:
+        """The text of all, control tokens included."""
+        return self._decode(token_ids)
+
+    def logprob(
+        self, token_id: int, logprob: float, top: Iterable[tuple[int, float]] = ()
+    ) -> TokenLogprob:
+        text, utf8 = self._lookup(token_id)
+        return TokenLogprob(token_id, text, utf8, logprob, tuple(self.logprob(*one) for one in top))
 
     def hidden_ids(self, shown: Iterable[str], *, skip_special: bool) -> frozenset[int] | None:
         """The special tokens but those ``shown``; None if these are none. Empty without

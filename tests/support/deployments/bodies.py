@@ -34,5 +34,7 @@ STREAMED = {
     "told": chat(n=2, logprobs=True, return_tokens_as_token_ids=True, **TOLD),
     "completion told": completion(["one two", WORDS], n=2, **TOLD),
     "completion": completion(logprobs=2, **STREAM),
+    "echo": completion(["one two", "a b"], n=2, echo=True, **STREAM),
+    "echoed logprobs": completion(["one two", "a b"], n=2, echo=True, logprobs=1, **STREAM),
     "prompts": completion(["one two", WORDS, "a b c"], n=2, logprobs=0, **STREAM),
 }

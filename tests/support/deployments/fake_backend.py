@@ -171,8 +171,7 @@ class FakeBackend:
         arrived = time.monotonic()
         try:
             words = self._admit(request)
-            ids = tuple(map(token_id, words)) if request.tells_prompt else ()
-            yield _made(request, Prefill(0, len(words), prompt_token_ids=ids))
+            yield _made(request, _admission(request, words))
             await self._wait_for_a_slot()
             self._times["queue"].add(time.monotonic() - arrived)
             blocks = -(-len(words) // self._config.block_size)
@@ -184,6 +183,8 @@ class FakeBackend:
                 finish_reason: str = "stop"
                 for computed in self._chunks(len(words)):
                     yield _made(request, Prefill(computed, len(words)))
+                if told := _prompt_logprobs(request, words):
+                    yield _made(request, Prefill(len(words), len(words), logprobs=told))
                 async for delta in self._continue(request, words, cached, arrived):
                     finish_reason = delta.finish_reason or finish_reason
                     yield _made(request, delta)
@@ -273,6 +274,10 @@ class FakeBackend:
         fault = self._fault_of(words)
         room = self._max_model_len - len(words)
         last = arrived
+        if request.sampling.max_tokens == 0:
+            for i in range(request.n):
+                yield Delta(i, "", (), len(words), cached, finish_reason="length")
+            return
         if self._options.can_resume:
             for i, sequence in enumerate(sequences):
                 if token_ids := request.resume[i] if request.resume else ():
@@ -436,6 +441,36 @@ class _Sequence:
             for rank, name in enumerate(names[: self._sampling.logprobs])
         ]
         return (TokenLogprob(token_id(piece), piece, piece.encode(), -0.5, tuple(top)),)
+
+
+def _admission(request: GenerationRequest, words: list[str]) -> Prefill:
+    if not request.tells_prompt:
+        return Prefill(0, len(words))
+    ids = tuple(map(token_id, words))
+    return Prefill(0, len(words), prompt_token_ids=ids, prompt_text=" ".join(words))
+
+
+def _prompt_logprobs(request: GenerationRequest, words: list[str]) -> tuple[TokenLogprob, ...]:
+    """Of each word -2, and of what it might be -1, -2 and so on."""
+    most = request.sampling.prompt_logprobs
+    if most is None or (request.resume and all(request.resume)):
+        return ()
+    pieces = [word if at == 0 else f" {word}" for at, word in enumerate(words)]
+    return tuple(
+        TokenLogprob(
+            token_id(piece),
+            piece,
+            piece.encode(),
+            -2.0,
+            tuple(_alternative(f"{piece}?{i}", -1.0 - i) for i in range(most)),
+            rank=2,
+        )
+        for piece in pieces
+    )
+
+
+def _alternative(name: str, logprob: float) -> TokenLogprob:
+    return TokenLogprob(token_id(name), name, name.encode(), logprob)
 
 
 def _made(request: GenerationRequest, item: Item) -> Item:
