@@ -6,15 +6,14 @@ import json
 import re
 
 _BEFORE = re.compile(r'\s*\{\s*"input"\s*:\s*"')
-# Whole characters and escapes of a JSON string, without half of a surrogate pair at the end.
-_CERTAIN = re.compile(
-    r'(?:[^"\\]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
-    r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\[^u])*"
-)
+_PIECES = re.compile(r'[^"\\]+|\\u[0-9a-fA-F]{4}|\\[^u]')
+"""Of a JSON string."""
+_HALF = re.compile(r"\\u[dD][89abAB]..")
+"""Of a pair of surrogates, the first one."""
 
 
 class CustomInput:
-    """Reads ``{"input": "..."}`` as it comes."""
+    """Reads ``{"input": "..."}`` as it comes. What has another form is the input as it is."""
 
     def __init__(self) -> None:
         self._unread = ""
@@ -29,8 +28,19 @@ class CustomInput:
                 return ""
             self._has_begun = True
             self._unread = self._unread[before.end() :]
-        certain = _CERTAIN.match(self._unread)
-        assert certain is not None
-        self._unread = self._unread[certain.end() :]
-        text: str = json.loads(f'"{certain[0]}"', strict=False)
-        return text
+        return self._take()
+
+    def finish(self) -> str:
+        """What is left when no more comes. Call it once."""
+        return "" if self._has_begun else self._unread
+
+    def _take(self) -> str:
+        end, last = 0, ""
+        while piece := _PIECES.match(self._unread, end):
+            end, last = piece.end(), piece[0]
+        if _HALF.fullmatch(last):
+            end -= len(last)
+        certain, self._unread = self._unread[:end], self._unread[end:]
+        text: str = json.loads(f'"{certain}"', strict=False)
+        # Half of a pair is no character.
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

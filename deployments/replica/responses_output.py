@@ -174,13 +174,18 @@ class CustomCallOutput(CallOutput):
     def add(self, text: str, logprobs: Sequence[str]) -> Iterator[Event]:
         yield from super().add(self._reader.feed(text), logprobs)
 
+    def end_text(self) -> Iterator[Event]:
+        yield from super().add(self._reader.finish(), ())
+        yield from super().end_text()
+
     def _json(self, status: ItemStatus, text: str) -> str:
         names = f'"id":"{self.id}",{self._names}'
         return f'{{"type":"custom_tool_call",{names},"input":{encode(text)}}}'
 
     @property
     def _text(self) -> str:
-        return CustomInput().feed(super()._text)
+        reader = CustomInput()
+        return reader.feed(super()._text) + reader.finish()
 
 
 def item_of(

@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from deployments.wire.checkpoint import CheckpointReader
 from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
 from tests.support.deployments import openai_types
+from tests.support.deployments.added_up import added_up
 from tests.support.deployments.replica_server import MODEL, SECRET, in_memory, served
 from tests.support.deployments.scripted_backend import ANSWER, Scripted, app_of
 
@@ -113,48 +114,6 @@ async def test_a_stream_adds_up_to_the_whole(answer: str, fields: dict[str, Any]
     assert last["response"]["id"] == first["response"]["id"] == f"resp_{'a' * 32}"
     assert timeless(last["response"]) == timeless(body)
     assert added_up(told) == last["response"]["output"]
-
-
-def added_up(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The output as deltas make it; each item's ``done`` must say the same."""
-    output: list[dict[str, Any]] = []
-    for event in events:
-        kind = event["type"].removeprefix("response.")
-        if kind == "output_item.added":
-            assert event["output_index"] == len(output)
-            output.append(event["item"])
-            assert event["item"].get("status", "in_progress") == "in_progress"
-            continue
-        item = output[event["output_index"]]
-        assert event.get("item_id", item["id"]) == item["id"]
-        member = "input" if item["type"] == "custom_tool_call" else "arguments"
-        match kind:
-            case "content_part.added":
-                item["content"] = [event["part"]]
-            case "output_text.delta":
-                item["content"][0]["text"] += event["delta"]
-                item["content"][0]["logprobs"] += event["logprobs"]
-            case "output_text.done":
-                assert event["text"] == item["content"][0]["text"]
-                assert event["logprobs"] == item["content"][0]["logprobs"]
-            case "content_part.done":
-                assert event["part"] == item["content"][0]
-            case "reasoning_text.delta":
-                item["content"] = item["content"] or [{"type": "reasoning_text", "text": ""}]
-                item["content"][0]["text"] += event["delta"]
-            case "reasoning_text.done":
-                assert event["text"] == item["content"][0]["text"]
-            case "function_call_arguments.delta" | "custom_tool_call_input.delta":
-                item[member] += event["delta"]
-            case "function_call_arguments.done" | "custom_tool_call_input.done":
-                assert event[member] == item[member]
-            case "output_item.done":
-                if "status" in item:
-                    item["status"] = "completed"
-                assert event["item"] == item
-            case _:
-                raise AssertionError(kind)
-    return output
 
 
 @pytest.mark.parametrize(("answer", "fields"), [CASES[0], CASES[3]])
