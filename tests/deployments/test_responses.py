@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import openresponses_types.types as open_responses
@@ -21,6 +22,8 @@ from tests.support.deployments.replica_server import MODEL, SECRET, in_memory, s
 from tests.support.deployments.scripted_backend import ANSWER, Scripted, app_of
 
 PATH = "/v1/responses"
+CODEX = Path(__file__).parent / "recorded" / "codex.json"
+"""Its first request, with its texts cut."""
 TOOLS = [
     {
         "type": "function",
@@ -330,3 +333,18 @@ async def test_what_the_engine_refuses_is_told_in_the_clients_terms() -> None:
         response = await client.post(PATH, json=ASKED | {"reasoning": {"effort": "none"}})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "tools"
+
+
+async def test_codex_is_answered() -> None:
+    backend = Scripted(ANSWER)
+    asked = json.loads(CODEX.read_text())
+    async with in_memory(await app_of(backend)) as client:
+        response = await client.post(PATH, json=asked | {"model": MODEL, "stream": False})
+    assert response.status_code == 200, response.text
+    assert response.headers["x-pomona-dropped-tools"] == "web_search"
+    openai_types.response(response.json())
+    prompt = backend.asked[0].prompt
+    assert [message["role"] for message in prompt.messages] == ["system", "user", "user"]
+    names = [tool["function"]["name"] for tool in prompt.tools]
+    assert len(names) == 12
+    assert "multi_agent_v1__spawn_agent" in names
