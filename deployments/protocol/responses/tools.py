@@ -145,10 +145,10 @@ def _parse_tools(value: Any) -> tuple[Tool, ...]:
 
 def _parse_tool(value: Any, where: str) -> Tool:
     kind = value.get("type") if isinstance(value, dict) else None
-    if kind in _OWN:
-        return parse_one_of(_OWN, value, where)
     if kind == "namespace":
         return parse_as(NamespaceTool, value, where)
+    if kind in [*_OWN]:
+        return parse_one_of(_OWN, value, where)
     # Its other fields are for whoever runs it.
     hosted = {"type": kind} if isinstance(value, dict) and kind is not None else value
     return parse_as(HostedTool, hosted, where)

@@ -75,6 +75,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": 5}, "tools", "array"),
     ({"tools": [5]}, "tools[0]", "an object"),
     ({"tools": [{"name": "f"}]}, "tools[0].type", "required"),
+    ({"tools": [{"type": []}]}, "tools[0].type", "a kind of tool"),
     ({"tools": tool() * 2}, "tools[1].name", "another tool's"),
     ({"tools": tool(name="a b")}, "tools[0].name", "letters"),
     ({"tools": tool(parameters=[])}, "tools[0].parameters", "JSON schema"),

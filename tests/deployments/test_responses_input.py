@@ -1,0 +1,69 @@
+"""Bodies of the Responses API that anything may stand in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deployments.http.errors import ApiError
+from deployments.protocol import parse_request
+from deployments.protocol.responses.items import ITEMS
+from deployments.protocol.responses.request import ResponsesRequest
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+KINDS = [*ITEMS, "custom", "function", "namespace", "grammar", "input_text", "allowed_tools"]
+NAMES = [
+    "type",
+    "name",
+    "role",
+    "content",
+    "call_id",
+    "output",
+    "arguments",
+    "summary",
+    "tools",
+    "format",
+    "text",
+    "mode",
+]
+things = st.dictionaries(
+    st.sampled_from(NAMES),
+    st.sampled_from([*KINDS, "user", "x", "{}", [], [{"type": "input_text", "text": ""}]])
+    | anything,
+    max_size=5,
+)
+fields = st.sampled_from(
+    sorted(ResponsesRequest.model_fields.keys() | ResponsesRequest.unsupported)
+)
+
+
+@settings(max_examples=400, derandomize=True, database=None, deadline=None)
+@given(st.dictionaries(fields, anything | things | st.lists(things, max_size=3), max_size=3))
+def test_any_fields_are_refused_by_name_or_read(given_fields: dict[str, Any]) -> None:
+    body = {"model": "m", "input": "hi", **given_fields}
+    error = refusal(body)
+    if error is None:
+        return
+    assert error.status == 400
+    assert error.param is not None
+    assert error.param.partition(".")[0].partition("[")[0] in body
+    assert error.param in error.message
+
+
+def refusal(body: dict[str, Any]) -> ApiError | None:
+    try:
+        parse_request("/v1/responses", json.dumps(body).encode())
+    except ApiError as error:
+        return error
+    return None
