@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
 from deployments.backend import Grammar
 from deployments.http.errors import shown
 from deployments.protocol import unsupported
 from deployments.protocol.json_body import is_deeper
 from deployments.protocol.strict import RefusedError, StrictModel
+from deployments.protocol.structural_tag import structural_tag
 
 MAX_GRAMMAR_CHARS = 512 * 1024
 MAX_SCHEMA_DEPTH = 64
 MAX_CHOICES_OF_ANSWERS = 1024
 
+_TAG_FIELDS = ("format", "structures", "triggers")
 ANY_OBJECT = '{"type": "object"}'
 
 
@@ -49,7 +52,25 @@ Choices = Annotated[
 _SCHEMA = "a JSON schema, an object"
 _PATTERN = f"a regular expression of at most {MAX_GRAMMAR_CHARS} characters"
 _GRAMMAR = f"a Lark or GBNF grammar of at most {MAX_GRAMMAR_CHARS} characters"
+_TAG = "a structural tag, an object or that as a string"
 _CHOICES = f"a non-empty array of at most {MAX_CHOICES_OF_ANSWERS} non-empty strings"
+
+
+def _parse_structural_tag(value: Any) -> Grammar:
+    """vLLM takes it as a string."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise RefusedError(f"must be {_TAG}, not {shown(value)}") from error
+    if is_deeper(value, MAX_SCHEMA_DEPTH):
+        raise RefusedError(f"must nest at most {MAX_SCHEMA_DEPTH} levels deep")
+    return structural_tag(value, "structured_outputs.structural_tag")
+
+
+StructuralTag = Annotated[
+    Grammar, PlainValidator(_parse_structural_tag, json_schema_input_type=str | dict[str, Any])
+]
 
 
 class NamedSchema(StrictModel):
@@ -62,10 +83,13 @@ class NamedSchema(StrictModel):
 
 
 class ResponseFormat(StrictModel):
-    type: Literal["text", "json_object", "json_schema"] = Field(
-        description='"text", "json_object" or "json_schema"'
+    type: Literal["text", "json_object", "json_schema", "structural_tag"] = Field(
+        description='"text", "json_object", "json_schema" or "structural_tag"'
     )
     json_schema: NamedSchema | None = Field(None, description="an object")
+    format: dict[str, Any] | None = Field(None, description="an object, of a structural_tag")
+    structures: list[Any] | None = Field(None, description="an array, of a structural_tag")
+    triggers: list[Any] | None = Field(None, description="an array, of a structural_tag")
 
     @model_validator(mode="after")
     def _schema_goes_with_its_type(self) -> Self:
@@ -74,12 +98,26 @@ class ResponseFormat(StrictModel):
                 'is required with type "json_schema", and allowed with no other',
                 where=".json_schema",
             )
+        tag = self._tag()
+        if self.type != "structural_tag" and len(tag) > 1:
+            raise RefusedError(
+                'is allowed with type "structural_tag" alone', where=f".{[*tag][-1]}"
+            )
+        if self.type == "structural_tag":
+            if is_deeper(tag, MAX_SCHEMA_DEPTH):
+                raise RefusedError(f"must nest at most {MAX_SCHEMA_DEPTH} levels deep")
+            assert self.grammar
         return self
 
-    @property
+    def _tag(self) -> dict[str, Any]:
+        return self.model_dump(exclude_none=True, include={"type", *_TAG_FIELDS})
+
+    @cached_property
     def grammar(self) -> Grammar | None:
         if self.type == "text":
             return None
+        if self.type == "structural_tag":
+            return structural_tag(self._tag(), "response_format")
         if self.json_schema is None:
             return Grammar("json_schema", ANY_OBJECT, "response_format")
         return schema_grammar(self.json_schema.json_schema, "response_format.json_schema.schema")
@@ -95,12 +133,15 @@ class StructuredOutputs(StrictModel):
     choice: Choices | None = Field(None, description=_CHOICES)
     grammar_text: Pattern | None = Field(None, alias="grammar", description=_GRAMMAR)
     json_object: bool = Field(False, description="a boolean")
+    structural_tag: StructuralTag | None = Field(None, description=_TAG)
 
     def grammars(self) -> list[Grammar]:
         field = "structured_outputs"
         found = _asked(self.json_schema, self.regex, self.choice, self.grammar_text, f"{field}.")
         if self.json_object:
             found.append(Grammar("json_schema", ANY_OBJECT, f"{field}.json_object"))
+        if self.structural_tag is not None:
+            found.append(self.structural_tag)
         return found
 
 

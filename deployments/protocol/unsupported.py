@@ -113,7 +113,6 @@ STRUCTURED_OUTPUTS_FIELDS: FieldRules = {
     "disable_fallback": WithoutEffect(
         "there is one library, without a fallback", "a boolean", bool
     ),
-    "structural_tag": Refused("tool calls have grammars of their own"),
     "whitespace_pattern": Refused("blanks between members are bounded here"),
 }
 

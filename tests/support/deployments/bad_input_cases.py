@@ -418,7 +418,6 @@ def _grammars(model: str) -> list[BadInput]:
         field("structured_outputs.choice", ["a", ""], param="structured_outputs.choice[1]"),
         field("structured_outputs.choice", ["a"] * 1025, "at most 1024"),
         field("structured_outputs.grammar", 1, "grammar"),
-        field("structured_outputs.structural_tag", "x", "not supported"),
         field("structured_outputs", {"regex": "a", "choice": ["a"]}, "send one of them",
               param="structured_outputs.choice"),
         field("guided_json", [], "a JSON schema"),
