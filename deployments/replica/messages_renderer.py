@@ -42,21 +42,25 @@ class MessagesRenderer:
             "model": request.model,
         }
         self._has_begun = False
+        self._num_begun = 0
+        """Blocks that the client has been told of: a delta may hold several."""
         self._stop_sequence: str | None = None
 
     def chunks(self, choice: int, delta: Delta) -> bytes:
         told = "" if self._has_begun else self._begin(delta)
         for added in self._read(delta):
             if added.begins:
-                told += self._end_of(-2) + self._start_of_last()
+                told += self._end_of_latest()
+                self._num_begun += 1
+                told += self._start_of_latest()
             told += self._more(added)
         if delta.finish_reason:
-            told += self._end_of(-1)
+            told += self._end_of_latest()
         return told.encode()
 
     def replay(self, choice: int, delta: Delta) -> None:
         self._has_begun = True
-        self._read(delta)
+        self._num_begun += sum(added.begins for added in self._read(delta))
 
     def end(self, usage: Usage) -> bytes:
         told = event("message_delta", delta=self._why(usage), usage=_usage(usage))
@@ -91,23 +95,22 @@ class MessagesRenderer:
         }
         return event("message_start", message=message) + event("ping")
 
-    def _start_of_last(self) -> str:
-        parts = self._answer.parts
-        block = self._block(parts[-1], "")
+    def _start_of_latest(self) -> str:
+        index = self._num_begun - 1
+        block = self._block(self._answer.parts[index], "")
         if "signature" in block:
             block["signature"] = ""
-        return event("content_block_start", index=len(parts) - 1, content_block=block)
+        return event("content_block_start", index=index, content_block=block)
 
     def _more(self, added: Added) -> str:
-        index = len(self._answer.parts) - 1
         kind, member = _DELTAS[type(added.part)]
         if not added.text or not self._is_told(added.part):
             return ""
-        return delta_event(index, kind, member, added.text)
+        return delta_event(self._num_begun - 1, kind, member, added.text)
 
-    def _end_of(self, place: int) -> str:
-        """Of the last part, or the one before, if there is one."""
-        index = len(self._answer.parts) + place
+    def _end_of_latest(self) -> str:
+        """If there is one."""
+        index = self._num_begun - 1
         if index < 0:
             return ""
         signed = ""

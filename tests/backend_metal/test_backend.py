@@ -136,6 +136,17 @@ async def test_what_is_no_token(backend: MetalBackend) -> None:
             await backend.spell([token_id])
 
 
+async def test_the_stop_string_that_ended_it_is_told(backend: MetalBackend) -> None:
+    whole = await collect(backend, GenerationRequest("a", "hello there", GREEDY))
+    text = "".join(delta.text for delta in whole)
+    stop = text[2:4]
+    stopping = replace(GREEDY, stop=("never to be seen", stop))
+    ended = await collect(backend, GenerationRequest("b", "hello there", stopping))
+    assert [delta.stop_string for delta in ended] == [None] * (len(ended) - 1) + [stop]
+    assert ended[-1].finish_reason == "stop"
+    assert {delta.stop_string for delta in whole} == {None}
+
+
 async def test_chat_prompts_go_through_the_template(backend: MetalBackend) -> None:
     chat = ChatPrompt(({"role": "user", "content": "hi"},))
     (first, *_) = await collect(backend, GenerationRequest("chat", chat, GREEDY))

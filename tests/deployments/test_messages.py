@@ -399,7 +399,7 @@ async def test_tokens_are_counted_as_they_would_run() -> None:
 
 
 async def test_somebody_is_there() -> None:
-    async with gateway([]) as running:
+    async with gateway([], keys=["good"]) as running:
         response = await running.client.head("/")
     assert response.status_code == 200
 

@@ -35,6 +35,11 @@ def said(*content: Any, role: str = "user") -> dict[str, Any]:
     return {"messages": [{"role": role, "content": list(content)}]}
 
 
+def asked_of(path: str, fields: dict[str, Any]) -> bool:
+    """Who counts tokens may leave out what says how many there are to be, and the only model."""
+    return path == PATH or fields not in ({"max_tokens": None}, {"model": None})
+
+
 TEXT = {"type": "text", "text": "a"}
 RESULT = {"type": "tool_result", "tool_use_id": "t"}
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
@@ -73,6 +78,9 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     (said(USE | {"name": "a b"}, role="assistant"), "messages[0].content[0].name", "letters"),
     (said(USE | {"id": ""}, role="assistant"), "messages[0].content[0].id", "non-empty"),
     (said({"type": "thinking"}, role="assistant"), "messages[0].content[0].thinking", "required"),
+    (said(TEXT, USE, role="assistant"), "messages[0].content", "must end with a text"),
+    (said(role="assistant"), "messages[0].content", "must end with a text"),
+    (said(), "messages", "non-empty"),
     ({"system": 5}, "system", "array of text blocks"),
     ({"system": [RESULT]}, "system[0].type", 'must be "text"'),
     ({"temperature": 1.5}, "temperature", "from 0 to 1"),
@@ -136,7 +144,7 @@ async def test_what_is_wrong_is_named() -> None:
     async with fake_replica() as one, gateway([one]) as running:
         for fields, param, says in BAD:
             for path in (PATH, COUNT):
-                if path == COUNT and fields in ({"max_tokens": None}, {"model": None}):
+                if not asked_of(path, fields):
                     continue
                 response = await running.client.post(path, json=body(**fields))
                 error = error_in(response)

@@ -19,8 +19,8 @@ from deployments.http.request_path import route_path
 
 # A proxy in front names the client that it speaks for in one of these.
 FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip")
-# Load balancers and Prometheus have no key.
-OPEN_PATHS = frozenset({"/health", "/ready", "/metrics", "/targets"})
+# Load balancers and Prometheus have no key, and agents look at the root without theirs.
+OPEN_PATHS = frozenset({"/", "/health", "/ready", "/metrics", "/targets"})
 
 
 class AuthenticationMiddleware:

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
+from deployments.http.errors import ApiError
 from deployments.protocol.anthropic.blocks import ContentBlock
+from deployments.protocol.anthropic.errors import in_own_words
 from deployments.protocol.anthropic.request import MessagesRequest
 from deployments.protocol.chat import ChatCompletionRequest
 
@@ -40,7 +42,11 @@ def to_chat(request: MessagesRequest) -> ChatCompletionRequest:
     if request.output_format is not None:
         named = {"name": "answer", "schema": request.output_format.json_schema}
         chat["response_format"] = {"type": "json_schema", "json_schema": named}
-    return ChatCompletionRequest.parse(chat)
+    try:
+        return ChatCompletionRequest.parse(chat)
+    except ApiError as error:
+        error.message = in_own_words(error.message, error.param)
+        raise
 
 
 def _messages(request: MessagesRequest) -> Iterator[ChatMessage]:

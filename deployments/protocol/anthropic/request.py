@@ -138,6 +138,13 @@ class MessagesRequest(StrictModel):
                 raise RefusedError(
                     f'must be "text", not {shown(block.type)}', where=f".system[{index}].type"
                 )
+        last = self.messages[-1]
+        if last.role == "assistant" and not (last.content and last.content[-1].text):
+            raise RefusedError(
+                "must end with a text: the answer goes on where a last message of role assistant "
+                "ends",
+                where=f".messages[{len(self.messages) - 1}].content",
+            )
         check_tools(self.tools, self.tool_choice)
         if self.output_format is not None and any(tool.name for tool in self.tools):
             raise RefusedError(

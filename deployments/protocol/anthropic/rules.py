@@ -27,8 +27,6 @@ REQUEST_FIELDS: FieldRules = {
     "speed": Refused("there is one speed", ("standard",)),
 }
 
-METADATA_FIELDS: FieldRules = {}
-
 BLOCK_FIELDS: FieldRules = {
     "cache_control": _CACHE_CONTROL,
     "caller": Refused(_NO_SERVER_TOOLS, ({"type": "direct"},)),
@@ -50,5 +48,3 @@ TOOL_FIELDS: FieldRules = {
         "they are a hint, which no template writes", "an array of objects", list[dict[str, Any]]
     ),
 }
-
-TOOL_CHOICE_FIELDS: FieldRules = {}

@@ -42,7 +42,13 @@ IDLE_S = 0.2
 LAST = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 """Has a server that still listens hang up at once."""
 STATUS = re.compile(rb"HTTP/1\.1 ([0-9]{3}) ")
-FAULTS = (b'"type":"server_error"', b'"type":"service_unavailable"', b"Traceback")
+FAULTS = (
+    b'"type":"server_error"',
+    b'"type":"service_unavailable"',
+    b'"type":"api_error"',
+    b'"type":"overloaded_error"',
+    b"Traceback",
+)
 HELD = (
     BoundedProtocol,
     RequestResponseCycle,
