@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, PlainValidator
+from pydantic import Field, PlainValidator, model_validator
 
 from deployments.http.errors import shown
 from deployments.protocol import unsupported
@@ -22,8 +22,8 @@ from deployments.protocol.strict import RefusedError
 
 DEFAULT_MAX_TOKENS = 16
 MAX_PROMPTS = 256
-SPECIAL_TOKENS = 4
-"""That a tokenizer may put around a text."""
+SPECIAL_TOKENS = 8
+"""That a tokenizer may put around a text, and what stands around a suffix."""
 PIECE_TOKENS = 4096
 
 TextOrTokens = str | tuple[int, ...]
@@ -86,6 +86,17 @@ class CompletionRequest(GenerationFields):
     )
 
     echo: bool = Field(False, description="a boolean")
+    suffix: str = Field("", description="a string")
+
+    @model_validator(mode="after")
+    def _texts_have_a_suffix(self) -> Self:
+        if not self.suffix:
+            return self
+        if not all(isinstance(prompt, str) for prompt in self.prompt):
+            raise RefusedError("is only allowed with prompts that are strings", where=".suffix")
+        if self.echo:
+            raise RefusedError("can't be combined with echo", where=".suffix")
+        return self
 
     @property
     def max_new_tokens(self) -> int:
@@ -109,6 +120,7 @@ class CompletionRequest(GenerationFields):
         prompt = self.prompt[0]
         if isinstance(prompt, str):
             yield prompt
+            yield self.suffix
             return
         # In pieces, since only the first are read of a long one.
         for start in range(0, len(prompt), PIECE_TOKENS):
@@ -122,15 +134,18 @@ class CompletionRequest(GenerationFields):
     def prompt_size_estimate(self) -> int:
         """Tokens of all prompts, roughly, for routing."""
         return sum(
-            len(prompt) // CHARS_PER_TOKEN + 1 if isinstance(prompt, str) else len(prompt)
+            (len(prompt) + len(self.suffix)) // CHARS_PER_TOKEN + 1
+            if isinstance(prompt, str)
+            else len(prompt)
             for prompt in self.prompt
         )
 
     def prompt_sizes(self) -> tuple[PromptSize, ...]:
         """Tokens of each prompt, for limits."""
+        suffix = num_bytes(self.suffix)
         return tuple(
             self.truncated(
-                PromptSize.of_bytes(num_bytes(prompt), added=SPECIAL_TOKENS)
+                PromptSize.of_bytes(num_bytes(prompt) + suffix, added=SPECIAL_TOKENS)
                 if isinstance(prompt, str)
                 else PromptSize(len(prompt), len(prompt))
             )

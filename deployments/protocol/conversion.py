@@ -26,6 +26,7 @@ from deployments.protocol.chat_formats.switches import (
     thinking_of,
 )
 from deployments.protocol.chat_formats.tool import Tool, UnenforceableError
+from deployments.protocol.completions import CompletionRequest
 from deployments.protocol.parsed import GenerationForm
 
 
@@ -38,7 +39,7 @@ def to_generation_requests(
     """One for each prompt. Sequence ``s`` of prompt ``p`` is the answer's choice ``p * n + s``.
     ``default_sampling`` is the model's, for what the request leaves out, and so is ``dialect``.
     Raises ``InvalidRequestError`` for tools that the model can't call, and for thinking that it
-    can't be made to do or to leave."""
+    can't be made to do or to leave, and for a suffix that it knows nothing of."""
     prompts: tuple[Prompt, ...]
     sampling = _sampling(request, default_sampling)
     if isinstance(request, ChatCompletionRequest):
@@ -47,6 +48,8 @@ def to_generation_requests(
         sampling = _chat_sampling(request, sampling, dialect, thinking.budget)
     else:
         prompts = request.prompt
+        if request.suffix:
+            prompts, sampling = _infilled(request, sampling, dialect)
     return [
         GenerationRequest(
             request_id=f"{request_id}-{i}",
@@ -61,6 +64,22 @@ def to_generation_requests(
         )
         for i, prompt in enumerate(prompts)
     ]
+
+
+def _infilled(
+    request: CompletionRequest, sampling: SamplingParams, dialect: Dialect
+) -> tuple[tuple[Prompt, ...], SamplingParams]:
+    form = dialect.infill
+    if form is None:
+        raise InvalidRequestError(
+            "this model's vocabulary has no tokens for a text that ends with a suffix",
+            param="suffix",
+        )
+    prompts = tuple(form.prompt(str(prompt), request.suffix) for prompt in request.prompt)
+    if sampling.ignore_eos:
+        return prompts, sampling
+    ends = (*sampling.stop_token_ids, *dialect.infill_ends)
+    return prompts, replace(sampling, stop_token_ids=ends)
 
 
 def _thinking(request: ChatCompletionRequest, dialect: Dialect) -> Thinking:

@@ -82,7 +82,6 @@ COMPLETION_FIELDS: FieldRules = {
     "service_tier": WithoutEffect(
         "there is one tier", '"auto" or "default"', Literal["auto", "default"]
     ),
-    "suffix": Refused("answers end where the model ends them", ("",)),
 }
 
 MESSAGE_FIELDS: FieldRules = {

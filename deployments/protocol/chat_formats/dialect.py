@@ -10,6 +10,7 @@ from typing import Self
 from deployments.backend import Thoughts
 from deployments.protocol.chat_formats.detect import detect
 from deployments.protocol.chat_formats.formats import FORMATS
+from deployments.protocol.chat_formats.infill import InfillFormat, find_infill
 from deployments.protocol.chat_formats.messages import MARKERS, THOUGHT
 from deployments.protocol.chat_formats.reader import ChatFormat
 
@@ -21,6 +22,11 @@ class Dialect:
     """Ids of the markers that are no text."""
     template_variables: Mapping[str, Set[str]] = field(default_factory=dict)
     """What the chat template can be told, with the texts that it tells apart there."""
+
+    infill: InfillFormat | None = None
+    """How it is asked for what stands between two texts; None: it can't be."""
+    infill_ends: tuple[int, ...] = ()
+    """Tokens that end such an answer, beside those that end any."""
 
     @classmethod
     def of(
@@ -38,6 +44,8 @@ class Dialect:
         thinking = chat_format.thinking
         if thinking and thinking[0] not in added_tokens and thinking[0] not in chat_template:
             chat_format = replace(chat_format, thinking=None)
+        infill = find_infill(added_tokens)
+        ends = infill.ends if infill else ()
         return cls(
             chat_format,
             {
@@ -46,6 +54,8 @@ class Dialect:
                 if text in special_tokens and any(text in one for one in markers(chat_format))
             },
             template_variables or {},
+            infill,
+            tuple(added_tokens[end] for end in ends if end in added_tokens),
         )
 
     @property

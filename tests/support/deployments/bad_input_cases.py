@@ -478,6 +478,11 @@ def _token_fields(model: str) -> list[BadInput]:
         *field("prompt_logprobs", 21, "from 0 to 20"),
         *field("prompt_logprobs", True, "from 0 to 20"),
         *field("prompt_logprobs", 1, "without stream", stream=True),
+        *field("suffix", 1, "a string", paths=(COMPLETIONS,)),
+        *field("suffix", ["x"], "a string", paths=(COMPLETIONS,)),
+        *field("suffix", "x", "prompts that are strings", paths=(COMPLETIONS,), prompt=[1, 2]),
+        *field("suffix", "x", "prompts that are strings", paths=(COMPLETIONS,), prompt=["a", [1]]),
+        *field("suffix", "x", "combined with echo", paths=(COMPLETIONS,), echo=True),
         *field("echo", "yes", "boolean", paths=(COMPLETIONS,)),
         *field("echo", 1, "boolean", paths=(COMPLETIONS,)),
         *field("return_token_ids", 1, "boolean"),
@@ -532,7 +537,6 @@ def _unsupported(model: str) -> list[BadInput]:
         field("store", True),
         field("use_beam_search", True),
         field("echo", True),
-        field("suffix", "the end", COMPLETIONS),
         field("best_of", 3, COMPLETIONS),
         field("max_completion_tokens", 5, COMPLETIONS),
     ]
@@ -547,6 +551,11 @@ def _only_the_server_knows(model: str, max_model_len: int) -> list[BadInput]:
     ).encode()
     too_long = {"status": 400, "code": "context_length_exceeded", "parsing": False}
     return [
+        BadInput(
+            "suffix for a model without tokens for it", COMPLETIONS,
+            json.dumps({"model": model, "prompt": "hi", "suffix": "x"}).encode(), "suffix",
+            ("vocabulary",), parsing=False,
+        ),
         BadInput(
             "unknown model", COMPLETIONS, other, "model", ("no-such-model",),
             status=404, code="model_not_found", parsing=False,
