@@ -29,7 +29,9 @@ PYTHON_CLIENTS = (
     PythonClient("pydantic_ai", ("pydantic-ai-slim[openai]==2.68.0",), BOTH),
     PythonClient("instructor", ("instructor==1.17.0",), frozenset({"structured"})),
     PythonClient("langchain", ("langchain==1.4.7", "langchain-openai==1.7.3"), BOTH),
-    PythonClient("llama_index", ("llama-index-core==0.14.25", "llama-index-llms-openai-like")),
+    PythonClient(
+        "llama_index", ("llama-index-core==0.14.25", "llama-index-llms-openai-like==0.8.1")
+    ),
     PythonClient("smolagents", ("smolagents[openai]==1.26.0",)),
     PythonClient("dspy", ("dspy==3.4.1",), frozenset({"structured"})),
 )

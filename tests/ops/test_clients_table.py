@@ -1,0 +1,27 @@
+"""The table of clients names those that are tried, in the versions that are."""
+
+from __future__ import annotations
+
+import re
+
+from tests.clients.clients import HARNESSES, NODE_PACKAGES, PYTHON_CLIENTS
+from tests.support.e2e.serve_process import REPOSITORY
+
+TABLE = REPOSITORY / "deployments" / "protocol" / "clients.md"
+HELPERS = (
+    "@ai-sdk/openai-compatible",
+    "zod",
+    "langchain-openai",
+    "llama-index-llms-openai-like",
+    "transformers",
+)
+
+
+def test_every_client_that_is_tried_is_told_with_its_version() -> None:
+    pins = [pin for one in (*PYTHON_CLIENTS, *HARNESSES) for pin in one.requirements]
+    pins += ["==".join(package.rsplit("@", 1)) for package in NODE_PACKAGES]
+    versions = {
+        version for name, version in (pin.split("==") for pin in pins) if name not in HELPERS
+    }
+    told = re.findall(r"^\| [^|]+ \| ([\d.]+) \|", TABLE.read_text(), re.MULTILINE)
+    assert sorted(told) == sorted(versions)
