@@ -12,6 +12,8 @@ from deployments.protocol import CompletionRequest, to_generation_requests
 from deployments.protocol.chat_formats.dialect import Dialect
 from deployments.protocol.chat_formats.infill import FORMATS
 from tests.support.backend_metal import tokenizers_for_tests as tokenizers
+from tests.support.deployments.answers import error_of
+from tests.support.deployments.replica_server import build, completion, in_memory
 
 EXPECTED = {
     "qwen": "<|fim_prefix|>def f(<|fim_suffix|>): pass<|fim_middle|>",
@@ -87,6 +89,15 @@ def test_other_models_are_not_asked(tokens: tuple[str, ...]) -> None:
     assert caught.value.param == "suffix"
     [request] = asked(dialect_of(*tokens), suffix="")
     assert request.prompt == "def f("
+
+
+async def test_the_server_names_the_field() -> None:
+    app, backend = await build()
+    async with in_memory(app) as client:
+        response = await client.post("/v1/completions", json=completion("a b", suffix="c"))
+    assert response.status_code == 400
+    assert error_of(response)["param"] == "suffix"
+    assert backend.requests == []
 
 
 def test_a_suffix_counts_where_prompts_are_measured() -> None:

@@ -552,11 +552,6 @@ def _only_the_server_knows(model: str, max_model_len: int) -> list[BadInput]:
     too_long = {"status": 400, "code": "context_length_exceeded", "parsing": False}
     return [
         BadInput(
-            "suffix for a model without tokens for it", COMPLETIONS,
-            json.dumps({"model": model, "prompt": "hi", "suffix": "x"}).encode(), "suffix",
-            ("vocabulary",), parsing=False,
-        ),
-        BadInput(
             "unknown model", COMPLETIONS, other, "model", ("no-such-model",),
             status=404, code="model_not_found", parsing=False,
         ),
