@@ -10,6 +10,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.fleet.targets import http_sd
+from deployments.gateway.access.error_shapes import is_anthropics
+from deployments.gateway.anthropics_models import anthropics_model, anthropics_models
 from deployments.gateway.openapi import OPENAPI_PATH, openapi_document
 from deployments.gateway.parts import GatewayParts
 from deployments.gateway.readiness import first_ready
@@ -43,6 +45,8 @@ class _Readings:
 
     async def models(self, request: Request) -> Response:
         models = sorted(self._parts.directory.models().items())
+        if is_anthropics(request.scope):
+            return JSONResponse(anthropics_models(models, STARTED_AT))
         return JSONResponse({"object": "list", "data": [_model(*item) for item in models]})
 
     async def model(self, request: Request) -> Response:
@@ -50,6 +54,8 @@ class _Readings:
         known = self._parts.directory.models()
         if name not in known:
             raise model_not_found(name)
+        if is_anthropics(request.scope):
+            return JSONResponse(anthropics_model(name, known[name], STARTED_AT))
         return JSONResponse(_model(name, known[name]))
 
     async def openapi(self, request: Request) -> Response:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from anthropic import AsyncAnthropic
+from anthropic import AsyncAnthropic, NotFoundError
 
 from deployments.backend import ChatPrompt
 from deployments.gateway.routing import affinity_of
@@ -396,6 +396,25 @@ async def test_tokens_are_counted_as_they_would_run() -> None:
     assert backend.requests[0].prompt == backend.asked[0].prompt
     # The fake's tokens are the words of the last message.
     assert counted.input_tokens == 5
+
+
+async def test_the_models_are_told_as_the_package_reads_them() -> None:
+    async with fake_replica() as one, gateway([one], keys=["good"]) as running:
+        client = AsyncAnthropic(base_url=running.url, api_key="good", max_retries=0)
+        page = await client.models.list()
+        (model,) = page.data
+        same = await client.models.retrieve("demo")
+        with pytest.raises(NotFoundError) as caught:
+            await client.models.retrieve("other")
+        await client.close()
+        openais = await running.client.get("/v1/models", headers={"Authorization": "Bearer good"})
+    assert model == same
+    assert (model.id, model.type, model.max_input_tokens) == ("demo", "model", 4096)
+    assert model.created_at.year > 2024
+    assert not model.model_extra
+    assert not page.has_next_page()
+    assert caught.value.type == "not_found_error"
+    assert openais.json()["object"] == "list"
 
 
 async def test_somebody_is_there() -> None:

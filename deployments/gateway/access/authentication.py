@@ -19,8 +19,8 @@ from deployments.http.request_path import route_path
 
 # A proxy in front names the client that it speaks for in one of these.
 FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip")
-# Load balancers and Prometheus have no key, and agents look at the root without theirs.
-OPEN_PATHS = frozenset({"/", "/health", "/ready", "/metrics", "/targets"})
+# Load balancers and Prometheus have no key.
+OPEN_PATHS = frozenset({"/health", "/ready", "/metrics", "/targets"})
 
 
 class AuthenticationMiddleware:
@@ -52,7 +52,9 @@ class AuthenticationMiddleware:
         headers = Headers(scope=scope)
         if not self._keys:
             return _unless_local(scope, headers) or self._unless_own_page(headers)
-        if route_path(scope) in OPEN_PATHS:
+        path = route_path(scope)
+        # Agents look without their key whether anybody is there.
+        if path in OPEN_PATHS or (scope["method"], path) == ("HEAD", "/"):
             return None
         presented = _presented(headers)
         if not presented:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Scope
 
@@ -11,13 +12,16 @@ from deployments.http.request_path import route_path
 from deployments.protocol import MESSAGES_PATH
 from deployments.protocol.anthropic.errors import in_anthropics_shape
 
+VERSION_HEADER = "anthropic-version"
+
 
 def shaped_response(error: ApiError, scope: Scope) -> Response:
-    body = error.json()
-    if is_anthropics(route_path(scope)):
+    body, path = error.json(), route_path(scope)
+    if path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/") or is_anthropics(scope):
         body = in_anthropics_shape(body, scope.get(SCOPE_KEY))
     return Response(body, error.status, error.headers, "application/json")
 
 
-def is_anthropics(path: str) -> bool:
-    return path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/")
+def is_anthropics(scope: Scope) -> bool:
+    """Whether a client of that API asks, on a path that others ask, too."""
+    return VERSION_HEADER in Headers(scope=scope)
