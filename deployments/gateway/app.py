@@ -14,6 +14,7 @@ from deployments.gateway.outcomes import OutcomesMiddleware
 from deployments.gateway.parts import GatewayParts
 from deployments.gateway.read_routes import reading_routes
 from deployments.gateway.refusals_log import RefusalRecorder
+from deployments.gateway.response_routes import response_routes
 from deployments.gateway.token_routes import token_routes
 from deployments.http.drain_request import WholeRequestMiddleware
 from deployments.http.error_responses import exception_handlers
@@ -29,7 +30,12 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
 
     refused = RefusalRecorder(parts.metrics).tell
     app = Starlette(
-        routes=[*generation_routes(parts), *token_routes(parts), *reading_routes(parts)],
+        routes=[
+            *generation_routes(parts),
+            *response_routes(),
+            *token_routes(parts),
+            *reading_routes(parts),
+        ],
         middleware=[
             Middleware(ResponseEventsMiddleware),
             Middleware(OutcomesMiddleware, on_end=parts.metrics.ended),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.http.errors import ApiError
 from deployments.protocol import parse_request
+from deployments.protocol.parsed import in_own_names
 from deployments.protocol.responses.items import ITEMS
 from deployments.protocol.responses.request import ResponsesRequest
 
@@ -67,3 +69,33 @@ def refusal(body: dict[str, Any]) -> ApiError | None:
     except ApiError as error:
         return error
     return None
+
+
+@pytest.mark.parametrize(
+    ("shared", "own"),
+    [
+        ("tools[1].function.parameters.properties.x", "tools[1].tools[0].parameters.properties.x"),
+        ("tools[0].function.name", "tools[0].name"),
+        ("response_format.json_schema.schema.properties.x", "text.format.schema.properties.x"),
+        ("response_format", "text.format"),
+        ("messages[0].content", "instructions.content"),
+        ("messages[1]", "input[0]"),
+        ("messages", "input"),
+        ("max_completion_tokens", "max_output_tokens"),
+        ("reasoning_effort", "reasoning.effort"),
+        ("temperature", "temperature"),
+    ],
+)
+def test_what_an_engine_refuses_has_the_names_of_this_api(shared: str, own: str) -> None:
+    body = {
+        "model": "m",
+        "input": "hi",
+        "instructions": "x",
+        "tools": [
+            {"type": "function", "name": "f"},
+            {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "g"}]},
+        ],
+    }
+    parsed = parse_request("/v1/responses", json.dumps(body).encode())
+    told = in_own_names(ApiError(400, f"{shared} is odd.", param=shared), parsed.own_names)
+    assert (told.param, told.message) == (own, f"{own} is odd.")
