@@ -132,12 +132,17 @@ def parse_input(value: Any) -> tuple[InputItem, ...]:
         raise RefusedError(f"must be a string or a non-empty array of items, not {shown(value)}")
     if len(value) > MAX_ITEMS:
         raise RefusedError(f"must have at most {MAX_ITEMS} items, not {len(value)}")
-    return tuple(
-        parse_one_of(ITEMS, item, f"[{i}]", default=_default_kind(item))
-        for i, item in enumerate(value)
-    )
+    return tuple(_parse_item(item, f"[{i}]") for i, item in enumerate(value))
 
 
-def _default_kind(item: Any) -> str:
-    """A reference may come without its type, as messages do."""
-    return "message" if not isinstance(item, dict) or "role" in item else "item_reference"
+def _parse_item(value: Any, where: str) -> InputItem:
+    if isinstance(value, dict):
+        # A reference may come without its type, as messages do.
+        kind = value.get("type", "message" if value.keys() != {"id"} else "item_reference")
+        if kind == "item_reference":
+            raise RefusedError(
+                'must not be "item_reference": nothing is kept that it could name. Send the item '
+                "itself, as clients do that are told store: false",
+                where=f"{where}.type",
+            )
+    return parse_one_of(ITEMS, value, where, default="message")
