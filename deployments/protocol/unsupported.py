@@ -203,11 +203,6 @@ RESPONSES_ITEM_FIELDS: FieldRules = {
     ),
 }
 
-RESPONSES_REASONING_ITEM_FIELDS: FieldRules = {
-    **RESPONSES_ITEM_FIELDS,
-    "encrypted_content": WithoutEffect("thoughts come in clear", *_TEXT),
-}
-
 RESPONSES_TOOL_FIELDS: FieldRules = {
     "allowed_callers": Refused("a model calls tools itself", (["direct"],)),
     "async": Refused("answers end with their calls", (False,)),

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
+from deployments.protocol.responses.carried_thought import carried
 from deployments.protocol.responses.tools import CallableTool, CustomTool
 from deployments.replica.answer_json import encode
 from deployments.replica.chat_answer import CallPart, ReasoningPart, TextPart
@@ -98,9 +99,11 @@ class MessageOutput(ItemOutput):
 
 
 class ReasoningOutput(ItemOutput):
-    def __init__(self, item_id: str, index: int, part: ReasoningPart) -> None:
+    def __init__(self, item_id: str, index: int, part: ReasoningPart, is_carried: bool) -> None:
+        """``is_carried``: whether its text is told once more, for clients that can't read it."""
         super().__init__(f"rs_{item_id}", index)
         self._part = part
+        self._is_carried = is_carried
         self._place += ',"content_index":0'
 
     def add(self, text: str, logprobs: Sequence[str]) -> Iterator[Event]:
@@ -113,9 +116,10 @@ class ReasoningOutput(ItemOutput):
         return self._json(status, f'{{"type":"reasoning_text","text":{encode(self._text)}}}')
 
     def _json(self, status: ItemStatus, text: str) -> str:
+        thought = f'"{carried(self._text)}"' if self._is_carried and text else "null"
         return (
             f'{{"type":"reasoning","id":"{self.id}","status":"{status}","summary":[],'
-            f'"content":[{text}],"encrypted_content":null}}'
+            f'"content":[{text}],"encrypted_content":{thought}}}'
         )
 
     @property
@@ -193,13 +197,15 @@ def item_of(
     item_id: str,
     index: int,
     tools: dict[str, CallableTool],
+    *,
+    has_carried_thoughts: bool,
 ) -> ItemOutput:
     """``tools``: by the names that the model knows."""
     match part:
         case TextPart():
             return MessageOutput(item_id, index, part)
         case ReasoningPart():
-            return ReasoningOutput(item_id, index, part)
+            return ReasoningOutput(item_id, index, part, has_carried_thoughts)
         case CallPart():
             tool = tools.get(part.name)
             if tool is not None and isinstance(tool.tool, CustomTool):

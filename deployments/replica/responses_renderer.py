@@ -10,7 +10,7 @@ from deployments.backend import Delta, SamplingParams
 from deployments.http import sse
 from deployments.protocol.responses.request import ResponsesRequest
 from deployments.replica.answer_json import elements
-from deployments.replica.chat_answer import Added, ChatAnswers, TextPart
+from deployments.replica.chat_answer import Added, ChatAnswers, Part, TextPart
 from deployments.replica.fold import Usage
 from deployments.replica.logprobs import chat_logprobs
 from deployments.replica.responses_object import ResponseObject, Status
@@ -40,6 +40,7 @@ class ResponsesRenderer:
         self._answer = answers[0]
         self._object = ResponseObject(asked, envelope, sampling)
         self._has_logprobs = asked.has_logprobs
+        self._has_carried_thoughts = asked.has_carried_thoughts
         self._held_logprobs: list[str] = []
         """Of tokens whose text has not come yet: JSON of arrays, without brackets."""
         self._tools = {one.name: one for one in asked.callables}
@@ -77,7 +78,7 @@ class ResponsesRenderer:
             if added.begins:
                 yield from self._last_item_ends("completed")
                 index = len(self._items)
-                self._items.append(item_of(added.part, self._item_id(index), index, self._tools))
+                self._items.append(self._item(added.part, index))
                 yield from self._items[-1].begin()
             took = logprobs if isinstance(added.part, TextPart) else []
             yield from self._items[-1].add(added.text, took)
@@ -112,8 +113,10 @@ class ResponsesRenderer:
         last = (item.json(status) for item in self._items[-1:])
         return self._object.json(status, [*before, *last], usage, int(self._now()))
 
-    def _item_id(self, index: int) -> str:
-        return blake2b(f"{self._answer_id}/{index}".encode(), digest_size=24).hexdigest()
+    def _item(self, part: Part, index: int) -> ItemOutput:
+        item_id = blake2b(f"{self._answer_id}/{index}".encode(), digest_size=24).hexdigest()
+        carried = self._has_carried_thoughts
+        return item_of(part, item_id, index, self._tools, has_carried_thoughts=carried)
 
     def _written(self, event: Event) -> str:
         name, members = event

@@ -292,6 +292,21 @@ async def test_an_answer_can_be_sent_back_as_it_came() -> None:
     ]
 
 
+async def test_a_thought_comes_back_from_clients_that_can_not_read_it() -> None:
+    backend = Scripted(ANSWER)
+    app = await app_of(backend)
+    thought = (await whole(app, include=["reasoning.encrypted_content"]))["output"][0]
+    events, _ = await events_of(app, include=["reasoning.encrypted_content"])
+    assert timeless(events[-1]["response"]["output"][0]) == timeless(thought)
+    said = {"role": "assistant", "content": "Yes."}
+    foreign = {"type": "reasoning", "summary": [], "encrypted_content": "gAAAAA=="}
+    for item in (thought | {"content": None}, foreign):
+        await whole(app, input=[{"role": "user", "content": "Go."}, item, said])
+    carried, passed_over = (one.prompt.messages[1] for one in backend.asked[2:])
+    assert carried["reasoning_content"] == "Where?"
+    assert "reasoning_content" not in passed_over
+
+
 NAMED = {"type": "function", "name": "time"}
 
 

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, PlainValidator
 from deployments.http.errors import shown
 from deployments.protocol import unsupported
 from deployments.protocol.messages import MAX_PARTS
+from deployments.protocol.responses.carried_thought import read_carried
 from deployments.protocol.responses.kinds import parse_one_of
 from deployments.protocol.strict import RefusedError, StrictModel
 from deployments.protocol.tools import NAME, NAME_PATTERN, parse_arguments
@@ -98,18 +99,29 @@ class OutputItem(Item):
     output: Content = Field(description=CONTENT)
 
 
-class ReasoningItem(Item):
-    unsupported: ClassVar = unsupported.RESPONSES_REASONING_ITEM_FIELDS
+def _checked_thought(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            read_carried(value)
+        except ValueError as error:
+            raise RefusedError(str(error)) from error
+    return value
 
+
+class ReasoningItem(Item):
     type: Literal["reasoning"] = Field(description='"reasoning"')
     summary: list[SummaryPart] = Field([], description='an array of {"type": "summary_text"} parts')
     content: list[ThoughtPart] = Field(
         [], description='an array of {"type": "reasoning_text"} parts'
     )
+    encrypted_content: Annotated[str, BeforeValidator(_checked_thought)] | None = Field(
+        None, description="a string that this server gave, or another one: then it is not read"
+    )
 
     @property
     def text(self) -> str:
-        return "\n".join(part.text for part in self.content)
+        said = "\n".join(part.text for part in self.content)
+        return said or read_carried(self.encrypted_content or "")
 
 
 InputItem = MessageItem | FunctionCallItem | CustomCallItem | OutputItem | ReasoningItem

@@ -28,6 +28,7 @@ from deployments.protocol.tools import MAX_TOOLS
 from deployments.protocol.unsupported import MAX_PAIRS
 
 LOGPROBS = "message.output_text.logprobs"
+CARRIED_THOUGHTS = "reasoning.encrypted_content"
 Included = Literal[
     "message.output_text.logprobs",
     "reasoning.encrypted_content",
@@ -109,8 +110,8 @@ class ResponsesRequest(StrictModel):
     )
     include: list[Included] = Field(
         [],
-        description="an array of names of what is to be told; what is about thoughts in cipher or "
-        "about tools that only their vendor can run is without effect: there are none",
+        description="an array of names of what is to be told; what is about tools that only their "
+        "vendor can run is without effect: there are none",
     )
     tools: ToolsField = Field((), description=f"an array of at most {MAX_TOOLS} tools")
     tool_choice: Annotated[
@@ -153,6 +154,10 @@ class ResponsesRequest(StrictModel):
     @property
     def has_logprobs(self) -> bool:
         return LOGPROBS in self.include
+
+    @property
+    def has_carried_thoughts(self) -> bool:
+        return CARRIED_THOUGHTS in self.include
 
     @cached_property
     def callables(self) -> tuple[CallableTool, ...]:

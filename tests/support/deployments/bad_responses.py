@@ -64,6 +64,11 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str]] = [
         "input[0].content[0].type",
         "reasoning_text",
     ),
+    (
+        {"input": [{"type": "reasoning", "summary": [], "encrypted_content": "thought.?"}]},
+        "input[0].encrypted_content",
+        "this server gave",
+    ),
     ({"instructions": 5}, "instructions", "a string"),
     ({"max_output_tokens": 0}, "max_output_tokens", "at least 1"),
     ({"temperature": 3}, "temperature", "from 0 to 2"),
