@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,11 @@ def prompt_of(length: int) -> list[int]:
     return rng.integers(0, tiny_models.VOCAB_SIZE, length).tolist()
 
 
-def ask(engine: Engine, *requests: GenerationRequest) -> dict[str, Told]:
+def ask(
+    engine: Engine,
+    *requests: GenerationRequest,
+    between_steps: Callable[[], None] = lambda: None,
+) -> dict[str, Told]:
     told = {one.request_id: Told([], {}, 0, True) for one in requests}
 
     def hear(outputs: list[Output]) -> None:
@@ -55,6 +60,7 @@ def ask(engine: Engine, *requests: GenerationRequest) -> dict[str, Told]:
         hear(engine.add_request(one, list(one.prompt)))
     while engine.has_work:
         hear(engine.step())
+        between_steps()
         engine.check_integrity()
     return told
 
@@ -85,7 +91,7 @@ CUTS = {
     "whole": {"max_num_batched_tokens": 512, "num_kv_blocks": 120},
     "small chunks": {"max_num_batched_tokens": 16, "num_kv_blocks": 120, "prefix_caching": False},
     "one at a time": {"max_num_batched_tokens": 64, "num_kv_blocks": 120, "max_num_seqs": 1},
-    "preempted": {"max_num_batched_tokens": 64, "num_kv_blocks": 26},
+    "few blocks": {"max_num_batched_tokens": 64, "num_kv_blocks": 26},
 }
 
 
@@ -100,6 +106,29 @@ def test_prompts_read_as_mlx_lm_reads_them(
         told = ask(engine, *requests)
         for length in LENGTHS:
             check(told[str(length)], prompt_of(length), dense[length])
+
+
+def test_prompts_that_are_interrupted_are_read_on(
+    checkpoint: tuple[Path, dict[int, np.ndarray]],
+) -> None:
+    """Each after each of its steps, as by a client that doesn't read."""
+    path, dense = checkpoint
+    engine = LLM(str(path), num_kv_blocks=60, max_num_batched_tokens=64).engine
+    requests = [request(str(length), prompt_of(length), n=2) for length in LENGTHS]
+    steps = 0
+
+    def interrupt() -> None:
+        nonlocal steps
+        steps += 1
+        for one in requests:
+            engine.pause(one.request_id)
+            engine.resume(one.request_id)
+
+    told = ask(engine, *requests, between_steps=interrupt)
+    for length in LENGTHS:
+        check(told[str(length)], prompt_of(length), dense[length])
+    # What was computed is not computed again, but for the rest of a block.
+    assert steps < 3 * sum(LENGTHS) / 64 + 10
 
 
 def test_a_step_reads_so_many_rows_at_most(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:

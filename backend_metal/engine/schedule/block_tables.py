@@ -18,12 +18,13 @@ class BlockTables:
         """The cached blocks that hold the sequence's first tokens.
 
         They end short of the newest token, which is run in any case, since its logits are wanted;
-        so a shared block is never written. There are none for whom all logits are wanted.
+        so a shared block is never written; and before any other whose logits are to be read.
         """
-        blocks: list[int] = []
-        if sequence.reads_prompt:
-            return blocks
-        most_blocks = (sequence.num_tokens - 1) // self._block_size
+        blocks = []
+        most_tokens = sequence.num_tokens - 1
+        if sequence.readings is not None and sequence.reads_prompt:
+            most_tokens = sequence.readings.next_row
+        most_blocks = most_tokens // self._block_size
         for content_hash in islice(sequence.block_hashes(self._block_size), most_blocks):
             block = self._pool.find(content_hash)
             if block is None:

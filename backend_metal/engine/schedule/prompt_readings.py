@@ -34,10 +34,14 @@ class PromptReadings:
     def is_complete(self) -> bool:
         return len(self._tokens) == self._num_prompt_tokens
 
+    @property
+    def next_row(self) -> int:
+        """The first position whose logits are still to be read."""
+        return len(self._tokens) - 1
+
     def rows(self, start: int, stop: int) -> range:
         """Of the positions from ``start`` to ``stop``, those whose logits are still to be read."""
-        first = len(self._tokens) - 1
-        return range(max(start, first), min(stop, self._num_prompt_tokens - 1))
+        return range(max(start, self.next_row), min(stop, self._num_prompt_tokens - 1))
 
     def add(self, tokens: list[PromptToken]) -> None:
         """What the logits of the latest ``rows`` say of the tokens behind them."""
