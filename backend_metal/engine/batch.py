@@ -69,6 +69,6 @@ def _logit_rows(
     told = [
         np.arange(rows.start, rows.stop, dtype=np.int32) + (first - item.start)
         for item, first in zip(scheduled, cu_seqlens_q.tolist(), strict=False)
-        if (rows := item.prompt_rows)
+        if item.sequence.readings and (rows := item.prompt_rows)
     ]
     return np.concatenate([ends, *told]).astype(np.int32) if told else ends
