@@ -8,12 +8,14 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
+from typing import Literal
 
 from backend_metal.engine.build import build_engine, check_config
 from backend_metal.engine.engine import Engine, Output
 from backend_metal.engine.grammar.matcher import GrammarMatcher
 from backend_metal.engine.loop import EngineLoop
 from backend_metal.engine.pooled import id_of_input
+from backend_metal.models.pooling_config import PoolingConfig
 from backend_metal.pooling_run import PoolingRun
 from backend_metal.preparation import Preparation
 from backend_metal.unread import Unread
@@ -107,7 +109,7 @@ class MetalBackend:
                 engine.pooling.normalizes,
                 engine.pooling.prompts,
                 engine.pooling.default_prompt,
-                scores=engine.pooling.score is not None,
+                _ranks_by(engine.pooling),
             ),
         )
 
@@ -281,6 +283,12 @@ class MetalBackend:
         """Whatever the engine's thread left open, commands that it never ran included."""
         for take in [*self._sinks.values()]:
             take(EngineStoppedError("the engine stopped"))
+
+
+def _ranks_by(pooling: PoolingConfig) -> Literal["cosine", "score"] | None:
+    if pooling.score is not None:
+        return "score"
+    return "cosine" if pooling.is_for_vectors else None
 
 
 def _beginning(take: Callable[[Item], None], begin: Callable[[], None]) -> Callable[[Item], None]:

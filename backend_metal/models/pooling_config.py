@@ -56,6 +56,8 @@ class PoolingConfig:
     """Of a text; None: what the context holds."""
     score: ScoreTokens | None = None
     """Of a model that is asked with a query and a document."""
+    is_for_vectors: bool = False
+    """Whether the checkpoint says that they are what it is for."""
 
 
 def read_pooling_config(checkpoint: Path) -> PoolingConfig:
@@ -82,6 +84,7 @@ def read_pooling_config(checkpoint: Path) -> PoolingConfig:
         prompts=prompts,
         default_prompt=prompts.get(settings.get("default_prompt_name") or "", ""),
         max_tokens=max_tokens,
+        is_for_vectors=True,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -27,9 +27,10 @@ class PoolingInfo:
     """By what a text is, such as ``query`` or ``document``: what is to stand before it."""
     default_prompt: str = ""
     """Before a text of which nobody says what it is."""
-    scores: bool = False
-    """Whether it says how relevant a document is: its chat template knows messages with the roles
-    ``query`` and ``document``."""
+    ranks_by: Literal["cosine", "score"] | None = None
+    """How it tells which documents are relevant: by its vectors, or by scores of prompts that its
+    chat template makes of messages with the roles ``query`` and ``document``. None: its checkpoint
+    does not say that it does."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class PoolingInput:
     truncate_prompt_tokens: int | None = None
     """Of a longer one so many first ones are read; -1: as many as fit; None: it is refused."""
     max_new_tokens: int = 0
+
+    def bounded(self, max_prompt_tokens: int) -> PoolingInput:
+        return replace(self, max_prompt_tokens=max_prompt_tokens)
 
 
 @dataclass(frozen=True)

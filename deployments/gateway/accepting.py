@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from starlette.requests import ClientDisconnect, Request
@@ -12,6 +13,9 @@ from deployments.gateway.relay.failures import no_replica
 from deployments.http.errors import ApiError, model_not_found, shown
 from deployments.http.request_body import read_body
 from deployments.http.request_id import REQUEST_ID_HEADER, SCOPE_KEY
+from deployments.observe.logs import printable_json
+
+logger = logging.getLogger(__name__)
 
 
 async def whole_body(request: Request, max_body_bytes: int) -> bytes:
@@ -29,6 +33,24 @@ async def whole_body(request: Request, max_body_bytes: int) -> bytes:
         return await read_body(request, max_body_bytes)
     except ClientDisconnect as error:
         raise ApiError(400, "The connection closed before the end of the body.") from error
+
+
+def log_body(request: Request, body: bytes, parts: GatewayParts) -> None:
+    """Where the settings say so."""
+    if parts.settings.log_prompts:
+        text = printable_json(body.decode())
+        logger.info("request_id=%s body=%s", request.scope[SCOPE_KEY], text)
+
+
+def check_priority(priority: int, parts: GatewayParts) -> None:
+    """Raises ``ApiError`` for one that clients may not choose."""
+    if priority and not parts.settings.allow_priority:
+        raise ApiError(
+            400,
+            "priority is not allowed here, since any client could pass all others; leave it out, "
+            "or have gateway.allow_priority set.",
+            param="priority",
+        )
 
 
 def serving(model: str, parts: GatewayParts) -> Sequence[Replica]:

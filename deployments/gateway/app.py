@@ -12,6 +12,7 @@ from deployments.gateway.access.limits_middleware import LimitsMiddleware
 from deployments.gateway.generation import generation_routes
 from deployments.gateway.outcomes import OutcomesMiddleware
 from deployments.gateway.parts import GatewayParts
+from deployments.gateway.pooling import pooling_routes
 from deployments.gateway.read_routes import reading_routes
 from deployments.gateway.refusals_log import RefusalRecorder
 from deployments.gateway.response_routes import response_routes
@@ -33,6 +34,7 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
         routes=[
             *generation_routes(parts),
             *response_routes(),
+            *pooling_routes(parts),
             *token_routes(parts),
             *reading_routes(parts),
         ],

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from deployments.fleet.directory import Replica
-from deployments.gateway.accepting import serving, whole_body
+from deployments.gateway.accepting import check_priority, log_body, serving, whole_body
 from deployments.gateway.access.api_keys import SCOPE_KEY as API_KEY
 from deployments.gateway.access.api_keys import ApiKey
 from deployments.gateway.access.limits_middleware import meter, reserve
@@ -32,7 +32,7 @@ from deployments.http.disconnect import run_until_disconnect
 from deployments.http.errors import ApiError
 from deployments.http.request_id import SCOPE_KEY
 from deployments.http.request_path import route_path
-from deployments.observe.logs import log_request, printable_json
+from deployments.observe.logs import log_request
 from deployments.observe.tracing import Tracer, request_span
 from deployments.protocol import GENERATION_PATHS, GenerationForm, ParsedRequest, parse_body
 from deployments.wire.envelope import Envelope
@@ -61,7 +61,7 @@ class _Generation:
             arrived,
         )
         meter(scope, RequestMeter(request, reservation))
-        await _answer(request, self._parts.tracer, scope, receive)
+        await answer(request, self._parts.tracer, scope, receive)
 
 
 async def _accept(request: Request, parts: GatewayParts) -> tuple[Outgoing, Reservation | None]:
@@ -71,15 +71,12 @@ async def _accept(request: Request, parts: GatewayParts) -> tuple[Outgoing, Rese
     body = await whole_body(request, parts.settings.max_body_bytes)
     parsed = await parse_body(path, body)
     form = parsed.form
-    if parts.settings.log_prompts:
-        text = printable_json(body.decode())
-        logger.info("request_id=%s body=%s", request.scope[SCOPE_KEY], text)
+    log_body(request, body, parts)
     replicas = _allowed(form, parts)
     if form.model != (name := replicas[0].model):
         form = form.model_copy(update={"model": name})
     outcome_of(request.scope).model = name
-    key: ApiKey | None = request.scope.get(API_KEY)
-    envelope = _envelope(key, parts.settings.isolate_tenants)
+    envelope = envelope_for(request.scope, parts)
     resumption = resumption_of(request, body, form.stream, envelope, parts)
     work = _work(form, request, parts.session_header, envelope.cache_tenant, replicas)
     reservation = reserve(
@@ -117,23 +114,22 @@ def _resumable(
     return ResumableReader(resumption, parts.resumption_key, parsed.stream_form.last_event)
 
 
-def _envelope(key: ApiKey | None, isolate_tenants: bool) -> Envelope:
+def envelope_for(scope: Scope, parts: GatewayParts) -> Envelope:
+    """Of a new answer."""
+    key: ApiKey | None = scope.get(API_KEY)
     if key is None:
         return Envelope.seal()
     return Envelope.seal(
-        tenant=key.tenant, weight=key.weight, is_isolated=isolate_tenants, priority=key.priority
+        tenant=key.tenant,
+        weight=key.weight,
+        is_isolated=parts.settings.isolate_tenants,
+        priority=key.priority,
     )
 
 
 def _allowed(parsed: GenerationForm, parts: GatewayParts) -> Sequence[Replica]:
     """The replicas that serve it, or did until they fell."""
-    if parsed.priority and not parts.settings.allow_priority:
-        raise ApiError(
-            400,
-            "priority is not allowed here, since any client could pass all others; leave it out, "
-            "or have gateway.allow_priority set.",
-            param="priority",
-        )
+    check_priority(parsed.priority, parts)
     most, num_sequences = parts.settings.max_sequences_per_request, parsed.num_sequences
     if num_sequences > most:
         raise ApiError(
@@ -165,7 +161,8 @@ def _work(
     )
 
 
-async def _answer(request: RelayedRequest, tracer: Tracer, scope: Scope, receive: Receive) -> None:
+async def answer(request: RelayedRequest, tracer: Tracer, scope: Scope, receive: Receive) -> None:
+    """Relay it, and account for what came of it."""
     client, outgoing = request.client, request.outgoing
     with request_span(tracer, f"POST {outgoing.path}", scope, outgoing.request_id) as span:
         completed = await run_until_disconnect(

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 from deployments.gateway.openapi_messages import anthropics_errors, messages_schemas
+from deployments.gateway.openapi_pooling import POOLING_MODELS, pooling_paths, pooling_schemas
 from deployments.gateway.openapi_tokens import TOKEN_MODELS, token_paths, token_schemas
 from deployments.protocol import (
     CHAT_COMPLETIONS_PATH,
@@ -50,6 +51,7 @@ def openapi_document() -> Schema:
         CompletionRequest,
         ResponsesRequest,
         MessagesRequest,
+        *POOLING_MODELS,
         *TOKEN_MODELS,
     )
     _, requests = models_json_schema(
@@ -69,6 +71,7 @@ def openapi_document() -> Schema:
             COMPLETIONS_PATH: {"post": _generation("CompletionRequest", "Completion")},
             RESPONSES_PATH: {"post": _generation("ResponsesRequest", "Response")},
             MESSAGES_PATH: {"post": _messages()},
+            **pooling_paths(_errors()),
             **token_paths(_errors(), anthropics_errors(_ERRORS)),
             "/version": {"get": _reading("version", "Of this server.", "Version")},
             "/v1/models": {"get": _reading("listModels", "The models served.", "Models")},
@@ -96,6 +99,7 @@ def openapi_document() -> Schema:
             "schemas": requests["$defs"]
             | token_schemas(requests["$defs"])
             | messages_schemas()
+            | pooling_schemas()
             | _responses(),
         },
     }

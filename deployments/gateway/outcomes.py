@@ -11,8 +11,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from deployments.http.request_path import route_path
 from deployments.http.response_events import at_end, at_start
 from deployments.protocol import GENERATION_PATHS
+from deployments.protocol.pooling import POOLING_PATHS
 
 OUTCOME_KEY = "pomona.outcome"
+COUNTED_PATHS = frozenset({*GENERATION_PATHS, *POOLING_PATHS})
 
 
 @dataclass
@@ -50,7 +52,7 @@ class OutcomesMiddleware:
         if (
             scope["type"] != "http"
             or scope["method"] != "POST"
-            or route_path(scope) not in GENERATION_PATHS
+            or route_path(scope) not in COUNTED_PATHS
         ):
             await self.app(scope, receive, send)
             return

@@ -35,21 +35,24 @@ PromptsAsSent = (
     | Annotated[list[TextAsSent | TokensAsSent], Field(min_length=1, max_length=MAX_PROMPTS)]
 )
 
-_ALLOWED = (
-    "a non-empty string, an array of token ids, or a non-empty array of at most "
-    f"{MAX_PROMPTS} of either"
-)
+
+def allowed_prompts(most: int) -> str:
+    return (
+        "a non-empty string, an array of token ids, or a non-empty array of at most "
+        f"{most} of either"
+    )
 
 
-def _parse_prompts(value: Any) -> tuple[TextOrTokens, ...]:
+def parse_prompts(value: Any, most: int = MAX_PROMPTS) -> tuple[TextOrTokens, ...]:
+    """Raises ``RefusedError``."""
     if isinstance(value, str):
         return (_parse_prompt(value, where=""),)
     if not isinstance(value, list) or not value:
-        raise RefusedError(f"must be {_ALLOWED}, not {shown(value)}")
+        raise RefusedError(f"must be {allowed_prompts(most)}, not {shown(value)}")
     if _is_integer(value[0]):
         return (_parse_prompt(value, where=""),)
-    if len(value) > MAX_PROMPTS:
-        raise RefusedError(f"must be {_ALLOWED}; {len(value)} were sent")
+    if len(value) > most:
+        raise RefusedError(f"must be {allowed_prompts(most)}; {len(value)} were sent")
     return tuple(_parse_prompt(prompt, where=f"[{i}]") for i, prompt in enumerate(value))
 
 
@@ -79,8 +82,8 @@ class CompletionRequest(GenerationFields):
 
     prompt: Annotated[
         tuple[TextOrTokens, ...],
-        PlainValidator(_parse_prompts, json_schema_input_type=PromptsAsSent),
-    ] = Field(description=_ALLOWED)
+        PlainValidator(parse_prompts, json_schema_input_type=PromptsAsSent),
+    ] = Field(description=allowed_prompts(MAX_PROMPTS))
     logprobs: int | None = Field(
         None, ge=0, le=MAX_LOGPROBS, description=f"an integer from 0 to {MAX_LOGPROBS}"
     )

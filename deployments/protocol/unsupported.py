@@ -84,6 +84,30 @@ COMPLETION_FIELDS: FieldRules = {
     ),
 }
 
+_POOLING_FIELDS: FieldRules = {
+    "add_special_tokens": Refused("texts are read as the model was trained to", (True,)),
+    "mm_processor_kwargs": Refused(_TEXT_ALONE),
+    "user": IDENTIFIERS["user"],
+}
+
+EMBEDDING_FIELDS: FieldRules = {
+    **_POOLING_FIELDS,
+    "embed_dtype": Refused("vectors are of 32-bit floats", ("float32",)),
+    "endianness": Refused("base64 is of little-endian floats", ("native", "little")),
+    "messages": Refused("input is its name here"),
+    "normalize": Refused("the checkpoint says whether vectors have the length 1"),
+    "use_activation": Refused("the checkpoint says whether vectors have the length 1"),
+}
+
+RERANK_FIELDS: FieldRules = {
+    **_POOLING_FIELDS,
+    "instruction": Refused("the model's chat template says what is asked of it"),
+    "max_tokens_per_doc": Refused("documents are read as they were sent"),
+    "rank_fields": Refused("documents are texts", (["text"],)),
+    "truncate_prompt_tokens": Refused("documents are read as they were sent"),
+    "use_activation": Refused("scores are from 0 to 1, or cosines", (True,)),
+}
+
 MESSAGE_FIELDS: FieldRules = {
     "annotations": WithoutEffect(
         "they tell of the text what no template writes", "an array of objects", list[dict[str, Any]]

@@ -27,9 +27,11 @@ from deployments.http.response_events import ResponseEventsMiddleware
 from deployments.observe.tracing import NoOpTracer, Tracer
 from deployments.protocol import GENERATION_PATHS, parse_body
 from deployments.protocol.chat_formats.dialect import Dialect
+from deployments.protocol.pooling import POOLING_PATHS, parse_pooling_body
 from deployments.replica.asked import Answer
 from deployments.replica.attempts import Attempts
 from deployments.replica.kept_streams import KeptStreams
+from deployments.replica.pooling import PoolingResponse
 from deployments.replica.read_routes import reading_routes
 from deployments.replica.response import GenerationResponse
 from deployments.replica.token_routes import token_routes
@@ -104,8 +106,37 @@ def build_replica_app(
             on_failure(error.error_type)
             raise answer.refusal(error) from error
 
+    async def pool(request: Request) -> PoolingResponse:
+        check_secret(request)
+        try:
+            given = request.headers.get(ENVELOPE_HEADER)
+            body = await read_body(request, max_body_bytes)
+            asked = await parse_pooling_body(route_path(request.scope), body)
+            if asked.model not in (model.name, *model.other_names):
+                raise model_not_found(asked.model)
+            return PoolingResponse(
+                backend,
+                asked,
+                model.pooling,
+                Envelope.parse(given) if given is not None else Envelope.seal(),
+                attempts,
+                for_gateway=given is not None,
+                request_id=f"{request.scope[SCOPE_KEY]}-{uuid.uuid4().hex[:12]}",
+                keep_alive_interval_s=keep_alive_interval_s,
+                on_failure=on_failure,
+                is_leaving=lambda: bool(request.app.state.draining),
+                tracer=tracer or NoOpTracer(),
+            )
+        except ApiError as error:
+            on_failure(error.type)
+            raise
+        except BackendError as error:
+            on_failure(error.error_type)
+            raise
+
     app = Starlette(
         routes=[
+            *(Route(path, pool, methods=["POST"]) for path in POOLING_PATHS),
             *(Route(path, generate, methods=["POST"]) for path in GENERATION_PATHS),
             Route(f"{ATTEMPTS_PATH}/{{attempt}}", last_word, methods=["DELETE"]),
             *token_routes(

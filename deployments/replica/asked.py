@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from types import MappingProxyType
 
 from deployments.backend import BackendError, GenerationRequest, SamplingParams
 from deployments.http import sse
@@ -71,7 +72,7 @@ class Answer:
                 max_prompt_tokens=bounds[prompt] if bounds else None,
                 tenant=self.envelope.tenant,
                 weight=self.envelope.weight,
-                cache_salt=_salt(self.envelope.cache_tenant, request.cache_salt),
+                cache_salt=cache_salt(self.envelope.cache_tenant, request.cache_salt),
             )
             continued.append(self._resumed(prompt, request) if self.for_gateway else request)
         return continued
@@ -89,21 +90,12 @@ class Answer:
 
     def start(self) -> dict[str, object]:
         """The message that begins a response with status 200."""
-        headers = {"Content-Type": "application/json"}
+        headers = {}
         if self.request.stream:
             headers = {"Content-Type": sse.CONTENT_TYPE, **sse.HEADERS}
-        if self.for_gateway:
-            headers[CHECKPOINTS_HEADER] = "1"
         if dropped := self.dropped_tools:
             headers[DROPPED_TOOLS_HEADER] = dropped
-        return {
-            "type": "http.response.start",
-            "status": 200,
-            "headers": [
-                (name.lower().encode("latin-1"), value.encode("latin-1"))
-                for name, value in headers.items()
-            ],
-        }
+        return begin_response(headers, for_gateway=self.for_gateway)
 
     def refusal(self, error: BackendError) -> ApiError:
         """In the terms of the API that was asked."""
@@ -112,16 +104,36 @@ class Answer:
     def failure(self, error: Exception) -> bytes:
         """The end of a response that has begun as a success and can't go on."""
         told = self.refusal(error) if isinstance(error, BackendError) else internal_error()
-        if self.for_gateway:
-            return BelatedError.render(told)
-        if not self.request.stream:
-            return told.json()
+        if self.for_gateway or not self.request.stream:
+            return end_with(told, for_gateway=self.for_gateway)
         return self.parsed.stream_form.failure_event(told.json(), b"")
 
 
-def _salt(tenant: str, cache_salt: str) -> str:
+def begin_response(
+    headers: Mapping[str, str] = MappingProxyType({}), *, for_gateway: bool
+) -> dict[str, object]:
+    """The message that begins a response with status 200, of JSON if ``headers`` say nothing."""
+    headers = {"Content-Type": "application/json", **headers}
+    if for_gateway:
+        headers[CHECKPOINTS_HEADER] = "1"
+    return {
+        "type": "http.response.start",
+        "status": 200,
+        "headers": [
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in headers.items()
+        ],
+    }
+
+
+def end_with(error: ApiError, *, for_gateway: bool) -> bytes:
+    """The end of a response of JSON that has begun as a success and can't go on."""
+    return BelatedError.render(error) if for_gateway else error.json()
+
+
+def cache_salt(tenant: str, salt: str) -> str:
     """No tenant can name another's salt: what a client sends stays in a place of its own."""
-    return json.dumps([tenant, cache_salt]) if tenant or cache_salt else ""
+    return json.dumps([tenant, salt]) if tenant or salt else ""
 
 
 def _seed_of_prompt(seed: int, prompt: int) -> int:

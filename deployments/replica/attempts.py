@@ -7,7 +7,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from deployments.backend import Delta, Prefill
+from deployments.backend import Delta, Pooled, Prefill
 from deployments.http.errors import ApiError
 from deployments.wire.last_word import LastWord
 
@@ -26,7 +26,7 @@ class Tally:
         self._unfinished = Counter[int]()
         """Sequences, by prompt."""
 
-    def made(self, prompt: int, item: Delta | Prefill) -> None:
+    def made(self, prompt: int, item: Delta | Pooled | Prefill) -> None:
         if prompt not in self._prompt_tokens:
             self._prompt_tokens[prompt] = item.num_prompt_tokens
             self._unfinished[prompt] = self._choices_per_prompt

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -28,6 +28,7 @@ from deployments.replica.generation import Generation
 from deployments.replica.kept_streams import KeptStreams, Tokens
 from deployments.replica.prompts import Prompts
 from deployments.replica.render import renderer_for
+from deployments.replica.sending import Sending
 from deployments.wire.checkpoint import CheckpointWriter
 
 logger = logging.getLogger(__name__)
@@ -82,9 +83,7 @@ class GenerationResponse:
         self._tokens: Tokens | None = None
         """Of a resumable stream."""
         self._first_token_s = 0.0
-        self._is_sent = False
-        self._has_failed = False
-        """After its response had begun as a success."""
+        self._sending = Sending()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         attempt = self._answer.envelope.attempt
@@ -97,9 +96,9 @@ class GenerationResponse:
         with request_span(self._tracer, "generate", scope, scope[SCOPE_KEY]) as span:
             try:
                 completed = await run_until_disconnect(
-                    receive, self._send(send, parts), is_sent=lambda: self._is_sent
+                    receive, self._send(send, parts), is_sent=lambda: self._sending.is_sent
                 )
-                if not self._has_failed:
+                if not self._sending.has_failed:
                     outcome = "finished" if completed else "client gone"
             except BackendError as error:
                 # The engine has counted it.
@@ -135,25 +134,10 @@ class GenerationResponse:
     async def _send(
         self, send: Send, parts: Callable[[Generation], AsyncGenerator[bytes, None]]
     ) -> None:
-        async with (
-            self._recorded(),
-            self._generation as generation,
-            aclosing(parts(generation)) as bodies,
-        ):
-            # What fails before the first part, as admission does, still has a status of its own.
-            body = await anext(bodies)
-            await send(self._answer.start())
-            try:
-                await send(_part(body))
-                async for body in bodies:
-                    await send(_part(body))
-                await self._end(send, b"")
-            except BackendError as error:
-                self._has_failed = True
-                await self._end(send, self._answer.failure(error))
-            except Exception as error:
-                await self._end(send, self._answer.failure(error))
-                raise
+        async with self._recorded(), self._generation as generation:
+            await self._sending.run(
+                send, parts(generation), start=self._answer.start, failure=self._answer.failure
+            )
 
     @asynccontextmanager
     async def _recorded(self) -> AsyncIterator[None]:
@@ -162,10 +146,6 @@ class GenerationResponse:
             return
         with self._kept.recording(self._answer.envelope.answer_id) as self._tokens:
             yield
-
-    async def _end(self, send: Send, rest: bytes) -> None:
-        await send(_part(rest, last=True))
-        self._is_sent = True
 
     async def _body(self, generation: Generation) -> AsyncGenerator[bytes, None]:
         """A gateway hears of tokens as they come, and gets the answer as an event."""
@@ -233,7 +213,3 @@ def _keep_alive(prefill: Prefill | None) -> bytes:
     if prefill is None:
         return sse.KEEP_ALIVE
     return sse.prefill(prefill.num_computed_tokens, prefill.num_prompt_tokens)
-
-
-def _part(body: bytes, *, last: bool = False) -> dict[str, object]:
-    return {"type": "http.response.body", "body": body, "more_body": not last}

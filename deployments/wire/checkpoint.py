@@ -76,11 +76,14 @@ class CheckpointWriter:
         """``delta`` will be behind the events before the next checkpoint."""
         prompt = choice // self._choices_per_prompt
         if prompt not in self._prompts_begun:
-            self._prompts_begun.add(prompt)
-            counts = f"{delta.num_cached_tokens}/{delta.num_prompt_tokens}"
-            self._entries.append(f"{prompt}={counts}")
+            self.add_prompt(prompt, delta.num_cached_tokens, delta.num_prompt_tokens)
         if delta.token_ids:
             self._entries.append(f"{choice}:{','.join(map(str, delta.token_ids))}")
+
+    def add_prompt(self, prompt: int, num_cached_tokens: int, num_prompt_tokens: int) -> None:
+        """It has begun."""
+        self._prompts_begun.add(prompt)
+        self._entries.append(f"{prompt}={num_cached_tokens}/{num_prompt_tokens}")
 
     def take(self) -> bytes:
         entries = " ".join(self._entries)

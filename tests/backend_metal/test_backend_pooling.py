@@ -58,7 +58,9 @@ async def backend(checkpoint: Path) -> AsyncIterator[MetalBackend]:
     backend = MetalBackend()
     config = EngineConfig(max_queued_requests=2, max_model_len=256, **settings(checkpoint))
     info = await backend.start(config)
-    assert info.pooling == PoolingInfo(64, is_normalized=True, prompts={"query": "Q: "})
+    assert info.pooling == PoolingInfo(
+        64, is_normalized=True, prompts={"query": "Q: "}, ranks_by="cosine"
+    )
     yield backend
     await backend.stop()
 

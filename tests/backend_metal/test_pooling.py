@@ -274,7 +274,12 @@ def test_the_files_of_sentence_transformers_are_read(
     )
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 77}')
     assert read_pooling_config(tmp_path) == PoolingConfig(
-        pooling, is_new, {"query": "Query: "}, "Query: ", max_tokens=77
+        pooling,
+        is_new,
+        {"query": "Query: "},
+        "Query: ",
+        max_tokens=77,
+        is_for_vectors=True,
     )
 
 

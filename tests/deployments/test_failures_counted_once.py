@@ -125,7 +125,7 @@ async def test_what_no_replica_hears_of_is_the_gateways(monkeypatch: pytest.Monk
     async def broken(*args: object) -> None:
         raise RuntimeError("a fault of the gateway")
 
-    monkeypatch.setattr(gateway_generation, "read_body", broken)
+    monkeypatch.setattr(gateway_generation, "whole_body", broken)
     async with gateway([]) as running:
         assert (await running.client.post(PATH, json=CHAT)).status_code == 500
         assert failures(running) == {("unknown", "server_error"): 1}

@@ -119,7 +119,7 @@ async def test_a_fault_of_the_gateway_is_an_error(monkeypatch: pytest.MonkeyPatc
     async def broken(*args: object) -> None:
         raise RuntimeError("a fault of the gateway")
 
-    monkeypatch.setattr(gateway_generation, "read_body", broken)
+    monkeypatch.setattr(gateway_generation, "whole_body", broken)
     async with gateway([]) as running:
         assert (await running.client.post(PATH, json=CHAT)).status_code == 500
         assert await outcomes(running) == {("unknown", "server_error"): 1}

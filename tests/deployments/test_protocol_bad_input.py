@@ -55,8 +55,8 @@ def test_what_only_a_server_refuses_parses(case: BadInput) -> None:
 
 
 def test_another_path_is_unknown() -> None:
-    with pytest.raises(ApiError, match="/v1/embeddings") as caught:
-        parse_request("/v1/embeddings", b"{}")
+    with pytest.raises(ApiError, match="/v1/images") as caught:
+        parse_request("/v1/images", b"{}")
     assert caught.value.status == 404
 
 

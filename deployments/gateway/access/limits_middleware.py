@@ -16,10 +16,11 @@ from deployments.http.errors import ApiError
 from deployments.http.request_path import route_path
 from deployments.http.response_events import at_start
 from deployments.protocol import GENERATION_PATHS, GenerationForm
+from deployments.protocol.pooling import POOLING_PATHS, PoolingForm
 from deployments.protocol.token_paths import TOKEN_PATHS
 
 LEASE_KEY = "pomona.lease"
-LIMITED_PATHS = frozenset({*GENERATION_PATHS, *TOKEN_PATHS})
+LIMITED_PATHS = frozenset({*GENERATION_PATHS, *POOLING_PATHS, *TOKEN_PATHS})
 
 
 class LimitsMiddleware:
@@ -64,7 +65,7 @@ class LimitsMiddleware:
 
 def reserve(
     scope: Scope,
-    parsed: GenerationForm,
+    parsed: GenerationForm | PoolingForm,
     *,
     max_tokens: int | None,
     max_model_len: int,
@@ -79,6 +80,7 @@ def reserve(
         parsed.n,
         max_tokens or parsed.max_new_tokens,
         max_model_len,
+        generates=not isinstance(parsed, PoolingForm),
     )
     return lease.reserve(demand)
 

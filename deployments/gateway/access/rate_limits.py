@@ -129,7 +129,7 @@ class Lease:
     def reserve(self, demand: Demand) -> Reservation | None:
         """Before the request runs; None: nobody counts its tokens. Raises ``ApiError`` 429, and
         then it has taken none."""
-        self._take_slots(demand.num_sequences)
+        self._take_slots(demand.num_at_once)
         limit, bucket = self._usage.limits.tokens_per_minute, self._usage.tokens
         if limit is None or bucket is None:
             return None

@@ -45,10 +45,17 @@ class Demand:
     max_tokens: int | None
     """Of each sequence; None: until the context is full."""
     max_model_len: int
+    generates: bool = True
 
     @property
     def num_sequences(self) -> int:
         return len(self.prompts) * self.num_choices
+
+    @property
+    def num_at_once(self) -> int:
+        """Sequences that count for what may run at a time: prompts that nothing is generated for
+        are computed a few at a time, and count as one."""
+        return self.num_sequences if self.generates else 1
 
     def least(self, limit: int) -> int:
         """With fewer tokens it should not begin. Past ``limit``, which a key has at most, it never

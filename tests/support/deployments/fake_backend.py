@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from deployments.backend import (
@@ -31,6 +32,10 @@ from deployments.backend import (
     Histogram,
     InvalidRequestError,
     ModelInfo,
+    Pooled,
+    PoolingInfo,
+    PoolingInput,
+    PoolingRequest,
     Prefill,
     Prompt,
     PromptTooLongError,
@@ -55,6 +60,7 @@ Fault = Literal[
 ]
 
 Item = TypeVar("Item", Delta, Prefill)
+VECTOR_SIZE = 8
 
 
 class FakeOptions(BaseModel):
@@ -70,6 +76,8 @@ class FakeOptions(BaseModel):
     can_resume: bool = True
     """Whether ``GenerationRequest.resume`` is known here, or ignored."""
     revision: str = ""
+    makes_vectors: bool = True
+    ranks_by: Literal["cosine", "score"] | None = "cosine"
     prefill_chunk: int | None = None
     """Prompt tokens that are computed at a time; None: all."""
 
@@ -122,6 +130,7 @@ class FakeBackend:
         self.held = Level()
         """Sequences that wait at the gate."""
         self.requests: list[GenerationRequest] = []
+        self.pooling_requests: list[PoolingRequest] = []
         self.healthy = True
         self.attention: AttentionStatus | None = None
         """What ``start`` says about attention."""
@@ -154,6 +163,13 @@ class FakeBackend:
             self._options.revision,
             config.other_names,
             config.generation_defaults.over(SamplingParams()),
+            pooling=PoolingInfo(
+                VECTOR_SIZE,
+                prompts={"query": "question "},
+                ranks_by=self._options.ranks_by,
+            )
+            if self._options.makes_vectors
+            else None,
         )
 
     def hold(self, *, after_tokens: int = 0) -> None:
@@ -219,6 +235,46 @@ class FakeBackend:
                 raise InvalidRequestError(f"tokens has token id {token_id}", param="tokens")
         utf8 = [chr(one).encode()[: 4 if one < 256 else 1] for one in token_ids]
         return [SpelledToken(chr(one), its) for one, its in zip(token_ids, utf8, strict=True)]
+
+    async def pool(self, request: PoolingRequest) -> AsyncGenerator[Pooled | Prefill, None]:
+        """Each input is held at the gate as if it were the token with its number."""
+        self.pooling_requests.append(request)
+        self.live.add(1)
+        try:
+            if self._refusing:
+                raise UnavailableError(self._refusing)
+            for index, one in enumerate(request.inputs):
+                words = self._words_of_input(one)
+                item: Pooled | Prefill
+                for item in (Prefill(0, len(words)), Pooled(index, values_of(one), len(words), 0)):
+                    if isinstance(item, Pooled):
+                        await self._pause(index)
+                        if fault := self._fault_of(words):
+                            _fail(fault)
+                        self._counters["prompt"] += len(words)
+                    request.on_made(index, item)
+                    yield item
+            self._success["stop"] += 1
+        except BackendError as error:
+            self._failure[error.error_type] += 1
+            raise
+        finally:
+            self.live.add(-1)
+
+    def _words_of_input(self, one: PoolingInput) -> list[str]:
+        words = words_of(one.prompt)
+        if one.truncate_prompt_tokens is not None:
+            kept = one.truncate_prompt_tokens
+            words = words[: self._max_model_len if kept == -1 else kept]
+        if len(words) > self._max_model_len:
+            raise ContextLengthError(
+                self._max_model_len, prompt=len(words), completion=0, param=one.param
+            )
+        if one.max_prompt_tokens is not None and len(words) > one.max_prompt_tokens:
+            raise PromptTooLongError(len(words), one.max_prompt_tokens)
+        if self._fault_of(words) == "queue_full":
+            raise QueueFullError("The fake queue is full.", retry_after=2)
+        return words
 
     def _admit(self, request: GenerationRequest) -> list[str]:
         if self._refusing:
@@ -496,6 +552,16 @@ def words_of(prompt: Prompt) -> list[str]:
 
 def token_id(piece: str) -> int:
     return zlib.crc32(piece.encode()) % 50_000
+
+
+def values_of(one: PoolingInput) -> np.ndarray:
+    """A vector of length 1, which the prompt decides; of a pair how many words it shares."""
+    if isinstance(one.prompt, ChatPrompt):
+        query, document = ({*str(part["content"]).split()} for part in one.prompt.messages)
+        return np.array([len(query & document) - 0.5], np.float32)
+    seed = zlib.crc32(repr(one.prompt).encode())
+    vector = np.random.default_rng(seed).standard_normal(VECTOR_SIZE).astype(np.float32)
+    return vector / np.linalg.norm(vector)
 
 
 def _fail(fault: Fault) -> None:
