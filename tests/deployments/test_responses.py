@@ -292,6 +292,17 @@ async def test_an_answer_can_be_sent_back_as_it_came() -> None:
     ]
 
 
+async def test_the_input_of_a_custom_tool_is_held_to_its_grammar() -> None:
+    backend = Scripted("text")
+    wanted = {"type": "grammar", "syntax": "regex", "definition": "[0-9]+ (apples|pears)"}
+    tool = {"type": "custom", "name": "order", "format": wanted}
+    body = await whole(await app_of(backend), tools=[tool], tool_choice="required")
+    assert body["tools"] == [tool]
+    grammar = backend.asked[0].sampling.grammar
+    assert grammar is not None
+    assert '"pattern": "^(?:[0-9]+ (apples|pears))$"' in grammar.text
+
+
 async def test_a_thought_comes_back_from_clients_that_can_not_read_it() -> None:
     backend = Scripted(ANSWER)
     app = await app_of(backend)

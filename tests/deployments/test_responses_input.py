@@ -76,6 +76,8 @@ def refusal(body: dict[str, Any]) -> ApiError | None:
     [
         ("tools[1].function.parameters.properties.x", "tools[1].tools[0].parameters.properties.x"),
         ("tools[0].function.name", "tools[0].name"),
+        ("tools[2].function.parameters.properties.input", "tools[2].format.definition"),
+        ("tools[2].function.parameters", "tools[2].format"),
         ("response_format.json_schema.schema.properties.x", "text.format.schema.properties.x"),
         ("response_format", "text.format"),
         ("messages[0].content", "instructions.content"),
@@ -94,6 +96,7 @@ def test_what_an_engine_refuses_has_the_names_of_this_api(shared: str, own: str)
         "tools": [
             {"type": "function", "name": "f"},
             {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "g"}]},
+            {"type": "custom", "name": "h"},
         ],
     }
     parsed = parse_request("/v1/responses", json.dumps(body).encode())

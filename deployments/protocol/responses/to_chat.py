@@ -19,7 +19,7 @@ from deployments.protocol.responses.items import (
 )
 from deployments.protocol.responses.request import ResponsesRequest
 from deployments.protocol.responses.stream_form import RESPONSES_STREAM
-from deployments.protocol.responses.tools import HostedTool, flat_name
+from deployments.protocol.responses.tools import CustomTool, HostedTool, flat_name
 
 _SYSTEM = ("system", "developer")
 
@@ -29,7 +29,7 @@ def parse_responses(data: dict[str, Any]) -> ParsedRequest:
     asked = ResponsesRequest.parse(data)
     messages = _Messages(asked)
     own_names = {
-        **{f"tools[{i}].function": one.where for i, one in enumerate(asked.callables)},
+        **_tool_names(asked),
         **{f"messages[{i}]": place for i, place in enumerate(messages.places)},
         "messages": "input",
         "max_completion_tokens": "max_output_tokens",
@@ -60,6 +60,17 @@ def parse_responses(data: dict[str, Any]) -> ParsedRequest:
     except ApiError as error:
         raise in_own_names(error, own_names) from None
     return ParsedRequest(form, asked, RESPONSES_STREAM, own_names)
+
+
+def _tool_names(asked: ResponsesRequest) -> dict[str, str]:
+    names = {}
+    for index, one in enumerate(asked.callables):
+        shared = f"tools[{index}].function"
+        names[shared] = one.where
+        if isinstance(one.tool, CustomTool):
+            names[f"{shared}.parameters"] = f"{one.where}.format"
+            names[f"{shared}.parameters.properties.input"] = f"{one.where}.format.definition"
+    return names
 
 
 def _functions(asked: ResponsesRequest) -> Iterator[dict[str, Any]]:
