@@ -189,11 +189,17 @@ class RoutingSettings(BaseModel):
         description="Give replicas shares in proportion to the speed of their streams, for fleets "
         "of unlike machines.",
     )
-    session_header: str | None = Field(
-        "X-Session-Id",
-        min_length=1,
-        description="Requests with the same value of this header go to the same replica, whatever "
-        "their prompts.",
+    session_header: tuple[str, ...] = Field(
+        (
+            "X-Session-Id",
+            "X-Claude-Code-Session-Id",
+            "session-id",
+            "thread-id",
+            "X-Session-Affinity",
+        ),
+        description="Requests with the same value of one of these headers, of which the first that "
+        "is there counts, go to the same replica, whatever their prompts; without such a header, "
+        "those with the same `prompt_cache_key`. Where a session begins, its prompt decides.",
     )
 
 

@@ -306,6 +306,7 @@ class Engine:
             forced_tokens=stats.forced_tokens,
             prefix_cache_hit_tokens=self.scheduler.num_prefix_hit_tokens,
             prefix_cache_query_tokens=self.scheduler.num_prefix_query_tokens,
+            prefix_cache_misses=dict(self.scheduler.prefix_misses),
             preemptions=self.scheduler.num_preemptions,
             steps=stats.steps,
             attention_launches=attention_launches(),
@@ -465,6 +466,7 @@ class Engine:
     def _add_siblings(self, state: RequestState, first: Sequence) -> None:
         for sibling in state.siblings:
             sibling.num_cached_tokens = first.num_cached_tokens
+            sibling.prefix_miss = first.prefix_miss
             sibling.counts_prefix_hit = False
             self.scheduler.add(sibling)
         state.siblings.clear()

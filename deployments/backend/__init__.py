@@ -8,7 +8,14 @@ backend needs nothing from Ray, Starlette or Prometheus, and serving needs nothi
 from __future__ import annotations
 
 from deployments.backend.config import EngineConfig, GenerationDefaults
-from deployments.backend.delta import Delta, FinishReason, Prefill, SpelledToken, TokenLogprob
+from deployments.backend.delta import (
+    Delta,
+    FinishReason,
+    Prefill,
+    PrefixMiss,
+    SpelledToken,
+    TokenLogprob,
+)
 from deployments.backend.errors import (
     BackendError,
     ContextLengthError,
@@ -75,6 +82,7 @@ __all__ = [
     "PoolingRequest",
     "PoolingTask",
     "Prefill",
+    "PrefixMiss",
     "Prompt",
     "PromptTooLongError",
     "QueueFullError",

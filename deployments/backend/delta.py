@@ -6,6 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+PrefixMiss = Literal["new", "diverged", "evicted"]
+"""Why no more of a prompt was in the prefix cache: nothing of its beginning was of late, or only
+for others, with whom nothing is shared; it goes on differently behind what was; it had to make
+room."""
 FinishReason = Literal["stop", "length", "abort"]
 
 
@@ -60,6 +64,8 @@ class Delta:
     logprobs: tuple[TokenLogprob, ...] = ()
     finish_reason: FinishReason | None = None
     """Set on the last delta of the sequence; the iterator ends after the last of ``n``."""
+    prefix_miss: PrefixMiss | None = None
+    """Why ``num_cached_tokens`` are not more; None: all were found that could be."""
     num_thought_tokens: int = 0
     """Of all tokens that the sequence has drawn so far, those in which the model thought."""
     stop_string: str | None = None

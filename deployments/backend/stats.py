@@ -43,6 +43,8 @@ class BackendStats:
     e2e_request_latency: Histogram
     queue_time: Histogram
     step_duration: Histogram
+    prefix_cache_misses: Mapping[str, int] = field(default_factory=dict)
+    """Requests by ``PrefixMiss``; none for those whose whole prompt was found."""
     forced_tokens: int = 0
     """Of the generated tokens, those that needed no draw: nothing else was left to come."""
     step_tokens: Mapping[str, int] = field(default_factory=dict)

@@ -145,11 +145,12 @@ def _allowed(parsed: GenerationForm, parts: GatewayParts) -> Sequence[Replica]:
 def _work(
     parsed: GenerationForm,
     request: Request,
-    session_header: str | None,
+    session_header: Sequence[str],
     tenant: str,
     replicas: Sequence[Replica],
 ) -> Work:
-    session = request.headers.get(session_header) if session_header else None
+    named = (request.headers.get(name) for name in session_header)
+    session = next(filter(None, named), None)
     tokens = parsed.prompt_size_estimate() + parsed.max_new_tokens_estimate()
     # Clients ask for as much as they like; no sequence gets longer than the context.
     longest = max(replica.max_model_len for replica in replicas)
@@ -187,6 +188,8 @@ def _account(request: RelayedRequest, scope: Scope, completed: bool) -> None:
     model = outgoing.work.model
     metrics.resumed(model, request.num_resumed)
     metrics.reconnected(model, outgoing.goes_on)
+    if request.placement is not None:
+        metrics.placed(model, request.placement)
     key: ApiKey | None = scope.get(API_KEY)
     if client.error is not None:
         metrics.failed(model, client.error.type)
@@ -203,6 +206,7 @@ def _account(request: RelayedRequest, scope: Scope, completed: bool) -> None:
         key=key.name if key else "-",
         # Serve has its own idea of a field `replica`: this gateway.
         served_by=request.replica_id,
+        prefix_known=request.placement or "-",
         resumed=request.num_resumed,
         reconnected=outgoing.goes_on,
         seconds=round(elapsed, 3),

@@ -20,7 +20,7 @@ class GatewayParts(RelayParts):
     gateways: Callable[[], Awaitable[Sequence[GatewayAddress]]]
     """Every gateway of the application."""
     limiter: RateLimiter = field(default_factory=RateLimiter)
-    session_header: str | None = None
+    session_header: Sequence[str] = ()
     """Requests that have the same value in it belong on one replica."""
     resumption_key: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)
     """Signs the ids of resumable streams. Gateways with the same one go on with each other's."""

@@ -39,6 +39,7 @@ OUTCOMES = ("success", "client_error", "rate_limited", "server_error", "client_g
 UNKNOWN_MODEL = "unknown"
 """The label of requests that name no model that is served: an empty one would count as absent."""
 PHASES = ("prefill", "decode")
+PREFIX_MISSES = ("new", "diverged", "evicted")
 ATTENTION_PATHS = ("metal", "cuda", "cpu", "reference")
 
 # Doubling buckets: from a cached prompt on an idle engine to a long answer on a busy one.
@@ -105,6 +106,13 @@ class EngineCollector(Collector):
                 "path",
                 ATTENTION_PATHS,
                 stats.attention_launches,
+            ),
+            (
+                "pomona_prefix_cache_misses",
+                "Requests whose whole prompt was not in the prefix cache, by why no more was.",
+                "reason",
+                PREFIX_MISSES,
+                stats.prefix_cache_misses,
             ),
             (
                 "pomona_step_tokens",
@@ -285,6 +293,13 @@ class GatewayMetrics:
             IDENTITY,
             registry=self.registry,
         )
+        self._placements = Counter(
+            "pomona_prefix_placements",
+            "Requests by where the longest known beginning of their prompt had been sent before: "
+            "to the replica that got them, elsewhere only, or nowhere that is known.",
+            [*IDENTITY, "known"],
+            registry=self.registry,
+        )
         self._time_to_first_token = self._histogram(
             "pomona_time_to_first_token_seconds",
             "From arrival to the first content sent to the client; streams only.",
@@ -343,6 +358,9 @@ class GatewayMetrics:
     def reconnected(self, model: str, did: bool) -> None:
         """Of each request, for the same reason."""
         self._reconnects.labels(model, self._replica, self._node).inc(did)
+
+    def placed(self, model: str, known: str) -> None:
+        self._placements.labels(model, self._replica, self._node, known).inc()
 
     def first_content(self, model: str, seconds: float, *, overhead_s: float) -> None:
         """``overhead_s``: what of it was not the replica's."""

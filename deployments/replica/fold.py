@@ -61,6 +61,8 @@ class Usage:
         self._prompts_seen: set[int] = set()
         self.prompt_tokens = 0
         self.cached_tokens = 0
+        self.prefix_misses: list[str] = []
+        """Of each prompt that was not found whole in the prefix cache: why."""
         self.completion_tokens = 0
         self._thought_tokens: dict[int, int] = {}
         """By choice."""
@@ -77,6 +79,7 @@ class Usage:
         if prompt not in self._prompts_seen:
             self._prompts_seen.add(prompt)
             self.prompt_tokens += delta.num_prompt_tokens
+            self.prefix_misses += [delta.prefix_miss] if delta.prefix_miss else []
             self.cached_tokens += self._cached_tokens.get(prompt, delta.num_cached_tokens)
 
     def as_json(self) -> dict[str, Any]:

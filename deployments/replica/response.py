@@ -123,6 +123,7 @@ class GenerationResponse:
                     model=self._request.model,
                     prompt_tokens=tokens["prompt_tokens"],
                     cached_tokens=self._usage.cached_tokens,
+                    prefix_miss=",".join(self._usage.prefix_misses) or "-",
                     completion_tokens=tokens["completion_tokens"],
                     first_token_s=round(self._first_token_s, 3),
                     seconds=round(time.perf_counter() - self._arrived, 3),

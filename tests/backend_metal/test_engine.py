@@ -367,3 +367,29 @@ def test_a_prompt_is_told_to_who_asks(tokenizer: Any, tells: bool) -> None:
     [admitted] = engine.add_request(replace(asked, tells_prompt=tells), prompt)
     assert isinstance(admitted.item, Prefill)
     assert admitted.item.prompt_token_ids == ((1, 2, 3) if tells else ())
+
+
+def test_why_a_prompt_was_not_found_in_the_prefix_cache(tokenizer: Any) -> None:
+    """In blocks of 8 tokens."""
+    engine, _ = make_engine(tokenizer, num_blocks=8)
+
+    def miss(prompt: list[int], **fields: Any) -> str | None:
+        asked, token_ids = request("a", prompt, max_tokens=1)
+        engine.add_request(replace(asked, **fields), token_ids)
+        (delta,) = run(engine)["a"]
+        assert isinstance(delta, Delta)
+        return delta.prefix_miss
+
+    long = [1] * 16 + [2] * 16
+    assert miss(long) == "new"
+    assert miss(long) is None
+    assert miss([1] * 16 + [3] * 9) == "diverged"
+    assert miss([4] * 9) == "new"
+    assert miss([5] * 7) is None, "there is no block to look for"
+    assert miss(long, cache_salt="of another") == "new"
+    assert miss([6] * 62) == "new"
+    assert miss(long) == "evicted"
+    assert miss(long) is None
+    engine.reset_prefix_cache()
+    assert miss(long) == "evicted"
+    assert engine.stats().prefix_cache_misses == {"new": 4, "diverged": 1, "evicted": 2}

@@ -26,16 +26,20 @@ class Remembering(LeastOutstandingTokens):
         return super().choose(work, candidates)
 
 
-async def works_of(*bodies: dict[str, Any], session: str | None = None) -> list[Work]:
+HEADERS = RoutingSettings().session_header
+
+
+async def works_of(*bodies: dict[str, Any], **headers: str) -> list[Work]:
+    """``headers`` with _ for -."""
     router = Remembering()
-    headers = {"X-Session-Id": session} if session else {}
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
     async with (
         fake_replica() as replica,
-        gateway([replica], router=router, session_header="X-Session-Id") as running,
+        gateway([replica], router=router, session_header=HEADERS) as running,
     ):
         for body in bodies:
             path = "/v1/completions" if "prompt" in body else "/v1/chat/completions"
-            answer = await running.client.post(path, json=body, headers=headers)
+            answer = await running.client.post(path, json=body, headers=sent)
             assert answer.status_code == 200
     return router.asked
 
@@ -52,13 +56,29 @@ async def test_a_router_is_told_what_a_request_begins_with() -> None:
     assert one.tokens - other.tokens == 3
 
 
-async def test_a_session_comes_from_the_configured_header() -> None:
+@pytest.mark.parametrize(
+    "name", ["X_Session_Id", "x_claude_code_session_id", "session_id", "thread_id"]
+)
+async def test_a_session_comes_from_a_configured_header(name: str) -> None:
     long = {**CHAT, "messages": [{"role": "user", "content": "word " * 400}]}
-    mine = await works_of(CHAT, long, session="mine")
-    yours = await works_of(CHAT, session="yours")
-    assert len({work.affinity for work in mine}) == 1
+    mine = await works_of(CHAT, long, **{name: "mine"})
+    yours = await works_of(CHAT, **{name: "yours"})
+    assert all(work.affinity.has_session for work in mine)
+    assert mine[0].affinity.keys == mine[1].affinity.keys[-1:]
+    assert len(mine[1].affinity.keys) > 1
     assert mine[0].affinity != yours[0].affinity
     assert (await works_of(CHAT))[0].affinity.keys == ()
+
+
+async def test_of_several_marks_of_a_session_the_first_counts() -> None:
+    keyed = {**CHAT, "prompt_cache_key": "one"}
+    first = await works_of(keyed, {**keyed, "prompt_cache_key": "two"}, x_session_id="mine")
+    assert first[0].affinity == first[1].affinity
+    both = await works_of(CHAT, x_session_id="mine", thread_id="another")
+    assert both[0].affinity == first[0].affinity
+    (by_key,) = await works_of(keyed, x_session_id="")
+    assert by_key.affinity.has_session
+    assert by_key.affinity != first[0].affinity
 
 
 async def test_a_record_is_told_how_fast_a_stream_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +119,29 @@ async def test_requests_that_begin_alike_meet_the_same_replica() -> None:
     homes = [{request.prompt[:11] for request in backend.requests} for backend in backends]
     assert sum(map(len, homes)) == 16
     assert all(homes)
+
+
+async def test_where_a_prompt_was_known_is_logged_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    router = PrefixAffinity(RoutingSettings())
+    body = {"model": "demo", "prompt": "word " * 200, "max_tokens": 1}
+    caplog.set_level("INFO")
+    async with fake_replica() as replica, gateway([replica], router=router) as running:
+        for _ in range(3):
+            await running.client.post("/v1/completions", json=body)
+        metrics = (await running.client.get("/metrics")).text
+    counts = {
+        known: float(line.split()[-1])
+        for line in metrics.splitlines()
+        if line.startswith("pomona_prefix_placements_total")
+        for known in ("unknown", "here")
+        if f'known="{known}"' in line
+    }
+    assert counts == {"unknown": 1.0, "here": 2.0}
+    lines = [record.getMessage() for record in caplog.records if "POST /v1" in record.getMessage()]
+    told = [line.partition("prefix_known=")[2].split()[0] for line in lines]
+    assert told == ["unknown", "here", "here"]
 
 
 async def test_what_comes_before_the_first_content_is_none() -> None:

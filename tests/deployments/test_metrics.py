@@ -27,6 +27,7 @@ COUNTERS = [
     "pomona_preemptions_total",
     "pomona_steps_total",
     "pomona_attention_launches_total",
+    "pomona_prefix_cache_misses_total",
     "pomona_step_tokens_total",
     "pomona_step_sequences_total",
 ]
@@ -57,6 +58,7 @@ def busy_stats() -> BackendStats:
         request_failure={"rate_limit_error": 2},
         attention_launches={"cpu": 28},
         step_tokens={"prefill": 512, "decode": 90},
+        prefix_cache_misses={"diverged": 7},
         generation_tokens=700,
         queue_time=Histogram((0.1, 1.0), (4, 2, 1), 3.5),
     )
@@ -100,6 +102,8 @@ def test_samples_are_the_engines_statistics() -> None:
     assert value(registry, "pomona_kv_cache_blocks_total") == 8
     assert value(registry, "pomona_generation_tokens_total") == 700
     assert value(registry, "pomona_step_tokens_total", phase="prefill") == 512
+    assert value(registry, "pomona_prefix_cache_misses_total", reason="diverged") == 7
+    assert value(registry, "pomona_prefix_cache_misses_total", reason="evicted") == 0
     assert value(registry, "pomona_step_sequences_total", phase="decode") == 0
     assert value(registry, "pomona_request_success_total", finish_reason="stop") == 5
     assert value(registry, "pomona_request_success_total", finish_reason="new_reason") == 1

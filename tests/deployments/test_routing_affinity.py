@@ -4,7 +4,6 @@ import json
 from itertools import pairwise
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -91,11 +90,10 @@ def test_who_said_it_matters() -> None:
     assert common(*keys) == 0
 
 
-@pytest.mark.parametrize("field", ["cache_salt", "prompt_cache_key"])
-def test_what_keeps_caches_apart_keeps_keys_apart(field: str) -> None:
-    assert common(chat("x", **{field: "one"}), chat("x", **{field: "two"})) == 0
-    assert common(chat("x", **{field: "one"}), chat("x", **{field: "one"})) > 0
-    assert common(chat("x", **{field: "one"}), chat("x")) == 0
+def test_what_keeps_caches_apart_keeps_keys_apart() -> None:
+    assert common(chat("x", cache_salt="one"), chat("x", cache_salt="two")) == 0
+    assert common(chat("x", cache_salt="one"), chat("x", cache_salt="one")) > 0
+    assert common(chat("x", cache_salt="one"), chat("x")) == 0
 
 
 def test_tenants_share_nothing() -> None:
@@ -109,8 +107,9 @@ def test_tenants_share_nothing() -> None:
 
 def test_fields_of_the_root_are_not_confused() -> None:
     assert common(completion("x" * 300, cache_salt="ab"), completion("x" * 300)) == 0
-    one = completion("x" * 300, cache_salt="a", prompt_cache_key="bc")
-    assert common(one, completion("x" * 300, cache_salt="ab", prompt_cache_key="c")) == 0
+    body = json.dumps({"model": "demo", "prompt": "x" * 300, "cache_salt": "ab"}).encode()
+    request = parse_request(COMPLETIONS_PATH, body).form
+    assert common(affinity_of(request, tenant="c"), affinity_of(request, tenant="ca")) == 0
 
 
 def test_token_ids_are_told_apart_by_their_beginning() -> None:
@@ -119,13 +118,27 @@ def test_token_ids_are_told_apart_by_their_beginning() -> None:
     assert completion([[7] * 200 + [1], [9] * 500]) == one
 
 
-def test_a_session_is_all_that_counts() -> None:
+def test_a_session_is_the_last_key_whatever_the_prompt() -> None:
     body = json.dumps({"model": "demo", "messages": [SYSTEM]}).encode()
     other = json.dumps({"model": "demo", "messages": [{"role": "user", "content": "x"}]}).encode()
     first, second = (
         affinity_of(parse_request(CHAT_COMPLETIONS_PATH, one).form, session="mine")
         for one in (body, other)
     )
-    assert first == second
-    assert first.shares == (1.0,)
-    assert first != affinity_of(parse_request(CHAT_COMPLETIONS_PATH, body).form, session="yours")
+    without = affinity_of(parse_request(CHAT_COMPLETIONS_PATH, body).form)
+    assert (first.keys[:-1], first.shares[:-1]) == (without.keys, without.shares)
+    assert first.keys[-1:] == second.keys
+    assert first.shares[-1:] == second.shares == (1.0,)
+    yours = affinity_of(parse_request(CHAT_COMPLETIONS_PATH, body).form, session="yours")
+    assert common(first, yours) == len(without.keys)
+    assert first.new(0) == first.new(1) == first.keys[-1]
+    assert (without.new(0), without.new(1)) == without.keys[:2]
+    assert first.new(len(first.keys)) is None
+
+
+def test_a_prompt_cache_key_is_a_session() -> None:
+    keyed = chat("x", prompt_cache_key="mine")
+    assert keyed.has_session
+    assert keyed == chat("x", prompt_cache_key="mine")
+    assert common(keyed, chat("x")) == len(keyed.keys) - 1
+    assert chat("x", prompt_cache_key="") == chat("x")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 
@@ -8,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.gateway.replicas.state import ReplicaState
-from deployments.gateway.routing import PrefixAffinity
+from deployments.gateway.routing import PrefixAffinity, Work, affinity_of
 from deployments.gateway.routing.prefix_index import PrefixIndex
+from deployments.protocol import COMPLETIONS_PATH, parse_request
 from deployments.settings import RoutingSettings
 from tests.support.clock import Clock
 from tests.support.deployments.routing_cases import Routed, table_of, work
@@ -113,6 +115,48 @@ def test_who_has_the_whole_prompt_takes_turns() -> None:
     for _ in range(40):
         one.serve(hot)
     assert max(one.loads) == min(one.loads)
+
+
+def session(name: str, prompt: str = "") -> Work:
+    body = {"model": "demo", "prompt": prompt or ".", "prompt_cache_key": name}
+    parsed = parse_request(COMPLETIONS_PATH, json.dumps(body).encode())
+    return Work(model="demo", tokens=100, affinity=affinity_of(parsed.form))
+
+
+def test_a_session_stays_whatever_it_asks() -> None:
+    one = router(free_tokens=10**9)
+    homes = {number: one.serve(session(f"s{number}")) for number in range(20)}
+    assert len(set(homes.values())) == 4
+    for number, home in homes.items():
+        assert one.serve(session(f"s{number}", document(number))) is home
+        # Though another one has most of what it asks next.
+        assert one.serve(session(f"s{number}", document(number + 1) + "more")) is home
+
+
+def test_a_new_session_begins_where_its_prompt_is_known() -> None:
+    one = router(free_tokens=10**9)
+    home = one.serve(work(document(1)))
+    assert {one.serve(session(f"s{n}", document(1) + f"task {n}")) for n in range(20)} == {home}
+
+
+def test_gateways_agree_on_a_new_sessions_place_by_its_name() -> None:
+    homes = [
+        [one.choose(session(f"s{n}", document(1))) for n in range(20)]
+        for one in (router(), router())
+    ]
+    assert names(homes[0]) == names(homes[1])
+    assert len(set(names(homes[0]))) == 4
+
+
+def test_it_says_where_the_longest_known_beginning_is() -> None:
+    one = router()
+    first, second = one.replicas[:2]
+    asked = [work(document(1)), work(document(1) + document(2)), work(document(3)), work("short")]
+    placed = one.router.placed
+    assert [placed(each, first) for each in asked] == ["unknown", "here", "unknown", "unknown"]
+    assert placed(work(document(1) + "and on"), second) == "elsewhere"
+    assert placed(work(document(1) + "and on"), second) == "here"
+    assert placed(work(document(1) + document(2)), second) == "elsewhere"
 
 
 def test_a_prompt_without_a_prefix_goes_where_there_is_least_to_do() -> None:

@@ -112,10 +112,10 @@ async def ask(
     """Every body through one of two gateways, in turn."""
     async with (
         gateway(
-            found.replicas, router=make_router(), now=frozen, session_header="X-Session-Id"
+            found.replicas, router=make_router(), now=frozen, session_header=("X-Session-Id",)
         ) as first,
         gateway(
-            found.replicas, router=make_router(), now=frozen, session_header="X-Session-Id"
+            found.replicas, router=make_router(), now=frozen, session_header=("X-Session-Id",)
         ) as second,
     ):
         for number, body in enumerate(bodies):

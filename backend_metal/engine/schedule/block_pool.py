@@ -25,6 +25,8 @@ class BlockPool:
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
         self._hash_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}
+        self._evicted: OrderedDict[bytes, None] = OrderedDict()
+        """The latest hashes that were forgotten, as many as there are blocks."""
         self.num_gains = 0
         """Blocks freed or cached so far. Who lacks ``n`` blocks waits for about ``n`` more of them,
         and has seen as many once every holder is gone."""
@@ -77,22 +79,30 @@ class BlockPool:
     def find(self, content_hash: bytes) -> int | None:
         return self._block_of.get(content_hash)
 
+    def was_evicted(self, content_hash: bytes) -> bool:
+        """Whether it could be found of late, but no longer."""
+        return content_hash in self._evicted
+
     def cache(self, block: int, content_hash: bytes) -> None:
         """Make a full, computed block findable; the first of two equal blocks is kept."""
         if content_hash not in self._block_of and block not in self._hash_of:
             self._hash_of[block] = content_hash
             self._block_of[content_hash] = block
+            self._evicted.pop(content_hash, None)
             self.num_gains += 1
 
     def clear_cache(self) -> None:
         """Forget every hash; held blocks stay held."""
-        self._hash_of.clear()
-        self._block_of.clear()
+        for block in list(self._hash_of):
+            self._forget(block)
 
     def _forget(self, block: int) -> None:
         content_hash = self._hash_of.pop(block, None)
         if content_hash is not None:
             del self._block_of[content_hash]
+            self._evicted[content_hash] = None
+            if len(self._evicted) > self.num_blocks:
+                self._evicted.popitem(last=False)
 
     def check_integrity(self, tables: Iterable[Iterable[int]]) -> None:
         """Raises ``AssertionError`` unless the holders are exactly ``tables``."""

@@ -7,6 +7,7 @@ from itertools import islice
 
 from backend_metal.engine.schedule.block_pool import BlockPool
 from backend_metal.engine.schedule.sequence import Sequence
+from deployments.backend import PrefixMiss
 
 
 class BlockTables:
@@ -31,6 +32,16 @@ class BlockTables:
                 break
             blocks.append(block)
         return blocks
+
+    def why_no_more(self, sequence: Sequence, found: list[int]) -> PrefixMiss | None:
+        """Why no more of the tokens than the blocks ``found`` were cached; None: no more could be,
+        or nobody may share them."""
+        hashes = sequence.block_hashes(self._block_size)[: len(found) + 1]
+        if len(hashes) <= len(found) or len(found) == (sequence.num_tokens - 1) // self._block_size:
+            return None
+        if self._pool.was_evicted(hashes[-1]):
+            return "evicted"
+        return "diverged" if found else "new"
 
     def attach_prefix(self, sequence: Sequence, blocks: list[int]) -> None:
         for block in blocks:

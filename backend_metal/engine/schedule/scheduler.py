@@ -62,6 +62,7 @@ class Scheduler:
         self._num_steps_alone = STEPS_TILL_ALONE
         self.num_preemptions = 0
         self.num_prefix_query_tokens = 0
+        self.prefix_misses: Counter[str] = Counter()
         self.num_prefix_hit_tokens = 0
 
     @property
@@ -228,6 +229,8 @@ class Scheduler:
         self._shares.start(sequence)
         sequence.status = Status.RUNNING
         insort(self.running, sequence, key=lambda running: running.order)
+        if sequence.counts_prefix_hit:
+            sequence.prefix_miss = self._tables.why_no_more(sequence, found)
         self._tables.attach_prefix(sequence, found)
         self._count_prefix_hit(sequence)
         self._tables.reserve(sequence, sequence.num_uncomputed_tokens)
@@ -237,6 +240,8 @@ class Scheduler:
         if sequence.counts_prefix_hit:
             sequence.counts_prefix_hit = False
             sequence.num_cached_tokens = sequence.num_computed_tokens
+            if sequence.prefix_miss is not None:
+                self.prefix_misses[sequence.prefix_miss] += 1
             self.num_prefix_query_tokens += sequence.num_prompt_tokens
             self.num_prefix_hit_tokens += sequence.num_cached_tokens
 

@@ -11,7 +11,7 @@ from backend_metal.engine.pooling.readout import Readout
 from backend_metal.engine.schedule.block_hash import block_hash, root_hash
 from backend_metal.engine.schedule.int_buffer import Int32Array, IntBuffer
 from backend_metal.engine.schedule.prompt_readings import PromptReadings
-from deployments.backend import SamplingParams
+from deployments.backend import PrefixMiss, SamplingParams
 
 Order = tuple[int, int, int]
 """Priority, arrival and index in the request."""
@@ -86,6 +86,8 @@ class Sequence:
         self.num_computed_tokens = 0
         self.num_cached_tokens = 0
         """Prompt tokens found in the prefix cache when the sequence first ran."""
+        self.prefix_miss: PrefixMiss | None = None
+        """Why these were not more."""
         self.block_table = IntBuffer()
         self.status = Status.NEW
         self.counts_prefix_hit = cache_salt is not None and not self.num_resumed_tokens

@@ -154,6 +154,7 @@ class SequenceOutput:
             token_ids=tuple(draw.token_id for draw in draws),
             num_prompt_tokens=self.sequence.num_prompt_tokens,
             num_cached_tokens=self.sequence.num_cached_tokens,
+            prefix_miss=self.sequence.prefix_miss,
             logprobs=tuple(
                 self._token_text.logprob(draw.token_id, draw.logprob, draw.top)
                 for draw in draws

@@ -116,7 +116,8 @@ async def _attempt(request: RelayedRequest, state: ReplicaState) -> None:
     if outgoing.resumable:
         outgoing.resumable.served_by(state.replica)
     request.was_interrupted = has_content or (not outgoing.stream and request.reader.num_logged > 0)
-    parts.router.placed(outgoing.work, state)
+    placement = parts.router.placed(outgoing.work, state)
+    request.placement = request.placement or placement
     with parts.replicas.attempt(outgoing.work, suspect, state):
         try:
             await attempt(request, state)

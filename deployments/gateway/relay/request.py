@@ -13,7 +13,7 @@ from deployments.gateway.relay.resumable import ResumableReader
 from deployments.gateway.relay.retries import Retries
 from deployments.gateway.replicas.state import ReplicaState
 from deployments.gateway.replicas.suspect import Suspect
-from deployments.gateway.routing import Work
+from deployments.gateway.routing import Placement, Work
 from deployments.protocol import StreamForm
 from deployments.wire.checkpoint import CheckpointReader
 from deployments.wire.envelope import Envelope
@@ -62,6 +62,8 @@ class RelayedRequest:
     """The latest attempt, by the same clock."""
     state: ReplicaState | None = None
     """Of the replica that answered, or was tried last."""
+    placement: Placement | None = None
+    """What was known of the prompt when it was sent for the first time."""
     refusal: Refusal | None = None
     """The kindest so far."""
     was_interrupted: bool = False

@@ -27,14 +27,16 @@ def affinity_of(
     session: str | None = None,
     tenant: str = "",
 ) -> Affinity:
-    """Requests with different tenants, salts or ``prompt_cache_key`` have nothing in common.
-    ``session``, if there is one, is all that counts."""
-    parts = (request.model, tenant, request.cache_salt, request.prompt_cache_key or "")
+    """Requests with different tenants or salts have nothing in common. ``session``: by name;
+    ``prompt_cache_key`` is one, too."""
+    parts = (request.model, tenant, request.cache_salt)
     root = "".join(f"{len(part)}:{part}" for part in parts)
-    if session is not None:
-        name = f"{root}session:{session}"
-        return Affinity((xxhash.xxh3_64_intdigest(name.encode()),), (1.0,))
-    return prefix_affinity(request.prompt_parts(), root)
+    affinity = prefix_affinity(request.prompt_parts(), root)
+    session = session or request.prompt_cache_key
+    if not session:
+        return affinity
+    key = xxhash.xxh3_64_intdigest(f"{root}session:{session}".encode())
+    return Affinity((*affinity.keys, key), (*affinity.shares, 1.0), has_session=True)
 
 
 def prefix_affinity(parts: Iterable[str | bytes], root: str = "") -> Affinity:

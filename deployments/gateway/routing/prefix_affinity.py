@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from deployments.gateway.replicas.capacity import weights
 from deployments.gateway.replicas.state import ReplicaState
-from deployments.gateway.replicas.work import Affinity, Work
+from deployments.gateway.replicas.work import Affinity, Placement, Work
 from deployments.gateway.routing.prefix_index import PrefixIndex
 from deployments.gateway.routing.rendezvous import rendezvous
 from deployments.settings import RoutingSettings
@@ -42,11 +42,16 @@ class PrefixAffinity:
         if known and affinity.shares[known - 1] >= self._settings.min_match:
             return self._among_holders(affinity, known, roomy)
         # Gateways agree on what is new where they have seen the same prefixes.
-        new = affinity.keys[known:]
-        return _agreed(new[0], roomy) if new else _least_loaded(roomy)
+        new = affinity.new(known)
+        return _least_loaded(roomy) if new is None else _agreed(new, roomy)
 
-    def placed(self, work: Work, state: ReplicaState) -> None:
-        self._index.add(work.affinity.keys, state.replica_id)
+    def placed(self, work: Work, state: ReplicaState) -> Placement:
+        keys = work.affinity.keys
+        holders = next(filter(None, map(self._index.holders, reversed(keys))), ())
+        self._index.add(keys, state.replica_id)
+        if not holders:
+            return "unknown"
+        return "here" if state.replica_id in holders else "elsewhere"
 
     def _weighed(self, states: Sequence[ReplicaState]) -> list[_Candidate]:
         weighed = self._settings.weigh_capacity
@@ -77,8 +82,8 @@ class PrefixAffinity:
     ) -> ReplicaState:
         """For a request whose first ``known`` keys are worth meeting again."""
         if holders := self._holders(affinity.keys[known - 1], roomy):
-            new = affinity.keys[known:]
-            return _agreed(new[0], holders) if new else _least_loaded(holders)
+            new = affinity.new(known)
+            return _least_loaded(holders) if new is None else _agreed(new, holders)
         # All who have it are at the bound. What is shared decides where to, not what is new, so
         # that it spreads to one more replica and not to all; best to one that has most of it.
         shared = affinity.keys[known - 1]

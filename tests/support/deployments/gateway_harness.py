@@ -57,7 +57,7 @@ async def gateway(
     now: Callable[[], float] = time.monotonic,
     route_prefix: str = "",
     router: Router | None = None,
-    session_header: str | None = None,
+    session_header: Sequence[str] = (),
     tracer: Tracer | None = None,
     timeouts: ClientTimeouts | None = None,
     resumption_key: bytes = RESUMPTION_KEY,
