@@ -39,6 +39,7 @@ async def works_of(*bodies: dict[str, Any], **headers: str) -> list[Work]:
     ):
         for body in bodies:
             path = "/v1/completions" if "prompt" in body else "/v1/chat/completions"
+            path = "/v1/messages" if "metadata" in body else path
             answer = await running.client.post(path, json=body, headers=sent)
             assert answer.status_code == 200
     return router.asked
@@ -79,6 +80,16 @@ async def test_of_several_marks_of_a_session_the_first_counts() -> None:
     (by_key,) = await works_of(keyed, x_session_id="")
     assert by_key.affinity.has_session
     assert by_key.affinity != first[0].affinity
+
+
+async def test_a_user_of_the_messages_api_is_a_session() -> None:
+    asked = {**CHAT, "max_tokens": 4, "metadata": {"user_id": "session_1"}}
+    other = {**asked, "metadata": {"user_id": "session_2"}}
+    (one, again, another) = await works_of(asked, asked, other)
+    assert one.affinity.has_session
+    assert one.affinity == again.affinity != another.affinity
+    (by_header,) = await works_of(asked, x_claude_code_session_id="session_2")
+    assert by_header.affinity == another.affinity
 
 
 async def test_a_record_is_told_how_fast_a_stream_was(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,9 @@ def to_chat(request: MessagesRequest) -> ChatCompletionRequest:
         **_tool_choice(request),
         **_thinking(request),
     }
-    if request.metadata is not None and request.metadata.user_id is not None:
-        chat["metadata"] = {"user_id": request.metadata.user_id}
+    if request.metadata is not None:
+        # Claude Code's names a session.
+        chat["prompt_cache_key"] = request.metadata.user_id
     if request.output_format is not None:
         named = {"name": "answer", "schema": request.output_format.json_schema}
         chat["response_format"] = {"type": "json_schema", "json_schema": named}
