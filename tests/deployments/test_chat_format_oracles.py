@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import importlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployments.protocol.chat_formats.events import CallArguments, CallStart
+from deployments.protocol.chat_formats.events import (
+    CallArguments,
+    CallStart,
+    Reasoning,
+    Text,
+)
 from deployments.protocol.chat_formats.formats import FORMATS
 from deployments.protocol.chat_formats.reader import AnswerReader
-from tests.support.deployments.chat_answers import ANSWERS
+from tests.support.deployments.chat_answers import ANSWERS, parts_of
 
 PARSERS = {
     "hermes": "json_tools",
@@ -71,6 +77,26 @@ def test_what_mlx_lm_reads_is_read(name: str) -> None:
     assert texts
     for text in texts:
         assert our_calls(name, text) == their_calls(name, text)
+
+
+HARMONY = Path(__file__).parent / "recorded" / "harmony.jsonl"
+
+
+@pytest.mark.parametrize("line", HARMONY.read_text().splitlines())
+def test_what_openai_harmony_reads_is_read(line: str) -> None:
+    recorded = json.loads(line)
+    texts: dict[type, list[str]] = {Text: [], Reasoning: []}
+    calls = []
+    for channel, recipient, text in recorded["messages"]:
+        if recipient and recipient.startswith("functions."):
+            calls.append((recipient.removeprefix("functions."), text or "{}"))
+        elif text:
+            texts[Reasoning if channel == "analysis" else Text].append(text)
+    reader = AnswerReader(FORMATS["harmony"])
+    events = [event for one in recorded["text"] for event in reader.feed(one)]
+    found_calls, found_texts = parts_of([*events, *reader.finish()])
+    assert found_calls == calls
+    assert found_texts == {kind: "\n".join(said) for kind, said in texts.items()}
 
 
 VALUES = st.recursive(

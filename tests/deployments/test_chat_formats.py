@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from deployments.protocol.chat_formats.events import (
 )
 from deployments.protocol.chat_formats.formats import FORMATS
 from deployments.protocol.chat_formats.reader import AnswerReader
-from tests.support.deployments.chat_answers import ANSWERS, call
+from tests.support.deployments.chat_answers import ANSWERS, call, parts_of
 
 STRINGS = {("f", "a"), ("search", "query")}
 
@@ -146,6 +146,30 @@ def test_any_text_is_the_same_however_it_is_cut(
     if name != "harmony" and not any(isinstance(event, CallStart) for event in whole):
         said = "".join(e.text for e in whole if isinstance(e, (Text, Reasoning)))
         assert visible(said, name) == visible(text, name)
+
+
+@pytest.mark.parametrize(("name", "text", "events"), ANSWERS)
+def test_an_answer_that_is_cut_keeps_what_it_had(name: str, text: str, events: list[Event]) -> None:
+    """Wherever it is cut: a part of a marker, or of a header, is all that may be more or less."""
+    whole_calls, whole_texts = parts_of(events)
+    longest = max(map(len, markers(FORMATS[name])), default=0)
+    for end in range(len(text)):
+        reader = AnswerReader(FORMATS[name], is_string=is_string)
+        begun = reader.feed(text[:end])
+        cut = merged([*begun, *reader.finish()])
+        calls, _ = parts_of(cut)
+        for (function, arguments), (whole_function, whole_arguments) in zip(
+            calls, whole_calls, strict=False
+        ):
+            assert function == whole_function
+            pairs = zip(arguments, whole_arguments, strict=False)
+            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            assert len(arguments) - same <= longest
+        if not calls:
+            told = "".join(e.text for e in cut if isinstance(e, (Text, Reasoning)))
+            assert name == "harmony" or visible(told, name) == visible(text[:end], name)
+        for kind, told in parts_of(begun)[1].items():
+            assert whole_texts[kind].startswith(told)
 
 
 def visible(text: str, name: str) -> str:

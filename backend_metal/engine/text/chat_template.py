@@ -14,6 +14,8 @@ from transformers.utils.chat_template_utils import _compile_jinja_template
 
 from backend_metal.engine.text.tokenizer import Tokenizer
 
+ANALYSIS = "<|channel|>analysis"
+"""Of gpt-oss's template, which has one place for what goes before a call."""
 _TESTING = (nodes.Compare, nodes.Call, nodes.Filter, nodes.Test)
 
 
@@ -41,7 +43,8 @@ class ChatTemplate:
             texts = [_with_json_arguments(message) for message in messages]
             yield self._tokenizer.apply_chat_template(texts, tokenize=False, **arguments)
         else:
-            thoughts = [_with_thinking(message) for message in messages]
+            joins = ANALYSIS in self._source
+            thoughts = [_with_thinking(message, joins=joins) for message in messages]
             yield from self._jinja.generate({**self._defaults, **arguments}, messages=thoughts)
 
     @property
@@ -115,10 +118,15 @@ class ChatTemplate:
         return "\0".join([*texts, _strings([self._parsed])])
 
 
-def _with_thinking(message: dict[str, Any]) -> dict[str, Any]:
-    """A thought under both names that templates know."""
+def _with_thinking(message: dict[str, Any], *, joins: bool) -> dict[str, Any]:
+    """A thought under both names that templates know; with what was said before a call, if the
+    template refuses to write both and ``joins`` is set."""
     thought = message.get("reasoning_content")
-    return message if thought is None else {"thinking": thought, **message}
+    if thought is None:
+        return message
+    if joins and message.get("tool_calls") and (said := message.get("content")):
+        return {**message, "thinking": f"{thought}\n{said}", "content": ""}
+    return {"thinking": thought, **message}
 
 
 def _compared_with(template: nodes.Template, name: str) -> frozenset[str]:

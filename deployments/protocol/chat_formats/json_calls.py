@@ -16,7 +16,7 @@ from deployments.protocol.chat_formats.form import (
     peek,
     text_until,
 )
-from deployments.protocol.chat_formats.json_value import JsonValue, decoded
+from deployments.protocol.chat_formats.json_value import JsonValue, decoded, has_halves
 from deployments.protocol.chat_formats.stream import Stream
 
 
@@ -128,7 +128,7 @@ class _Call:
         return not self.is_bare or self._has_arguments
 
     def name(self, name: object) -> None:
-        if not isinstance(name, str) or not name or self.has_name:
+        if not isinstance(name, str) or not name or has_halves(name) or self.has_name:
             raise MalformedError
         self.has_name = True
         self._name = name
@@ -148,7 +148,10 @@ class _Call:
         self.begin_arguments()
         if value is None:
             text = "{}"
-        self.tell(CallArguments(value if isinstance(value, str) else text))
+        if isinstance(value, str):
+            # In JSON halves of characters can be written, as escapes.
+            text = value.encode(errors="backslashreplace").decode()
+        self.tell(CallArguments(text))
 
     def begin_arguments(self) -> None:
         if self._has_arguments:

@@ -79,9 +79,13 @@ def decoded(text: str) -> object:
 
 
 def as_string(text: str) -> str:
-    """``text`` as JSON; halves of characters, which no encoding has, are escaped."""
-    has_halves = any("\ud800" <= one <= "\udfff" for one in text)
-    return json.dumps(text, ensure_ascii=has_halves)
+    """``text`` as JSON; halves of characters are escaped."""
+    return json.dumps(text, ensure_ascii=has_halves(text))
+
+
+def has_halves(text: str) -> bool:
+    """Whether there are halves of characters in it, which no encoding has."""
+    return any("\ud800" <= one <= "\udfff" for one in text)
 
 
 def _refuse(constant: str) -> None:

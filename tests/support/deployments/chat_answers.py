@@ -11,6 +11,21 @@ from deployments.protocol.chat_formats.events import (
 )
 
 
+def parts_of(events: list[Event]) -> tuple[list[tuple[str, str]], dict[type, str]]:
+    """Names and arguments of calls; what was said, and what was thought."""
+    calls: list[tuple[str, str]] = []
+    texts: dict[type, str] = {Text: "", Reasoning: ""}
+    for event in events:
+        match event:
+            case CallStart(function):
+                calls.append((function, ""))
+            case CallArguments(json):
+                calls[-1] = (calls[-1][0], calls[-1][1] + json)
+            case Text(told) | Reasoning(told):
+                texts[type(event)] += told
+    return calls, texts
+
+
 def call(name: str, arguments: str) -> list[Event]:
     return [CallStart(name), CallArguments(arguments)]
 
@@ -45,6 +60,16 @@ ANSWERS: list[tuple[str, str, list[Event]]] = [
         '<tool_call>{"type": "function", "function": {"name": "g", "parameters": {"a": 1}}}'
         "</tool_call>",
         call("g", '{"a": 1}'),
+    ),
+    (
+        "hermes",
+        '<tool_call>{"name": "g", "arguments": "{\\"a\\": \\"\\ud800\\"}"}</tool_call>',
+        call("g", '{"a": "\\ud800"}'),
+    ),
+    (
+        "hermes",
+        '<tool_call>{"name": "\\ud800"}</tool_call>',
+        [Text('<tool_call>{"name": "\\ud800"}</tool_call>')],
     ),
     # What only looks like a call.
     ("hermes", "Use <tool_call> tags.", [Text("Use <tool_call> tags.")]),
