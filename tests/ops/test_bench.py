@@ -16,6 +16,8 @@ from ops.bench.attention.cases import Case, Paged, contiguous
 from ops.bench.engine import __main__ as engine
 from ops.bench.engine import contenders, random_model
 from ops.bench.engine.workload import Workload
+from ops.bench.grammars import __main__ as grammars
+from ops.bench.grammars.forms import FORMS
 
 TINY = {
     **random_model.CONFIG,
@@ -188,3 +190,15 @@ def test_attention_report() -> None:
     # 8.4 MB of keys and values in a millisecond, of 10 GB/s.
     assert "| 1 x 1024 | 8.4 | 2.1 | - | 10.0 | 83.9 | 4.0 | - |" in report
     assert "| 1 x 64 of 64 |" in report
+
+
+def test_grammars_are_measured_beside_none(checkpoint: tuple[str, random_model.Parameters]) -> None:
+    llm = LLM(checkpoint[0], max_num_seqs=3)
+    rounds = grammars.measure(llm, rows=3, max_tokens=12, rounds=2)
+    for one in rounds:
+        assert set(one) == set(FORMS)
+        assert {form: run.tokens for form, run in one.items()} == dict.fromkeys(FORMS, 36)
+        assert one["required"].steps < one["free"].steps
+    table = grammars.report(rounds, 3)
+    assert "| no grammar |" in table
+    assert "| 24 tools, required |" in table

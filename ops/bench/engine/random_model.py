@@ -61,9 +61,9 @@ def save(directory: Path, config: Mapping[str, object] = CONFIG, seed: int = 0) 
 
 
 def _tokenizer(vocab_size: int) -> Tokenizer:
-    """Bytes first, then made-up words, so that every id has a text."""
+    """Bytes first, then made-up words, so that every id has a text; the last one ends."""
     names = sorted(pre_tokenizers.ByteLevel.alphabet())
-    names += [f"Ġw{index}" for index in range(vocab_size - len(names))]
+    names += [f"Ġw{index}" for index in range(vocab_size - len(names) - 1)]
     tokenizer = Tokenizer(models.BPE({name: index for index, name in enumerate(names)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
