@@ -14,6 +14,7 @@ from anthropic.types import ErrorResponse
 
 from deployments.gateway.access.api_keys import ApiKey, KeyRing
 from deployments.gateway.access.rate_limits import RateLimits
+from deployments.protocol.anthropic.errors import in_own_words
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import fake_replica, gateway
 from tests.support.deployments.messages_api import TOOLS, body, checked_events
@@ -175,6 +176,32 @@ async def test_what_only_the_model_can_refuse_is_named_as_here() -> None:
                 error = error_in(await running.client.post(path, json=body(**fields)))
                 assert error["type"] == "invalid_request_error"
                 assert param in error["message"], error
+
+
+@pytest.mark.parametrize(
+    ("param", "own"),
+    [
+        ("tools[3].function.parameters", "tools[3].input_schema"),
+        ("response_format.json_schema.schema", "output_config.format.schema"),
+        ("thinking_token_budget", "thinking.budget_tokens"),
+        ("tools", "tools"),
+    ],
+)
+def test_fields_of_the_chat_have_their_own_names(param: str, own: str) -> None:
+    assert in_own_words(f"{param}.x: can't be", param) == f"{own}.x: can't be"
+    assert in_own_words("the engine stopped", None) == "the engine stopped"
+
+
+async def test_a_schema_that_can_not_be_held_is_named() -> None:
+    """Qwen3-Coder writes strings raw, up to a marker: no pattern can hold them."""
+    template = "<tool_call>\n<function= {{ messages }}"
+    backend = Scripted("ok", chat_template=template, added_tokens={})
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^x+$"}}}
+    tool = {"name": "f", "input_schema": schema, "strict": True}
+    async with fake_replica(backend) as one, gateway([one]) as running:
+        for path in (PATH, COUNT):
+            response = await running.client.post(path, json=body(tools=[*TOOLS, tool]))
+            assert "tools[2].input_schema" in error_in(response)["message"], response.text
 
 
 @pytest.mark.parametrize(

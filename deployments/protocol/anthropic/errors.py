@@ -53,5 +53,7 @@ def of_the_chat(error: bytes, request_id: str | None = None) -> bytes:
 
 
 def in_own_words(message: str, param: str | None) -> str:
-    own = FIELDS.get(param or "")
-    return message.replace(str(param), own) if own else message
+    """``message``, which begins with ``param``, a field of the chat."""
+    param = param or ""
+    own = FIELDS.get(param, param.replace(".function.parameters", ".input_schema"))
+    return message.replace(param, own) if param else message
