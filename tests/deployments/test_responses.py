@@ -95,10 +95,11 @@ def timeless(value: Any) -> Any:
     return [timeless(one) for one in value] if isinstance(value, list) else value
 
 
+LOGPROBS = {"include": ["message.output_text.logprobs"], "top_logprobs": 1}
 CASES = [
     pytest.param(ANSWER, {}, id="thought, text and calls"),
     pytest.param("Just text.", {"tools": []}, id="text"),
-    pytest.param(ANSWER, {"include": ["message.output_text.logprobs"]}, id="logprobs"),
+    pytest.param(ANSWER, LOGPROBS, id="logprobs"),
     pytest.param(CUSTOM, {"tools": CUSTOM_TOOLS}, id="custom tool in a namespace"),
 ]
 
@@ -139,6 +140,34 @@ def timed(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """As if all had ended at the same time."""
     *before, last = events
     return [*before, last | {"response": last["response"] | {"completed_at": 0}}]
+
+
+async def test_logprobs_are_those_of_the_text() -> None:
+    app = await app_of(Scripted("Just text."))
+    message = (await whole(app, tools=[], **LOGPROBS))["output"][0]
+    tokens = message["content"][0]["logprobs"]
+    assert "".join(token["token"] for token in tokens) == "Just text."
+    assert tokens[0] == {
+        "token": "J",
+        "logprob": -0.5,
+        "bytes": [74],
+        "top_logprobs": [{"token": "e", "logprob": -0.1, "bytes": [101]}],
+    }
+
+
+async def test_a_stream_that_went_on_ends_with_the_logprobs_of_what_was_drawn_there() -> None:
+    backend = Scripted("Just text.")
+    app = await app_of(backend)
+    backend.stops_after = 4
+    had, reader = await events_of(app, tools=[], **LOGPROBS)
+    backend.stops_after = None
+    log = bytes(reader.log)
+    rest, _ = await events_of(app, log, reader.num_events, tools=[], **LOGPROBS)
+    told = [token["token"] for one in had + rest if "delta" in one for token in one["logprobs"]]
+    assert "".join(told) == "Just text."
+    content = rest[-1]["response"]["output"][0]["content"][0]
+    assert content["text"] == "Just text."
+    assert [token["token"] for token in content["logprobs"]] == [*" text."]
 
 
 async def test_the_openai_client_reads_it() -> None:

@@ -8,8 +8,8 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
 T = TypeVar("T")
-OF_OPEN_RESPONSES = {"frequency_penalty", "presence_penalty", "store"}
-"""That document has them in a response, and the package doesn't."""
+OF_OPEN_RESPONSES = {"bytes", "frequency_penalty", "presence_penalty", "store"}
+"""That document has them, in a response and in a token of an event, and the package doesn't."""
 _EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 

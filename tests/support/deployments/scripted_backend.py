@@ -17,6 +17,7 @@ from deployments.backend import (
     ModelInfo,
     Prefill,
     StepError,
+    TokenLogprob,
 )
 from deployments.replica.app import build_replica_app
 from tests.support.deployments.fake_backend import FakeBackend
@@ -60,7 +61,10 @@ class Scripted(FakeBackend):
             for number in range(had, len(self.answer)):
                 if number == self.stops_after:
                     raise StepError("cut")
-                yield self._delta(index, self.answer[number], number + 1)
+                one = self._delta(index, self.answer[number], number + 1)
+                if request.sampling.logprobs is not None:
+                    one = replace(one, logprobs=(_logprob(self.answer[number]),))
+                yield one
 
     def _delta(self, index: int, text: str, end: int, *, replayed: bool = False) -> Delta:
         is_last = end == len(self.answer)
@@ -77,6 +81,11 @@ class Scripted(FakeBackend):
             stop_string=self.stop_string if is_last else None,
             replayed=replayed,
         )
+
+
+def _logprob(text: str) -> TokenLogprob:
+    likely = TokenLogprob(0, "e", b"e", -0.1)
+    return TokenLogprob(ord(text), text, text.encode(), -0.5, (likely,))
 
 
 async def app_of(backend: Scripted, **model: Any) -> Starlette:
