@@ -19,6 +19,8 @@ from deployments.wire.failure import BelatedError
 
 DROPPED_TOOLS_HEADER = "X-Pomona-Dropped-Tools"
 """Kinds of tools that were asked for, and that the model was not told of."""
+MOST_DROPPED_TOOLS = 32
+"""That are named, since proxies take headers of some KiB."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,10 @@ class Answer:
 
     @property
     def dropped_tools(self) -> str:
-        """Kinds with commas between them."""
+        """Kinds with commas between them; of many, the first."""
         if isinstance(self.request, CompletionRequest):
             return ""
-        return ", ".join(self.request.dropped_tools)
+        return ", ".join(self.request.dropped_tools[:MOST_DROPPED_TOOLS])
 
     def continued(self, requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
         """``requests``, one a prompt, with what the envelope says of them, and with the tokens

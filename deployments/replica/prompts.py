@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from deployments.backend import Prefill, TokenLogprob
+from deployments.backend import InvalidRequestError, Prefill, TokenLogprob
 from deployments.protocol import CompletionRequest, GenerationForm
 from deployments.protocol.completions import TextOrTokens
 from deployments.replica.answer_json import elements
 from deployments.replica.logprobs import CompletionLogprobs, prompt_logprobs
+
+MOST_LOGPROBS = 2**20
+"""Of all prompts together, alternatives and choices counted: some 60 MB of JSON."""
 
 
 @dataclass
@@ -39,10 +42,13 @@ class Prompts:
             self._echoed = request.num_logprobs if request.echo else None
         self._told = request.prompt_logprobs
         self._prompts: dict[int, _Prompt] = {}
+        self._num_logprobs = 0
 
     def hear(self, number: int, prefill: Prefill) -> None:
-        """Of prompt ``number``."""
+        """Of prompt ``number``. Raises ``InvalidRequestError`` when there would be too much to
+        tell."""
         if number not in self._prompts:
+            self._count(prefill.num_prompt_tokens)
             text = self._text(number, prefill)
             # Special tokens that the tokenizer adds are no part of what was sent.
             added = len(prefill.prompt_text) - len(text)
@@ -70,6 +76,18 @@ class Prompts:
 
     def _of(self, choice: int) -> _Prompt:
         return self._prompts[choice // self._request.n]
+
+    def _count(self, num_tokens: int) -> None:
+        if (alternatives := self._request.num_prompt_logprobs) is None:
+            return
+        self._num_logprobs += num_tokens * (alternatives + 1) * self._request.n
+        if self._num_logprobs > MOST_LOGPROBS:
+            param = "logprobs" if self._told is None else "prompt_logprobs"
+            raise InvalidRequestError(
+                f"{param} of so many tokens can't be told at once: tokens times choices times "
+                f"alternatives and one must be at most {MOST_LOGPROBS}",
+                param=param,
+            )
 
     def _text(self, number: int, prefill: Prefill) -> str:
         if number < len(self._sent) and self._request.truncate_prompt_tokens is None:
