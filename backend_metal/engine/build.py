@@ -79,6 +79,7 @@ def build_engine(config: EngineConfig) -> Engine:
         default_sampling=loaded.default_sampling,
         revision=loaded.revision,
         pooling=loaded.pooling,
+        generates=loaded.generates,
         state_size=loaded.model.state_size,
     )
 

@@ -84,12 +84,14 @@ class Engine:
         revision: str = "",
         pooling: PoolingConfig | None = None,
         state_size: int = 0,
+        generates: bool = True,
     ) -> None:
         self.attention = attention
         self.default_sampling = default_sampling
         self.revision = revision
         self.pooling = pooling or PoolingConfig()
         self.state_size = state_size
+        self._generates = generates
         self.scheduler = Scheduler(
             pool,
             block_size=config.block_size,
@@ -333,6 +335,11 @@ class Engine:
 
     def _check_admission(self, request: GenerationRequest, prompt_token_ids: list[int]) -> None:
         self._check_free(request.request_id)
+        if not self._generates:
+            raise InvalidRequestError(
+                "this model makes vectors alone: its checkpoint has no head to generate with",
+                param="model",
+            )
         check_num_tokens(request, len(prompt_token_ids), self.max_model_len)
         check_known_tokens(request, vocab_size=self.vocab_size)
         if request.was_admitted:

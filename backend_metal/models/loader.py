@@ -14,6 +14,7 @@ import mlx.nn as nn
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import load_model, load_tokenizer
 
+from backend_metal.models.bare_backbone import classes_of_bare, is_bare, lacks_head
 from backend_metal.models.context_length import context_length
 from backend_metal.models.find import find_checkpoint
 from backend_metal.models.generation_config import Source, default_sampling
@@ -40,6 +41,8 @@ class LoadedModel:
     weight_bytes: int
     default_sampling: SamplingParams
     pooling: PoolingConfig
+    generates: bool
+    """Whether there is a head that makes logits."""
     revision: str
     """Models with the same one continue each other's answers."""
 
@@ -87,7 +90,8 @@ def load(
     pooling = read_pooling_config(path)
     logger.info("loading %s (%s) from %s", model, config["model_type"], path)
     on_cpu = device.type == mx.cpu
-    network, config = _build(path, trust_remote_code)
+    generates = not (is_bare(path) and lacks_head(config))
+    network, config = _build(path, trust_remote_code, generates=generates)
     max_model_len = _context_length(config, network)
     if pooling.max_tokens is not None:
         max_model_len = min(max_model_len, pooling.max_tokens)
@@ -123,6 +127,7 @@ def load(
         weight_bytes=weight_bytes,
         default_sampling=sampling,
         pooling=pooling,
+        generates=generates,
         revision=revision_of(
             path,
             paged.dtype,
@@ -135,10 +140,18 @@ def load(
     )
 
 
-def _build(path: Path, trust_remote_code: bool) -> tuple[nn.Module, dict[str, Any]]:
+def _build(
+    path: Path, trust_remote_code: bool, *, generates: bool
+) -> tuple[nn.Module, dict[str, Any]]:
     """mlx-lm's model with lazy weights."""
+    extra: dict[str, Any] = {}
+    if is_bare(path):
+        extra["get_model_classes"] = classes_of_bare
+        if not generates:
+            # Its logits mean nothing, and nobody asks for them.
+            extra["model_config"] = {"tie_word_embeddings": True}
     try:
-        network, config = load_model(path, lazy=True, trust_remote_code=trust_remote_code)
+        network, config = load_model(path, lazy=True, trust_remote_code=trust_remote_code, **extra)
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
         # What a config lacks, or has in another shape, shows as whatever mlx-lm stumbles over.
         raise ValueError(

@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
 from backend_metal import LLM
 from backend_metal.backend import MOST_INPUTS_AT_ONCE, MetalBackend
 from deployments.backend import (
+    ChatPrompt,
     ContextLengthError,
     EngineConfig,
     EngineStoppedError,
@@ -29,7 +31,7 @@ from deployments.backend import (
     UnavailableError,
 )
 from tests.support.backend_metal import tiny_models
-from tests.support.backend_metal.pooling_files import write_pooling_files
+from tests.support.backend_metal.pooling_files import write_pooling_files, write_score_files
 
 MAX_NUM_SEQS = 4
 TEXTS = [f"text number {number}" * (number % 5 + 1) for number in range(200)]
@@ -203,3 +205,38 @@ async def test_an_id_in_use_is_refused(backend: MetalBackend) -> None:
     with pytest.raises(InvalidRequestError, match="already in use"):
         await collect(backend, request(TEXTS[:1]))
     await items.aclose()
+
+
+TEMPLATE = (
+    "{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}relevant: {% endif %}"
+)
+
+
+async def test_a_query_and_a_document_are_scored_behind_the_models_own_words(
+    tmp_path: Path,
+) -> None:
+    tiny_models.save("qwen3", tmp_path)
+    write_score_files(tmp_path, ord("y"), ord("n"))
+    template = tmp_path / "template.jinja"
+    template.write_text(TEMPLATE)
+    backend = MetalBackend()
+    config = EngineConfig(chat_template=str(template), **settings(tmp_path))
+    info = await backend.start(config)
+    assert info.pooling is not None
+    assert info.pooling.ranks_by == "score"
+    documents = ["an apple", "<|eos|> a day"]
+    pairs = [
+        ChatPrompt(({"role": "query", "content": "fruit"}, {"role": "document", "content": one}))
+        for one in documents
+    ]
+    inputs = tuple(PoolingInput(pair, "documents[0]") for pair in pairs)
+    made = await collect(backend, PoolingRequest("r", inputs, task="score"))
+    network, _ = tiny_models.build("qwen3")
+    for one in made:
+        text = f"<query>fruit<document>{documents[one.index]}relevant: "
+        logits = np.array(network(mx.array([[*text.encode()]]))[0, -1])
+        np.testing.assert_allclose(
+            one.values, [logits[ord("y")] - logits[ord("n")]], rtol=2e-3, atol=2e-3
+        )
+    await backend.stop()

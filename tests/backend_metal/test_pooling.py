@@ -329,3 +329,30 @@ def test_attention_in_both_directions_is_refused_at_load(
     (tmp_path / "config.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=named):
         find_config(str(tmp_path))
+
+
+def save_bare(family: str, directory: Path) -> None:
+    """As embedding models come: names begin below ``model``, and there is no head."""
+    tiny_models.save(family, directory)
+    path = directory / "model.safetensors"
+    weights = {
+        name.removeprefix("model."): weight
+        for name, weight in mx.load(str(path)).items()
+        if not name.startswith("lm_head")
+    }
+    mx.save_safetensors(str(path), weights, {"format": "pt"})
+
+
+def test_a_checkpoint_of_the_backbone_alone_makes_the_same_vectors(tmp_path: Path) -> None:
+    greedy = SamplingParams(temperature=0.0, max_tokens=2)
+    for family, generates in (("qwen3", True), ("llama", False)):
+        whole, bare = tmp_path / family, tmp_path / f"{family}-bare"
+        tiny_models.save(family, whole)
+        save_bare(family, bare)
+        llm = load(bare)
+        np.testing.assert_array_equal(llm.embed(inputs()[:5]), load(whole).embed(inputs()[:5]))
+        if generates:
+            assert llm.generate(["a"], greedy, show_progress=False)[0].token_ids
+            continue
+        with pytest.raises(InvalidRequestError, match="makes vectors alone"):
+            llm.generate(["a"], greedy, show_progress=False)

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Literal
 
 import httpx
+import numpy as np
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
@@ -65,6 +66,15 @@ def engine_total(serve: ServeProcess, name: str, **labels: str) -> float:
         for sample, its_labels, value in engine_samples(serve)
         if sample == name and labels.items() <= its_labels.items()
     )
+
+
+def test_the_demo_model_makes_vectors(client: OpenAI, offline: LLM) -> None:
+    texts = [f"{question} {number}" for number in range(40) for question in QUESTIONS[:2]]
+    answer = client.embeddings.create(model=MODEL, input=texts)
+    vectors = np.array([one.embedding for one in answer.data], np.float32)
+    np.testing.assert_allclose(vectors, offline.embed(texts), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens > len(texts)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
