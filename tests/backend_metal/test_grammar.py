@@ -244,6 +244,10 @@ def test_a_thought_that_the_prompt_began_comes_first(
     [
         ({"type": "array", "uniqueItems": True}, ': keyword "uniqueItems" can\'t be enforced'),
         (
+            {"properties": {"any": True, "x": {"not": {}}}},
+            '.properties.x: keyword "not" can\'t be enforced',
+        ),
+        (
             {"properties": {"not": {"properties": {"x": {"not": {}}}}}},
             '.properties.not.properties.x: keyword "not" can\'t be enforced',
         ),

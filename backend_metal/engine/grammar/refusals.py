@@ -65,7 +65,9 @@ def _parts(schema: Any) -> Iterator[tuple[str, Any]]:
                     yield f".{keyword}[{index}]", one
         elif isinstance(value, dict) and keyword in _NAMED:
             for name, one in value.items():
-                yield f".{keyword}{_step(name)}", one
+                # True and False are schemas, too, with nothing in them that could be at fault.
+                if isinstance(one, dict):
+                    yield f".{keyword}{_step(name)}", one
         elif isinstance(value, dict):
             yield f".{keyword}", value
 
