@@ -61,10 +61,7 @@ class Rules:
         return " ".join([ended, *map(self.marker, rest)])
 
     def until(self, name: str, end: str, *other_ends: str) -> str:
-        """Any text up to the first ``end``, and that one; none of the others may come before."""
-        if other_ends:
-            text = self.free(name.upper(), *other_ends)
-            return self.add(name, self.behind(text, end))
+        """Any text up to the first of the ends, and that one; several are no special tokens."""
         first, *rest = self._pieces(end)
         if self._is_token(first):
             text = self.add(name.upper(), f"/{ANYTHING}/")
@@ -72,7 +69,8 @@ class Rules:
         if rest:
             text = self.add(name.upper(), f"/{ANYTHING}{escaped(first)}/")
             return self.add(name, " ".join([text, *map(self.marker, rest)]))
-        self.add(f"{name}[lazy]", f"/{ANYTHING}/ {literal(end)}")
+        ends = " | ".join(map(literal, (end, *other_ends)))
+        self.add(f"{name}[lazy]", f"/{ANYTHING}/ ({ends})")
         return name
 
     def json(self, name: str, schema: Mapping[str, Any], *, is_strict: bool) -> str:
