@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
 from deployments.http.errors import shown
 from deployments.protocol import unsupported
 from deployments.protocol.responses.kinds import parse_as, parse_one_of
 from deployments.protocol.strict import RefusedError, StrictModel
-from deployments.protocol.structured_output import MAX_GRAMMAR_CHARS
 from deployments.protocol.tools import (
     KIND_PATTERN,
     MAX_TOOLS,
@@ -54,12 +53,17 @@ class InputFormat(StrictModel):
         description='"regex": a grammar of another kind can\'t be enforced in the arguments of a '
         "call",
     )
-    definition: str | None = Field(
-        None,
-        min_length=1,
-        max_length=MAX_GRAMMAR_CHARS,
-        description="a regular expression",
-    )
+    definition: str | None = Field(None, min_length=1, description="a regular expression")
+
+    @model_validator(mode="after")
+    def _grammar_goes_with_its_type(self) -> Self:
+        for name, value in (("syntax", self.syntax), ("definition", self.definition)):
+            if (self.type == "grammar") != (value is not None):
+                raise RefusedError(
+                    'is required with type "grammar", and allowed with no other',
+                    where=f".{name}",
+                )
+        return self
 
     def as_json(self) -> dict[str, Any]:
         if self.type == "text":

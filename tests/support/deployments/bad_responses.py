@@ -87,6 +87,17 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": tool(parameters={"type": "string"})}, "tools[0].parameters", "describe an object"),
     ({"tools": tool(async_=True)}, "tools[0].async_", "not a known field"),
     ({"tools": custom(format=LARK)}, "tools[0].format.syntax", "can't be enforced"),
+    ({"tools": custom(format={"type": "grammar"})}, "tools[0].format.syntax", "required"),
+    (
+        {"tools": custom(format={"type": "grammar", "syntax": "regex"})},
+        "tools[0].format.definition",
+        "required",
+    ),
+    (
+        {"tools": custom(format={"type": "text", "definition": "a"})},
+        "tools[0].format.definition",
+        "allowed with no other",
+    ),
     ({"tools": custom(format={"type": "x"})}, "tools[0].format.type", '"grammar"'),
     ({"tools": space(HOSTED)}, "tools[0].tools[0].type", '"custom"'),
     ({"tools": space(*tool(), *tool())}, "tools[0].tools[1].name", "another tool's"),
