@@ -44,7 +44,7 @@ class Stream:
     token_times: list[float] = field(default_factory=list)
     failure: str | None = None
     done: bool = False
-    """``[DONE]`` has come, and nothing after it."""
+    """The last event has come, and nothing after it."""
     last_event_id: str = ""
     """Of a resumable stream."""
     num_cuts: int = 0
@@ -97,11 +97,40 @@ class Stream:
             self.done = True
             return
         event = json.loads(data)
-        if "error" in event:
+        if event.get("error"):
             raise ValueError(data)
-        self.usage = event.get("usage") or self.usage
-        for choice in event["choices"]:
-            self._take_choice(choice)
+        match self.request.path:
+            case "/v1/responses":
+                self._take_responses(event)
+            case "/v1/messages":
+                self._take_messages(event)
+            case _:
+                self.usage = event.get("usage") or self.usage
+                for choice in event["choices"]:
+                    self._take_choice(choice)
+
+    def _take_responses(self, event: dict[str, Any]) -> None:
+        if event["type"] == "response.output_text.delta":
+            self._take_text(event["delta"])
+        if event["type"] in ("response.completed", "response.incomplete"):
+            self._take_end(event["response"]["status"], event["response"]["usage"])
+            self.done = True
+
+    def _take_messages(self, event: dict[str, Any]) -> None:
+        if event["type"] == "content_block_delta":
+            self._take_text(event["delta"]["text"])
+        if event["type"] == "message_delta":
+            self._take_end(event["delta"]["stop_reason"], event["usage"])
+        self.done = event["type"] == "message_stop"
+
+    def _take_text(self, text: str) -> None:
+        self.text.append(text)
+        self.token_times.append(time.monotonic())
+
+    def _take_end(self, reason: str, usage: dict[str, Any]) -> None:
+        self.finish_reasons.append(reason)
+        tokens = (usage["input_tokens"], usage["output_tokens"])
+        self.usage = dict(zip(("prompt_tokens", "completion_tokens"), tokens, strict=True))
 
     def take_whole(self, answer: dict[str, Any]) -> None:
         """The response to a request that asked for no stream."""
@@ -112,8 +141,7 @@ class Stream:
 
     def _take_choice(self, choice: dict[str, Any]) -> None:
         if text := choice.get("text") or choice.get("delta", {}).get("content"):
-            self.text.append(text)
-            self.token_times.append(time.monotonic())
+            self._take_text(text)
         if reason := choice["finish_reason"]:
             self.finish_reasons.append(reason)
         logprobs = choice.get("logprobs") or {}
