@@ -37,17 +37,31 @@ IDENTIFIERS: FieldRules = {
 VLLM_FIELDS: FieldRules = {
     "detokenize": Refused("answers are text", (True,)),
     "early_stopping": Refused(_OWN_WEIGHTS, (False,)),
+    "ec_transfer_params": Refused("no key or value leaves its engine"),
     "kv_transfer_params": Refused("no key or value leaves its engine"),
     "length_penalty": Refused(_OWN_WEIGHTS, (1, 1.0)),
     "logits_processors": Refused("it would run a client's Python"),
+    "logprob_token_ids": Refused("alternatives are the most likely tokens"),
     "prompt_embeds": Refused(_TEXT_ALONE),
+    "repetition_detection": Refused("an answer may repeat itself"),
+    "request_id": Refused("the header X-Request-Id names a request"),
+    "session_id": WithoutEffect("headers and prompt_cache_key name a session", *_TEXT),
     "spaces_between_special_tokens": Refused("the tokenizer says what is between tokens", (True,)),
+    "stream_interval": WithoutEffect(
+        "an event is sent as soon as there is something to tell",
+        "an integer of at least 1",
+        Annotated[int, Field(ge=1)],
+    ),
+    "truncation_side": Refused("a prompt that is truncated keeps its end", ("left",)),
     "use_beam_search": Refused(_OWN_WEIGHTS, (False,)),
+    "vllm_xargs": Refused("there are no extensions that read them", ({},)),
+    "watermarking": Refused("answers bear no mark", (False,)),
 }
 
 CHAT_FIELDS: FieldRules = {
     **VLLM_FIELDS,
     **IDENTIFIERS,
+    "add_special_tokens": Refused("templates write their own", (False,)),
     "audio": Refused(_TEXT_ALONE),
     "best_of": Refused(_OWN_WEIGHTS, (1,)),
     "chat_template": Refused("templates are programs: engine.chat_template may name another"),
@@ -55,6 +69,7 @@ CHAT_FIELDS: FieldRules = {
     "echo": Refused("a chat's prompt is no text of the client's", (False,)),
     "function_call": Refused(_OLD_TOOLS, ("auto", "none")),
     "functions": Refused(_OLD_TOOLS, ([],)),
+    "media_io_kwargs": Refused(_TEXT_ALONE),
     "mm_processor_kwargs": Refused(_TEXT_ALONE),
     "modalities": Refused(_TEXT_ALONE, (["text"],)),
     "moderation": Refused("nothing is moderated"),
@@ -77,6 +92,7 @@ CHAT_FIELDS: FieldRules = {
 COMPLETION_FIELDS: FieldRules = {
     **VLLM_FIELDS,
     **IDENTIFIERS,
+    "add_special_tokens": Refused("the tokenizer adds its own, if they are not sent", (True,)),
     "best_of": Refused(_OWN_WEIGHTS, (1,)),
     "max_completion_tokens": Refused("max_tokens is its name here"),
     "service_tier": WithoutEffect(
@@ -86,6 +102,7 @@ COMPLETION_FIELDS: FieldRules = {
 
 _POOLING_FIELDS: FieldRules = {
     "add_special_tokens": Refused("texts are read as the model was trained to", (True,)),
+    "media_io_kwargs": Refused(_TEXT_ALONE),
     "mm_processor_kwargs": Refused(_TEXT_ALONE),
     "user": IDENTIFIERS["user"],
 }

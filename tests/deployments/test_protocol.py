@@ -300,6 +300,8 @@ NEUTRAL_IN_CHAT: list[dict[str, Any]] = [
     {"max_tokens": None, "logit_bias": None, "logprobs": None, "stream_options": None},
     {"stop": [], "logit_bias": {}, "presence_penalty": 0, "frequency_penalty": 0},
     {"skip_special_tokens": True, "min_tokens": 0, "use_beam_search": False},
+    {"add_special_tokens": False, "truncation_side": "left", "watermarking": False},
+    {"session_id": "s", "stream_interval": 4, "vllm_xargs": {}},
 ]
 
 
@@ -437,6 +439,7 @@ def test_values_that_ask_for_nothing_in_a_completion() -> None:
         "service_tier": "auto",
         "metadata": {},
         "user": "me",
+        "add_special_tokens": True,
     }
     assert converted(completion(**fields), "r") == converted(completion(), "r")
 
