@@ -89,9 +89,12 @@ class Tool(StrictModel):
         described = handler.resolve_ref_schema(schema)
         hosted = {"type": "string", "pattern": KIND_PATTERN, "not": {"enum": [*_OWN_KINDS]}}
         function = {
-            **{name: described.pop(name) for name in ("properties", "additionalProperties")},
+            "properties": {**described["properties"]},
+            "additionalProperties": described.pop("additionalProperties"),
             "required": ["type", "function"],
         }
+        # What else a hosted tool has nobody looks at.
+        described["properties"] = {name: described["properties"][name] for name in cls.model_fields}
         function["properties"] |= {"type": {"const": "function"}}
         absent = {"properties": {"type": hosted, "function": {"type": "null"}}}
         described["anyOf"] = [function, {**absent, "required": ["type"]}]
