@@ -15,7 +15,7 @@ from deployments.protocol.chat_formats.detect import detect
 from deployments.protocol.chat_formats.dialect import Dialect
 from deployments.protocol.chat_formats.formats import FORMATS
 
-README = Path(__file__).parents[2] / "deployments" / "README.md"
+README = Path(__file__).parents[2] / "deployments" / "protocol" / "README.md"
 LLAMA_3 = (
     "{{- '<|start_header_id|>' + role }}{{- 'Respond in the format {\"name\": function name, "
     '"parameters": dictionary of argument name and its value}.\' }}'

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.cluster.outcome import Outcome
 from tests.support.cluster.requests import Request, requests
-from tests.support.cluster.streams import Stream
+from tests.support.cluster.streams import Said, Stream
 
 REQUEST = Request("/v1/completions", {})
 
@@ -31,10 +31,45 @@ def test_requests_are_the_same_each_time_and_of_all_sorts() -> None:
     asked = requests(200)
     assert asked == requests(200)
     assert sum(one.body["temperature"] == 0 for one in asked) == 100
+    seeded = {"/v1/chat/completions", "/v1/completions"}
     for greedy in (True, False):
         ours = [one for one in asked if (one.body["temperature"] == 0) == greedy]
-        assert {one.path for one in ours} == {"/v1/chat/completions", "/v1/completions"}
+        others = {"/v1/responses", "/v1/messages"} if greedy else set()
+        assert {one.path for one in ours} == seeded | others
         assert {"logprobs" in one.body for one in ours} == {True, False}
+        assert {"response_format" in one.body for one in ours} == {True, False}
+
+
+def a_json_stream(path: str, *events: dict[str, object]) -> Stream:
+    stream = Stream(number=0, request=Request(path, {"stream": True}))
+    for one in events:
+        stream.take(f"data: {json.dumps(one)}")
+        stream.take("")
+    return stream
+
+
+def test_what_the_other_two_apis_say() -> None:
+    usage = {"input_tokens": 3, "output_tokens": 2}
+    responses = a_json_stream(
+        "/v1/responses",
+        {"type": "response.output_text.delta", "delta": "an "},
+        {"type": "response.output_text.delta", "delta": "apple"},
+        {
+            "type": "response.completed",
+            "response": {"status": "completed", "usage": usage, "error": None},
+        },
+    )
+    messages = a_json_stream(
+        "/v1/messages",
+        {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "an "}},
+        {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "apple"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage},
+        {"type": "message_stop"},
+    )
+    assert responses.done
+    assert messages.done
+    assert responses.said == Said("an apple", (), ("completed",), 3, 2)
+    assert messages.said == Said("an apple", (), ("end_turn",), 3, 2)
 
 
 def test_what_a_stream_says() -> None:
