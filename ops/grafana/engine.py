@@ -31,10 +31,12 @@ STEPS = Row(
         ),
         Panel(
             "Tokens in and out",
-            "Prompt tokens of admitted requests, and tokens generated, a second.",
+            "Prompt tokens of admitted requests, and tokens generated, a second; forced ones were the "
+            "only ones that a grammar or a budget left, and needed no step.",
             (
                 Query(rate("pomona_prompt_tokens_total"), "prompt"),
                 Query(rate("pomona_generation_tokens_total"), "generated"),
+                Query(rate("pomona_forced_tokens_total"), "forced"),
             ),
         ),
         heatmap("Step time", STEP, CHOSEN),
@@ -115,6 +117,13 @@ MEMORY = Row(
                 ),
             ),
             unit="percentunit",
+        ),
+        Panel(
+            "Prefix misses",
+            "Requests a second whose whole prompt was not in the prefix cache, by why no more was.",
+            (Query(rate("pomona_prefix_cache_misses_total", "reason"), "{{reason}}"),),
+            kind="stacked",
+            unit="ops",
         ),
         Panel(
             "Memory",

@@ -150,6 +150,14 @@ BUSY = Row(
             unit="percentunit",
         ),
         Panel(
+            "Known prompts",
+            "Requests a second by where the longest known beginning of their prompt had been sent "
+            "before: to the replica that got them, elsewhere, or nowhere that is known.",
+            (Query(rate("pomona_prefix_placements_total", "known", labels=ENGINE), "{{known}}"),),
+            kind="stacked",
+            unit="ops",
+        ),
+        Panel(
             "Memory of the engine",
             "Bytes that the engine's arrays hold; it should never grow.",
             (Query(f"pomona_memory_active_bytes{{{ENGINE}}}", BY_REPLICA),),

@@ -1,10 +1,11 @@
 """One hostile client against eight ordinary streams: what these notice of each attack.
 
-``python -m ops.bench.hostile [--only NUMBER] [--way NAME] [--seconds S] [--same-key]``. The
-application runs as it is shipped, with its engine on one core. Beside each attack eight ordinary
-clients have their chats streamed, one after another, and ``/ready`` is asked every 50 ms; the same
-beside an ordinary ninth client is what their speed is compared with. The exit status is 1 if a
-promise did not hold: half of that speed, ``/ready`` within 250 ms, no ordinary stream that fails.
+``python -m ops.bench.hostile [--only NUMBER] [--way NAME] [--seconds S] [--rounds R]
+[--same-key]``. The application runs as it is shipped, with its engine on one core. Beside each
+attack eight ordinary clients have their chats streamed, one after another, and ``/ready`` is asked
+every 50 ms; the same beside an ordinary ninth client, right before each attack, is what their speed
+is compared with. The exit status is 1 if a promise did not hold: half of that speed, ``/ready``
+within 250 ms, no ordinary stream that fails.
 """
 
 from __future__ import annotations
@@ -40,10 +41,14 @@ CALM_TIMEOUT_S = 60.0
 WARM_UP_S = 3.0
 
 
-def measure(way: Way, attack: Attack, neighbour: Met, *, seconds: float, same_key: bool) -> Row:
+def measure(way: Way, attack: Attack, *, rounds: int, seconds: float, same_key: bool) -> Row:
+    """All rounds together: in each, a machine that others use is as fast for both."""
     before = way.resident_bytes()
-    met = beside(way, attack, seconds=seconds, same_key=same_key)
-    calm_s = uvloop.run(_calm(way.engine_url))
+    neighbour, met, calm_s = Met(), Met(), 0.0
+    for _ in range(rounds):
+        neighbour += beside(way, NEIGHBOUR, seconds=seconds, same_key=same_key)
+        met += beside(way, attack, seconds=seconds, same_key=same_key)
+        calm_s = max(calm_s, uvloop.run(_calm(way.engine_url)))
     return Row(attack.name, way.name, met, neighbour, before, way.resident_bytes(), calm_s)
 
 
@@ -83,7 +88,7 @@ def main() -> None:
     rows: list[Row] = []
     with (
         application() as running,
-        tqdm(total=len(ways) * (1 + len(attacks)), unit="attack") as progress,
+        tqdm(total=len(ways) * len(attacks), unit="attack") as progress,
     ):
         for name in ways:
             with way_in(name, running) as way:
@@ -96,17 +101,21 @@ def main() -> None:
 def _measure_all(
     way: Way, attacks: Sequence[Attack], arguments: argparse.Namespace, progress: tqdm[Never]
 ) -> list[Row]:
-    options = {"seconds": arguments.seconds, "same_key": arguments.same_key}
     rows = []
     progress.set_description(f"{way.name}: warming up")
     if (calm := uvloop.run(watch(way.url, MODEL, ORDINARY_KEY, WARM_UP_S))).num_failed:
         raise RuntimeError(f"ordinary streams fail without any attack: {calm.outcomes[0]}")
-    progress.set_description(f"{way.name}: {NEIGHBOUR.name}")
-    neighbour = beside(way, NEIGHBOUR, **options)
-    progress.update()
     for attack in attacks:
         progress.set_description(f"{way.name}: {attack.name}")
-        rows.append(measure(way, attack, neighbour, **options))
+        rows.append(
+            measure(
+                way,
+                attack,
+                rounds=arguments.rounds,
+                seconds=arguments.seconds,
+                same_key=arguments.same_key,
+            )
+        )
         progress.update()
     return rows
 
@@ -116,6 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", default="", metavar="NUMBER", help="the attacks of one number")
     parser.add_argument("--way", action="append", choices=NAMES, help="one of the ways in")
     parser.add_argument("--seconds", type=float, default=12.0, help="of each attack")
+    parser.add_argument("--rounds", type=int, default=1, help="of each attack")
     parser.add_argument(
         "--same-key", action="store_true", help="attackers have the key of the ordinary clients"
     )

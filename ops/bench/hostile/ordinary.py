@@ -24,11 +24,21 @@ class Met:
     """``gaps`` between two tokens of a stream, and times of ``ready``, in seconds; infinite for
     an answer that was not 200."""
 
-    seconds: float
+    seconds: float = 0.0
     num_tokens: int = 0
     gaps: list[float] = field(default_factory=list)
     ready: list[float] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
+
+    def __add__(self, other: Met) -> Met:
+        """What was met in both."""
+        return Met(
+            self.seconds + other.seconds,
+            self.num_tokens + other.num_tokens,
+            self.gaps + other.gaps,
+            self.ready + other.ready,
+            self.outcomes + other.outcomes,
+        )
 
     @property
     def tokens_per_second(self) -> float:
