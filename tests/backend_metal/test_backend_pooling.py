@@ -133,7 +133,8 @@ async def test_closing_the_iterator_frees_everything(backend: MetalBackend) -> N
             break
     await items.aclose()
     await idle(backend)
-    assert len(await collect(backend, request(TEXTS[:3]))) == 3
+    # Requests have ids of their own: the engine may still tell of the one that was closed.
+    assert len(await collect(backend, request(TEXTS[:3], "another"))) == 3
     await asyncio.wait_for(backend.drain(), 10)
 
 
