@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-FOLDERS = ("", "backend_metal", "configs", "deployments", "ops")
+FOLDERS = ("", "backend_metal", "configs", "deployments", "deployments/protocol", "ops")
 DOCUMENTS = {
     str(path.relative_to(REPOSITORY)): path.read_text()
     for folder in FOLDERS
