@@ -31,8 +31,8 @@ STEPS = Row(
         ),
         Panel(
             "Tokens in and out",
-            "Prompt tokens of admitted requests, and tokens generated, a second; forced ones were all "
-            "that a grammar or a budget left, and needed no step.",
+            "Prompt tokens of admitted requests, and tokens generated, a second; forced ones were "
+            "all that a grammar or a budget left, and needed no step.",
             (
                 Query(rate("pomona_prompt_tokens_total"), "prompt"),
                 Query(rate("pomona_generation_tokens_total"), "generated"),
