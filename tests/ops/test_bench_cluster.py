@@ -59,6 +59,9 @@ def test_what_the_other_two_apis_say() -> None:
             "response": {"status": "completed", "usage": usage, "error": None},
         },
     )
+    assert not responses.done
+    responses.take("data: [DONE]")
+    responses.take("")
     messages = a_json_stream(
         "/v1/messages",
         {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "an "}},

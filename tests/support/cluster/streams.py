@@ -114,7 +114,6 @@ class Stream:
             self._take_text(event["delta"])
         if event["type"] in ("response.completed", "response.incomplete"):
             self._take_end(event["response"]["status"], event["response"]["usage"])
-            self.done = True
 
     def _take_messages(self, event: dict[str, Any]) -> None:
         if event["type"] == "content_block_delta":
@@ -129,8 +128,12 @@ class Stream:
 
     def _take_end(self, reason: str, usage: dict[str, Any]) -> None:
         self.finish_reasons.append(reason)
-        tokens = (usage["input_tokens"], usage["output_tokens"])
-        self.usage = dict(zip(("prompt_tokens", "completion_tokens"), tokens, strict=True))
+        # Anthropic's leaves out what was cached, which losses change.
+        num_cached = usage.get("cache_read_input_tokens", 0)
+        self.usage = {
+            "prompt_tokens": usage["input_tokens"] + num_cached,
+            "completion_tokens": usage["output_tokens"],
+        }
 
     def take_whole(self, answer: dict[str, Any]) -> None:
         """The response to a request that asked for no stream."""
