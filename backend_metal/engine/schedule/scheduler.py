@@ -199,7 +199,10 @@ class Scheduler:
             self._num_steps_alone += 1
             return
         self._num_steps_alone = 0
+        counts = Counter(sequence.tenant for sequence in self.running)
         for one in {sequence.tenant: sequence for sequence in self.running}.values():
+            if counts[one.tenant] == 1:
+                continue
             for _ in range(surplus(one, self.running, self.pace.cost.base_in_decodes)):
                 own = [other for other in self.running if other.tenant == one.tenant]
                 self._preempt(self._shares.first_to_go(own))
