@@ -55,6 +55,7 @@ def plan_launch(
     window: int | None = None,
     num_threads: int,
     cache_bytes: int,
+    one_kernel: bool = False,
 ) -> LaunchPlan: ...
 
 class GpuGrid:
@@ -125,6 +126,7 @@ def scatter_paged_attention(
     window: int | None = None,
     softcap: float | None = None,
     sinks: mx.array | None = None,
+    one_kernel: bool = False,
 ) -> tuple[mx.array, mx.array, mx.array]: ...
 def paged_attention(
     q: mx.array,
@@ -138,9 +140,32 @@ def paged_attention(
     window: int | None = None,
     softcap: float | None = None,
     sinks: mx.array | None = None,
+    one_kernel: bool = False,
 ) -> mx.array: ...
 def reshape_and_cache(
     k: mx.array, v: mx.array, k_cache: mx.array, v_cache: mx.array, slot_mapping: mx.array
+) -> tuple[mx.array, mx.array]: ...
+def causal_conv(
+    x: mx.array,
+    weight: mx.array,
+    bias: mx.array | None,
+    states: mx.array,
+    read_slots: mx.array,
+    write_slots: mx.array,
+    cu_seqlens_q: mx.array,
+) -> tuple[mx.array, mx.array]: ...
+def linear_attention(
+    q: mx.array,
+    k: mx.array,
+    v: mx.array,
+    gates: mx.array,
+    betas: mx.array,
+    states: mx.array,
+    read_slots: mx.array,
+    write_slots: mx.array,
+    cu_seqlens_q: mx.array,
+    *,
+    delta_rule: bool,
 ) -> tuple[mx.array, mx.array]: ...
 def zeros(shape: Sequence[int], dtype: mx.Dtype) -> mx.array:
     """Allocated and zeroed at once, in main memory, on huge pages where the system has them."""
@@ -155,6 +180,47 @@ def set_num_threads(num_threads: int) -> None:
 
 def instruction_set() -> str: ...
 def set_instruction_set(name: str) -> None: ...
+def product_kernel() -> str | None:
+    """The instruction set of matrix products, None where there is no kernel for this processor."""
+
+def set_product_kernel(name: str) -> None: ...
+def draw_tokens(
+    logits: mx.array, options: mx.array, counts: mx.array, bias_ids: mx.array, biases: mx.array
+) -> mx.array:
+    """int32 ``[rows]``, on the CPU.
+
+    ``logits`` is float32 ``[rows, vocab_size]``, ``options`` uint32 ``[rows, 12]``
+    (``csrc/cpu/draw.h``), ``counts`` int32 ``[any, vocab_size]``, ``bias_ids`` int32 and ``biases``
+    float32 ``[any]``. Raises ``ValueError`` for other shapes and dtypes; what options say of places
+    in the other arrays is not checked."""
+
+def quantized_matmul(
+    x: mx.array,
+    words: mx.array,
+    scales: mx.array,
+    biases: mx.array,
+    group_size: int,
+    bits: int,
+) -> mx.array:
+    """``x`` times the transpose of a matrix in MLX's affine format, with the bits of a float32
+    product with the dequantized matrix.
+
+    ``x`` is float32 ``[..., depth]``, ``words`` uint32 ``[columns, depth * bits / 32]``, ``scales``
+    and ``biases`` are floats of up to 32 bits ``[columns, depth / group_size]``. Raises
+    ``ValueError`` for other shapes, dtypes and formats, and where there is no kernel."""
+
+def gather_quantized_matmul(
+    x: mx.array,
+    words: mx.array,
+    scales: mx.array,
+    biases: mx.array,
+    indices: mx.array,
+    group_size: int,
+    bits: int,
+) -> mx.array:
+    """As ``quantized_matmul``, with a matrix for each row: ``x`` is ``[num_rows, depth]``, the
+    matrices are stacked along a first dimension, and ``indices``, int32 ``[num_rows]``, picks."""
+
 def rms_norm(x: mx.array, weight: mx.array, epsilon: float) -> mx.array:
     """float32 ``[..., dim]``: every row divided by the root of its mean square, times ``weight``.
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
 # First: it brings the library that the extension is linked to, and the types that the two share.
-import mlx.core  # noqa: F401
+import mlx.core
 
 MLX_VERSION = version("mlx")
 REMEDY = "build it again with `make native`"
@@ -41,19 +44,38 @@ check_build(
     knows_mlx_arrays=_native.knows_mlx_arrays(),
 )
 
+
+def load_cuda() -> ModuleType | None:
+    """The operators on NVIDIA GPUs: None where MLX, or this build, is without CUDA."""
+    if not mlx.core.cuda.is_available() or find_spec("backend_metal._cuda") is None:
+        return None
+    # MLX reads it with its first command, and then launches kernels one by one, which is how whole
+    # steps can be recorded. It would put them into graphs of its own, built anew for each step.
+    os.environ.setdefault("MLX_USE_CUDA_GRAPHS", "0")
+    return import_module("backend_metal._cuda")
+
+
 KEYS_PER_SPLIT = _native.KEYS_PER_SPLIT
 
 metal: ModuleType | None = getattr(_native, "metal", None)
 """The operators on Metal, with the names of those below; None in builds for other systems."""
-if metal is not None:
-    metal.set_shader_folder(str(Path(__file__).parent / "shaders"))
+cuda = load_cuda()
+for gpu in (metal, cuda):
+    if gpu is not None:
+        gpu.set_shader_folder(str(Path(__file__).parent / "shaders"))
 
+causal_conv = _native.causal_conv
 check_cache_strides = _native.check_cache_strides
+draw_tokens = _native.draw_tokens
+gather_quantized_matmul = _native.gather_quantized_matmul
 instruction_set = _native.instruction_set
+linear_attention = _native.linear_attention
 num_threads = _native.num_threads
 paged_attention = _native.paged_attention
 plan_gpu_launch = _native.plan_gpu_launch
 plan_launch = _native.plan_launch
+product_kernel = _native.product_kernel
+quantized_matmul = _native.quantized_matmul
 reshape_and_cache = _native.reshape_and_cache
 rms_norm = _native.rms_norm
 rope = _native.rope
@@ -61,5 +83,6 @@ row_splits = _native.row_splits
 scatter_paged_attention = _native.scatter_paged_attention
 set_instruction_set = _native.set_instruction_set
 set_num_threads = _native.set_num_threads
+set_product_kernel = _native.set_product_kernel
 swiglu = _native.swiglu
 zeros = _native.zeros

@@ -57,6 +57,14 @@ def install() -> None:
     set_num_threads(threads)
 
 
+def preload() -> str:
+    """What ``LD_PRELOAD`` has to say for programs that use MLX without this package."""
+    spec = find_spec(OPENBLAS)
+    assert spec is not None
+    assert spec.origin is not None
+    return f"{Path(spec.origin).parent / 'lib' / 'libscipy_openblas.so'} {LIBRARY}"
+
+
 def blas_in_use() -> str | None:
     """What multiplies float32 matrices for MLX, tried out: None is MLX's own BLAS."""
     import mlx.core as mx
@@ -71,6 +79,12 @@ def blas_in_use() -> str | None:
     kernel = _library.pomona_blas_kernel().decode()
     config = importlib.import_module(OPENBLAS).get_openblas_config()
     return f"{kernel}, {num_threads()} threads; {config}"
+
+
+def multiplies_rows_alike() -> bool:
+    """Whether a row of a float32 product has the same bits however many rows there are."""
+    blas = blas_in_use()
+    return blas is not None and not blas.startswith("openblas")
 
 
 def num_threads() -> int:
@@ -113,7 +127,7 @@ def _problem() -> str | None:
     if "mlx.core" in sys.modules:
         return (
             f"mlx.core was imported before backend_metal, {reference}; import backend_metal first "
-            f"or set LD_PRELOAD='{_openblas_path()} {LIBRARY}'"
+            f"or set LD_PRELOAD='{preload()}'"
         )
     return None
 
@@ -139,13 +153,6 @@ def _cuda() -> bool:
     spec = find_spec("mlx")
     places = [] if spec is None else spec.submodule_search_locations or []
     return any(list(Path(place).parent.glob("mlx_cuda*.dist-info")) for place in places)
-
-
-def _openblas_path() -> Path:
-    spec = find_spec(OPENBLAS)
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "lib" / "libscipy_openblas.so"
 
 
 install()

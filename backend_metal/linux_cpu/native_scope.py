@@ -14,7 +14,7 @@ _thread = local()
 @contextmanager
 def native_layers() -> Iterator[None]:
     """Within it, in this thread, the layers that were prepared for it use native operations."""
-    _thread.active = True
+    _thread.active = mx.default_device() == mx.cpu
     try:
         yield
     finally:
@@ -23,8 +23,10 @@ def native_layers() -> Iterator[None]:
 
 def native_applies(*arrays: mx.array) -> bool:
     """Whether an operation on ``arrays`` should be native: float32, on the CPU, in the scope."""
-    return (
-        getattr(_thread, "active", False)
-        and mx.default_device() == mx.cpu
-        and all(array.dtype == mx.float32 for array in arrays)
-    )
+    if not getattr(_thread, "active", False):
+        return False
+    # A loop: a generator is slower, and this is asked some hundred times a step.
+    for array in arrays:  # noqa: SIM110
+        if array.dtype != mx.float32:
+            return False
+    return True

@@ -17,6 +17,16 @@
 #define POMONA_BUFFER_OUT 11
 #define POMONA_BUFFER_PARTIALS 12 // if HAS_PARTIALS
 
+// causal_conv and linear_attention.
+#define POMONA_BUFFER_STATES 4
+#define POMONA_BUFFER_READ_SLOTS 6
+#define POMONA_BUFFER_WRITE_SLOTS 7
+#define POMONA_BUFFER_X 1
+#define POMONA_BUFFER_WEIGHT 2
+#define POMONA_BUFFER_BIAS 3 // the weight once more, if there is none
+#define POMONA_BUFFER_GATES 5
+#define POMONA_BUFFER_BETAS 8
+
 // pack.
 #define POMONA_BUFFER_FROM 1
 #define POMONA_BUFFER_TO 2

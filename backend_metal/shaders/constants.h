@@ -40,4 +40,12 @@ POMONA_CONSTANT int kMaxDecodeDims = 256;
 // Rows that a threadgroup of the reduction folds, one a simdgroup.
 POMONA_CONSTANT int kReduceRows = 4;
 
+// Convolution: threads of a threadgroup, a channel each, and the tokens that it goes over.
+POMONA_CONSTANT int kConvThreads = 256;
+POMONA_CONSTANT int kConvTokens = 8;
+
+// Linear attention: rows of state that a simdgroup keeps in registers, and simdgroups.
+POMONA_CONSTANT int kStateRows = 4;
+POMONA_CONSTANT int kStateSimdgroups = 4;
+
 } // namespace pomona

@@ -1,8 +1,10 @@
 // The options that a pipeline is specialized for; csrc/metal/pipelines.cpp names each in its key.
+// For CUDA they stand in the text that csrc/cuda/kernels.cpp compiles.
 #pragma once
 
 #include <metal_stdlib>
 
+#ifdef __METAL_VERSION__
 #include "bindings.h"
 
 constant int block_size [[function_constant(POMONA_CONSTANT_BLOCK_SIZE)]];
@@ -14,3 +16,4 @@ constant bool has_partials [[function_constant(POMONA_CONSTANT_HAS_PARTIALS)]];
 constant bool aligned [[function_constant(POMONA_CONSTANT_ALIGNED)]];
 constant bool two_caches [[function_constant(POMONA_CONSTANT_TWO_CACHES)]];
 constant bool values_in_keys [[function_constant(POMONA_CONSTANT_VALUES_IN_KEYS)]];
+#endif

@@ -54,6 +54,34 @@ struct ScatterParameters {
   int head_dim_v;
 };
 
+// [tokens, heads, dim] of any strides.
+struct ElementStrides {
+  int64_t token;
+  int64_t head;
+  int64_t dim;
+};
+
+struct ConvParameters {
+  int64_t x_token; // strides
+  int64_t x_channel;
+  int num_tokens;
+  int num_seqs;
+  int channels;
+  int taps; // of a channel
+  int has_bias;
+};
+
+struct LinearAttentionParameters {
+  ElementStrides q, k, v;
+  ElementStrides gates; // dim: if channel_gates
+  RowStrides betas;
+  int num_v_heads;
+  int group; // num_v_heads / num_k_heads
+  int head_dim_v;
+  int delta_rule;
+  int channel_gates;
+};
+
 // [tokens, heads, dim] of any strides, to be packed.
 struct PackParameters {
   int64_t strides[3];

@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <utility>
 
-#include "parallel.h"
-#include "sgemm.h"
+#include "blas/products.h"
+#include "cpu/thread_pool.h"
 
 extern "C" {
 
@@ -59,7 +59,7 @@ extern "C" {
 
 DECLARE_GEMM(cblas_sgemm, float, float) {
   calls.fetch_add(1, std::memory_order_relaxed);
-  if (forward_sgemm.load(std::memory_order_relaxed) || sgemm_kernel() == nullptr) {
+  if (forward_sgemm.load(std::memory_order_relaxed) || kernel_name() == nullptr) {
     return scipy_cblas_sgemm(
         order, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   }
@@ -98,21 +98,21 @@ long pomona_blas_calls() {
 }
 
 const char* pomona_blas_kernel() {
-  return forward_sgemm || sgemm_kernel() == nullptr ? "openblas" : sgemm_kernel();
+  return forward_sgemm || kernel_name() == nullptr ? "openblas" : kernel_name();
 }
 
 // 0 if this processor has no kernel of that name.
 int pomona_blas_set_kernel(const char* name) {
-  return set_sgemm_kernel(name);
+  return set_kernel(name);
 }
 
 int pomona_blas_num_threads() {
-  return num_threads();
+  return pomona::cpu::ThreadPool::shared().num_threads();
 }
 
 void pomona_blas_set_num_threads(int count) {
-  set_num_threads(count);
-  scipy_openblas_set_num_threads(num_threads());
+  pomona::cpu::ThreadPool::shared().resize(count);
+  scipy_openblas_set_num_threads(count);
 }
 
 // Leave float32 products to OpenBLAS too.

@@ -50,6 +50,7 @@ struct AttentionArguments {
   float scale;
   int window; // 0: none
   float softcap; // 0: none
+  bool one_kernel; // decode as prefill does
   Rows q;
   Rows k, v; // this step's own tokens, where slot_mapping is given
   Cache k_cache, v_cache;

@@ -2,12 +2,12 @@
 
 #include <atomic>
 #include <memory>
-#include <new>
 #include <stdexcept>
 #include <string>
 
 #include "cpu/kernels/table.h"
 #include "cpu/launch_plan.h"
+#include "cpu/thread_scratch.h"
 
 namespace pomona::cpu {
 
@@ -15,27 +15,10 @@ namespace {
 
 // A tile's working set should leave room in a core's L2 (1 MB and more on the machines we run on).
 constexpr int64_t kTileBytes = 512 << 10;
-constexpr std::align_val_t kCacheLine{64};
 
 std::atomic<const KernelTable*>& current_kernels() {
   static std::atomic<const KernelTable*> kernels = best_kernels();
   return kernels;
-}
-
-// Grows, and stays with its thread: an allocation a task would be most of a short one.
-float* thread_scratch(int64_t num_floats) {
-  struct Free {
-    void operator()(float* memory) const {
-      ::operator delete(memory, kCacheLine);
-    }
-  };
-  thread_local std::unique_ptr<float[], Free> memory;
-  thread_local int64_t capacity = 0;
-  if (capacity < num_floats) {
-    memory.reset(static_cast<float*>(::operator new(num_floats * sizeof(float), kCacheLine)));
-    capacity = num_floats;
-  }
-  return memory.get();
 }
 
 KeyRange keys_of(const AttentionArguments& a, const Task& task) {
@@ -55,18 +38,19 @@ void attend(AttentionArguments a, ThreadPool& pool) {
   const KernelTable& kernels = *current_kernels();
   AttentionShape shape{a.num_q_heads, a.num_kv_heads, a.head_dim, a.head_dim_v, a.window};
   CpuLimits limits{pool.num_threads(), kTileBytes};
-  LaunchPlan plan = plan_launch(limits, shape, a.seq_lens, a.cu_seqlens_q, a.num_seqs);
+  LaunchPlan plan =
+      plan_launch(limits, shape, a.seq_lens, a.cu_seqlens_q, a.num_seqs, a.one_kernel);
   std::unique_ptr<float[]> partials;
   if (plan.num_partials) {
     partials.reset(new float[plan.num_partials * (a.head_dim_v + 2)]);
     a.partials = partials.get();
   }
   int64_t scratch_floats = kernels.scratch_floats(a);
-  pool.parallel_for(static_cast<int>(plan.tasks.size()), [&](int i, int) {
+  pool.parallel_for(plan.tasks.size(), [&](int64_t i) {
     const Task& task = plan.tasks[i];
     kernels.run_task(a, task, keys_of(a, task), thread_scratch(scratch_floats));
   });
-  pool.parallel_for(static_cast<int>(plan.merges.size()), [&](int i, int) {
+  pool.parallel_for(plan.merges.size(), [&](int64_t i) {
     kernels.run_merge(a, plan.merges[i], thread_scratch(scratch_floats));
   });
 }

@@ -3,9 +3,9 @@
 #include <mlx/allocator.h>
 #include <mlx/backend/cpu/encoder.h>
 
-#include <cstring>
-
 #include "cpu/attention.h"
+#include "cpu/contiguous.h"
+#include "cpu/element_type.h"
 #include "cpu/metadata_checks.h"
 #include "cpu/scatter.h"
 #include "operators/operators.h"
@@ -18,44 +18,8 @@ using Arrays = std::vector<mx::array>;
 using cpu::AttentionArguments;
 using cpu::ScatterArguments;
 
-cpu::ElementType element_type(mx::Dtype dtype) {
-  if (dtype == mx::float32) {
-    return cpu::ElementType::float32;
-  }
-  return dtype == mx::float16 ? cpu::ElementType::float16 : cpu::ElementType::bfloat16;
-}
-
-void copy_strided(const char* from, const mx::Shape& shape, const mx::Strides& strides, size_t dim,
-                  size_t itemsize, char*& to) {
-  for (int i = 0; i < shape[dim]; i++) {
-    const char* at = from + i * strides[dim] * static_cast<int64_t>(itemsize);
-    if (dim + 1 < shape.size()) {
-      copy_strided(at, shape, strides, dim + 1, itemsize, to);
-    } else {
-      std::memcpy(to, at, itemsize);
-      to += itemsize;
-    }
-  }
-}
-
-// Small inputs of any strides, in rows as they should be.
-mx::array packed(const mx::array& in, mx::cpu::CommandEncoder& encoder) {
-  mx::array out(in.shape(), in.dtype(), nullptr, {});
-  out.set_data(mx::allocator::malloc(out.nbytes()));
-  encoder.add_temporary(out);
-  encoder.dispatch([from = in.data<char>(),
-                    shape = in.shape(),
-                    strides = in.strides(),
-                    itemsize = in.itemsize(),
-                    to = out.data<char>()]() mutable {
-    copy_strided(from, shape, strides, 0, itemsize, to);
-  });
-  return out;
-}
-
 const int32_t* ints_of(const mx::array& in, mx::cpu::CommandEncoder& encoder) {
-  bool contiguous = in.flags().row_contiguous || in.size() == 0;
-  return (contiguous ? in : packed(in, encoder)).data<int32_t>();
+  return row_contiguous(in, encoder).data<int32_t>();
 }
 
 cpu::Rows rows_of(const mx::array& in, mx::cpu::CommandEncoder& encoder) {
@@ -114,6 +78,7 @@ AttentionArguments attention_arguments(
   a.scale = options.scale;
   a.window = options.window;
   a.softcap = options.softcap;
+  a.one_kernel = options.one_kernel;
   a.q = rows_of(q, encoder);
   a.k_cache = cache_of("k_cache", k_cache);
   a.v_cache = cache_of("v_cache", v_cache);
@@ -122,8 +87,7 @@ AttentionArguments attention_arguments(
   a.seq_lens = ints_of(metadata[1], encoder);
   a.cu_seqlens_q = ints_of(metadata[2], encoder);
   if (sinks) {
-    a.sinks = sinks->flags().row_contiguous ? sinks->data<float>()
-                                            : packed(*sinks, encoder).data<float>();
+    a.sinks = row_contiguous(*sinks, encoder).data<float>();
   }
   return a;
 }

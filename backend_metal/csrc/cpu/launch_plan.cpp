@@ -50,14 +50,15 @@ std::vector<Tile> make_tiles(
     int rows,
     const int* seq_lens,
     const int* cu_seqlens_q,
-    int num_seqs) {
+    int num_seqs,
+    bool one_kernel) {
   std::vector<Tile> tiles;
   for (int seq = 0; seq < num_seqs; seq++) {
     int q_len = cu_seqlens_q[seq + 1] - cu_seqlens_q[seq];
     if (q_len <= 0) {
       continue;
     }
-    if (q_len == 1 && shape.group() < kTiledGroup) {
+    if (q_len == 1 && shape.group() < kTiledGroup && !one_kernel) {
       tiles.push_back(make_tile(
           shape, Kernel::decode, seq, seq_lens[seq], 1, 0, shape.group(), 0, shape.num_kv_heads));
       continue;
@@ -156,9 +157,11 @@ LaunchPlan plan_launch(
     const AttentionShape& shape,
     const int* seq_lens,
     const int* cu_seqlens_q,
-    int num_seqs) {
+    int num_seqs,
+    bool one_kernel) {
   LaunchPlan plan{};
-  auto tiles = make_tiles(shape, tile_rows(limits, shape), seq_lens, cu_seqlens_q, num_seqs);
+  auto tiles =
+      make_tiles(shape, tile_rows(limits, shape), seq_lens, cu_seqlens_q, num_seqs, one_kernel);
   int64_t total = 0;
   for (const auto& tile : tiles) {
     total += tile.cost;

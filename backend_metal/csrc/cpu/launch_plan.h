@@ -5,7 +5,9 @@
 // numbered token * group + (head within the group). A *tile* is a range of those rows and is folded
 // over *splits* of kKeysPerSplit keys. A *task* is the part of a tile that one thread
 // runs. How tiles are cut into tasks depends on the machine and on the batch; no
-// result does, because splits are always folded one by one, in order.
+// result does, because splits are always folded one by one, in order. The two kernels differ in their
+// last bits, so with `one_kernel` there is only that for many rows, for a token alone, too: its result
+// is then the same whether it is decoded or part of a prompt.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +67,7 @@ LaunchPlan plan_launch(
     const AttentionShape& shape,
     const int* seq_lens,
     const int* cu_seqlens_q,
-    int num_seqs);
+    int num_seqs,
+    bool one_kernel = false);
 
 } // namespace pomona

@@ -4,6 +4,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "cpu/launch_plan.h"
 
@@ -77,6 +78,35 @@ void check_sequences(const AttentionArguments& a, int num_tokens, int num_blocks
         blocks.add(table[i]);
       }
       check_below("block_tables", blocks, num_blocks);
+    }
+  }
+}
+
+void check_states(const StateSlots& slots, int num_tokens, int num_slots) {
+  check_bounds(slots.cu_seqlens_q, slots.num_seqs, num_tokens);
+  Range reads, writes;
+  for (int seq = 0; seq < slots.num_seqs; seq++) {
+    reads.add(std::max(slots.read_slots[seq], 0));
+    writes.add(slots.write_slots[seq]);
+  }
+  check_below("read_slots", reads, num_slots);
+  check_below("write_slots", writes, num_slots);
+  // One sequence would run over another's state.
+  std::vector<bool> written(num_slots);
+  for (int seq = 0; seq < slots.num_seqs; seq++) {
+    const int32_t slot = slots.write_slots[seq];
+    if (written[slot]) {
+      throw std::invalid_argument(
+          "write_slots must differ from each other, and not hold " + std::to_string(slot) +
+          " twice");
+    }
+    written[slot] = true;
+  }
+  for (int seq = 0; seq < slots.num_seqs; seq++) {
+    const int32_t slot = slots.read_slots[seq];
+    if (slot >= 0 && slot != slots.write_slots[seq] && written[slot]) {
+      throw std::invalid_argument(
+          "read_slots must not hold " + std::to_string(slot) + ", which another sequence writes");
     }
   }
 }

@@ -67,7 +67,7 @@ void scatter(const ScatterArguments& a, ThreadPool& pool) {
     return;
   }
   int num_tasks = (a.num_tokens + kTokensPerTask - 1) / kTokensPerTask;
-  pool.parallel_for(num_tasks, [&](int i, int) {
+  pool.parallel_for(num_tasks, [&](int i) {
     store_tokens(i * kTokensPerTask, std::min((i + 1) * kTokensPerTask, a.num_tokens));
   });
 }

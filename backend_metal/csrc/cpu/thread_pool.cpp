@@ -1,6 +1,9 @@
 #include "cpu/thread_pool.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
@@ -12,6 +15,17 @@
 namespace pomona::cpu {
 
 namespace {
+
+// A model runs a loop every few ten microseconds; waking a sleeping thread takes about as long.
+constexpr auto kSpin = std::chrono::microseconds(50);
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 int available_cores() {
 #ifdef __linux__
@@ -29,25 +43,29 @@ int default_num_threads() {
   return asked > 0 ? asked : available_cores();
 }
 
+// Never destroyed: MLX's stream threads may outlive static objects.
+std::atomic<ThreadPool*> shared_pool{nullptr};
+
 } // namespace
 
 ThreadPool& ThreadPool::shared() {
-  // Never destroyed: MLX's stream threads may outlive static objects.
-  static auto* pool = new ThreadPool(default_num_threads());
-  return *pool;
+  static const bool created = [] {
+    shared_pool = new ThreadPool(default_num_threads());
+    // Threads do not survive a fork; the child starts anew.
+    pthread_atfork(nullptr, nullptr, [] {
+      shared_pool = new ThreadPool(shared_pool.load()->num_threads());
+    });
+    return true;
+  }();
+  (void)created;
+  return *shared_pool;
 }
 
-ThreadPool::ThreadPool(int num_threads) {
-  start(num_threads);
-}
+// Threads start with the first loop.
+ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads) {}
 
 ThreadPool::~ThreadPool() {
   stop();
-}
-
-int ThreadPool::num_threads() {
-  std::lock_guard turn(caller_);
-  return static_cast<int>(threads_.size()) + 1;
 }
 
 void ThreadPool::resize(int num_threads) {
@@ -57,68 +75,96 @@ void ThreadPool::resize(int num_threads) {
   }
   std::lock_guard turn(caller_);
   stop();
-  start(num_threads);
-}
-
-void ThreadPool::start(int num_threads) {
-  stopping_ = false;
-  for (int thread = 1; thread < num_threads; thread++) {
-    threads_.emplace_back([this, thread] { work(thread); });
-  }
+  num_threads_ = num_threads;
 }
 
 void ThreadPool::stop() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
+    generation_.fetch_add(1, std::memory_order_release);
   }
   wake_.notify_all();
-  for (auto& thread : threads_) {
-    thread.join();
+  for (auto& worker : workers_) {
+    worker.join();
   }
-  threads_.clear();
+  workers_.clear();
+  stopping_ = false;
 }
 
-void ThreadPool::run(int count, Body body, void* context) {
-  std::lock_guard turn(caller_);
-  if (count <= 1 || threads_.empty()) {
-    for (int i = 0; i < count; i++) {
-      body(context, i, 0);
+// Indices are handed out one by one, so a worker that the machine took away delays only the index
+// that it holds. A worker joins a loop under the mutex and only while it is open; the caller closes
+// it and waits for those who joined, so no worker ever sees a loop that has returned.
+void ThreadPool::run(std::ptrdiff_t count, Body body, const void* context) {
+  if (count <= 1 || num_threads() == 1) {
+    for (std::ptrdiff_t i = 0; i < count; i++) {
+      body(context, i);
     }
     return;
   }
-  std::unique_lock lock(mutex_);
-  loop_ = {body, context, count, 0, 0};
+  std::lock_guard turn(caller_);
+  const int threads = num_threads();
+  while (static_cast<int>(workers_.size()) < threads - 1) {
+    workers_.emplace_back([this, seen = generation_.load()] { work(seen); });
+  }
+  const Loop loop{body, context, count};
+  {
+    std::lock_guard lock(mutex_);
+    loop_ = loop;
+    seats_ = std::min<std::ptrdiff_t>(threads, count) - 1;
+    next_.store(0, std::memory_order_relaxed);
+    generation_.fetch_add(1, std::memory_order_release);
+  }
   wake_.notify_all();
-  take_turns(0, lock);
-  done_.wait(lock, [this] { return loop_.running == 0; });
-  loop_ = {};
+  take_turns(loop);
+  {
+    std::lock_guard lock(mutex_);
+    seats_ = 0;
+  }
+  for (int spins = 0; active_.load(std::memory_order_acquire) != 0; ++spins) {
+    spins < 1000 ? relax() : std::this_thread::yield();
+  }
 }
 
-void ThreadPool::work(int thread) {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    wake_.wait(lock, [this] { return stopping_ || loop_.next < loop_.count; });
-    if (stopping_) {
+void ThreadPool::take_turns(const Loop& loop) {
+  for (;;) {
+    const auto i = next_.fetch_add(1, std::memory_order_relaxed);
+    if (i >= loop.count) {
       return;
     }
-    take_turns(thread, lock);
-    if (loop_.running == 0) {
-      done_.notify_one();
-    }
+    loop.body(loop.context, i);
   }
 }
 
-// Iterations are long (tens of microseconds), so a lock for each costs nothing.
-void ThreadPool::take_turns(int thread, std::unique_lock<std::mutex>& lock) {
-  loop_.running++;
-  while (loop_.next < loop_.count) {
-    int i = loop_.next++;
-    lock.unlock();
-    loop_.body(loop_.context, i, thread);
-    lock.lock();
+void ThreadPool::work(uint64_t seen) {
+  for (;;) {
+    wait_for_change(seen);
+    Loop loop;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [&] { return generation_.load(std::memory_order_relaxed) != seen; });
+      seen = generation_.load(std::memory_order_relaxed);
+      if (stopping_) {
+        return;
+      }
+      if (seats_ == 0) {
+        continue;
+      }
+      --seats_;
+      active_.fetch_add(1, std::memory_order_relaxed);
+      loop = loop_;
+    }
+    take_turns(loop);
+    active_.fetch_sub(1, std::memory_order_release);
   }
-  loop_.running--;
+}
+
+void ThreadPool::wait_for_change(uint64_t seen) const {
+  const auto deadline = std::chrono::steady_clock::now() + kSpin;
+  while (generation_.load(std::memory_order_acquire) == seen &&
+         std::chrono::steady_clock::now() < deadline) {
+    relax();
+  }
 }
 
 } // namespace pomona::cpu

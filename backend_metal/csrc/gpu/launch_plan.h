@@ -66,6 +66,35 @@ struct GpuLaunchPlan {
   PrefillPlan prefill;
 };
 
+// What a device's kernels make of a block: rows and keys of a tile, threads, memory.
+struct DecodeBlock {
+  int passes;
+  int min_keys_per_split;
+  int threads;
+  int64_t memory_bytes;
+};
+
+struct PrefillBlock {
+  int rows;
+  int keys;
+  int threads;
+  int64_t memory_bytes;
+  int reduce_threads;
+};
+
+// Splits and grids, whatever the device.
+DecodePlan plan_decode_splits(
+    const GpuLimits& limits,
+    const AttentionShape& shape,
+    const GpuBatch& batch,
+    const DecodeBlock& block);
+PrefillPlan plan_prefill_splits(
+    const GpuLimits& limits,
+    const AttentionShape& shape,
+    const GpuBatch& batch,
+    const PrefillBlock& block);
+
+// For Metal.
 DecodePlan plan_decode(const GpuLimits& limits, const AttentionShape& shape, const GpuBatch& batch);
 PrefillPlan plan_prefill(
     const GpuLimits& limits, const AttentionShape& shape, const GpuBatch& batch);

@@ -33,9 +33,11 @@ int64_t most_keys(const PrefillPlan& plan, const AttentionShape& shape, const Gp
 
 } // namespace
 
-PrefillPlan plan_prefill(
-    const GpuLimits& limits, const AttentionShape& shape, const GpuBatch& batch) {
-  PrefillTile tile = prefill_tile(shape.head_dim, shape.head_dim_v, batch.itemsize);
+PrefillPlan plan_prefill_splits(
+    const GpuLimits& limits,
+    const AttentionShape& shape,
+    const GpuBatch& batch,
+    const PrefillBlock& tile) {
   PrefillPlan plan{};
   plan.tile_rows = tile.rows;
   plan.key_tile = tile.keys;
@@ -66,9 +68,19 @@ PrefillPlan plan_prefill(
     int64_t split_rows = std::min(rows, int64_t(batch.num_seqs) * plan.max_split_rows);
     plan.num_partials = split_rows * shape.num_kv_heads * plan.num_splits *
         partial_floats(shape.head_dim_v);
-    plan.reduce = {tiles, shape.num_kv_heads, 1, kPrefillReduceThreads, 0};
+    plan.reduce = {tiles, shape.num_kv_heads, 1, tile.reduce_threads, 0};
   }
   return plan;
+}
+
+PrefillPlan plan_prefill(
+    const GpuLimits& limits, const AttentionShape& shape, const GpuBatch& batch) {
+  PrefillTile tile = prefill_tile(shape.head_dim, shape.head_dim_v, batch.itemsize);
+  return plan_prefill_splits(
+      limits,
+      shape,
+      batch,
+      {tile.rows, tile.keys, tile.threads, tile.memory_bytes, kPrefillReduceThreads});
 }
 
 } // namespace pomona

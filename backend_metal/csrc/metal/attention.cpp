@@ -1,43 +1,15 @@
 #include "metal/attention.h"
 
 #include "bindings.h"
-#include "gpu/launch_plan.h"
 #include "metal/device_limits.h"
 #include "metal/pipelines.h"
+#include "metal/rows.h"
 
 namespace pomona::metal {
 
 namespace {
 
 constexpr int kScatterThreads = 256;
-
-AttentionShape shape_of(const AttentionOptions& options, const AttentionArrays& a) {
-  return {
-      a.out.shape(1),
-      a.k_cache.shape(2),
-      a.k_cache.shape(3),
-      a.v_cache.shape(3),
-      options.window};
-}
-
-GpuBatch batch_of(const AttentionArrays& a) {
-  int64_t context = int64_t(a.block_tables.shape(1)) * a.k_cache.shape(1);
-  return {
-      a.out.shape(0),
-      a.block_tables.shape(0),
-      static_cast<int>(std::min<int64_t>(context, INT32_MAX)),
-      static_cast<int>(a.out.itemsize())};
-}
-
-bool are_aligned(const AttentionArrays& a) {
-  return is_aligned(a.k_cache) && is_aligned(a.v_cache) &&
-      (!a.new_tokens || (is_aligned(a.new_tokens->k) && is_aligned(a.new_tokens->v)));
-}
-
-bool values_are_in_keys(const AttentionArrays& a) {
-  return a.v_cache.shape(3) <= a.k_cache.shape(3) && is_prefix(a.k_cache, a.v_cache) &&
-      (!a.new_tokens || is_prefix(a.new_tokens->k, a.new_tokens->v));
-}
 
 Options pipeline_options(const AttentionOptions& options, const AttentionArrays& a) {
   Options o;
@@ -50,38 +22,39 @@ Options pipeline_options(const AttentionOptions& options, const AttentionArrays&
   return o;
 }
 
-AttentionParameters parameters_of(const AttentionOptions& options, const AttentionArrays& a) {
-  AttentionParameters p{};
-  p.q = a.q.strides;
-  if (a.new_tokens) {
-    p.k = a.new_tokens->k.strides;
-    p.v = a.new_tokens->v.strides;
-    p.slot_mapping_stride = a.new_tokens->slot_mapping.strides(0);
-  }
-  p.k_cache = cache_strides(a.k_cache);
-  p.v_cache = cache_strides(a.v_cache);
-  p.block_table_row = a.block_tables.strides(0);
-  p.block_table_entry = a.block_tables.strides(1);
-  p.seq_lens_stride = a.seq_lens.strides(0);
-  p.cu_seqlens_stride = a.cu_seqlens_q.strides(0);
-  p.sinks_stride = a.sinks ? a.sinks->strides(0) : 0;
-  p.num_seqs = a.block_tables.shape(0);
-  p.num_q_heads = a.out.shape(1);
-  p.num_kv_heads = a.k_cache.shape(2);
-  p.group = p.num_q_heads / p.num_kv_heads;
-  p.window = options.window;
-  p.scale = options.scale;
-  p.softcap = options.softcap;
-  return p;
+const MTL::Buffer* buffer_of(const mx::array& a) {
+  return static_cast<const MTL::Buffer*>(a.buffer().ptr());
 }
 
-// `plan` is that of decode or of prefill.
-template <typename Plan>
-AttentionParameters with_splits(AttentionParameters p, const Plan& plan) {
-  p.keys_per_split = plan.keys_per_split;
-  p.max_splits = plan.max_splits;
-  p.num_splits = plan.num_splits;
-  return p;
+// A cache that has been declared. Dispatches that use it do not wait for each other.
+void bind_cache(mx::metal::CommandEncoder& encoder, const mx::array& cache, int slot) {
+  encoder.set_buffer(buffer_of(cache), slot, cache.offset());
+}
+
+// Tells MLX once a launch what is done with its caches: its first dispatch waits for whoever wrote
+// them or, where they are written, read them before, and later launches wait for this one. Where
+// dispatches are concurrent MLX would not look for those who read.
+void declare_caches(
+    mx::metal::CommandEncoder& encoder, mx::array k_cache, mx::array v_cache, bool are_written) {
+  auto declare = [&](mx::array& cache, int slot) {
+    // MLX commits a command buffer when the arrays that it has met come to 40 Mi elements, since
+    // memory may wait for it. A pool's does not, and is far larger: an array whose buffer is bound
+    // already is not counted.
+    bind_cache(encoder, cache, slot);
+    if (are_written) {
+      encoder.set_output_array(cache, slot);
+    } else {
+      encoder.set_input_array(cache, slot);
+    }
+  };
+  declare(k_cache, POMONA_BUFFER_K_CACHE);
+  if (!share_buffer(k_cache, v_cache)) {
+    declare(v_cache, POMONA_BUFFER_V_CACHE);
+  }
+}
+
+int num_tokens(const NewTokens& tokens) {
+  return tokens.slot_mapping.shape(0);
 }
 
 // Everything that decode and prefill read, and `out`.
@@ -97,8 +70,8 @@ void bind_attention(
     encoder.set_input_array(tokens.v.array, POMONA_BUFFER_V, tokens.v.offset);
     encoder.set_input_array(tokens.slot_mapping, POMONA_BUFFER_SLOT_MAPPING);
   }
-  encoder.set_input_array(a.k_cache, POMONA_BUFFER_K_CACHE);
-  encoder.set_input_array(a.v_cache, POMONA_BUFFER_V_CACHE);
+  bind_cache(encoder, a.k_cache, POMONA_BUFFER_K_CACHE);
+  bind_cache(encoder, a.v_cache, POMONA_BUFFER_V_CACHE);
   encoder.set_input_array(a.block_tables, POMONA_BUFFER_BLOCK_TABLES);
   encoder.set_input_array(a.seq_lens, POMONA_BUFFER_SEQ_LENS);
   encoder.set_input_array(a.cu_seqlens_q, POMONA_BUFFER_CU_SEQLENS_Q);
@@ -143,6 +116,28 @@ void encode_reduce(
   dispatch(encoder, grid);
 }
 
+// Of at least one token, to declared caches.
+void add_scatter(
+    mx::metal::Device& device, mx::metal::CommandEncoder& encoder, const NewTokens& tokens) {
+  auto p = parameters_of(tokens);
+  Options options;
+  options.block_size = tokens.k_cache.shape(1);
+  options.aligned = are_aligned(tokens);
+  options.two_caches = !share_buffer(tokens.k_cache, tokens.v_cache);
+  Kernel kernel{"scatter.metal", "scatter", metal_bits(tokens.k_cache.dtype())};
+  encoder.set_compute_pipeline_state(pipeline(device, kernel, options));
+  encoder.set_bytes(p, POMONA_BUFFER_PARAMETERS);
+  encoder.set_input_array(tokens.k.array, POMONA_BUFFER_K, tokens.k.offset);
+  encoder.set_input_array(tokens.v.array, POMONA_BUFFER_V, tokens.v.offset);
+  encoder.set_input_array(tokens.slot_mapping, POMONA_BUFFER_SLOT_MAPPING);
+  bind_cache(encoder, tokens.k_cache, POMONA_BUFFER_K_CACHE);
+  if (options.two_caches) {
+    bind_cache(encoder, tokens.v_cache, POMONA_BUFFER_V_CACHE);
+  }
+  encoder.dispatch_threadgroups(
+      MTL::Size(num_tokens(tokens), 2, 1), MTL::Size(kScatterThreads, 1, 1));
+}
+
 } // namespace
 
 void encode_attention(
@@ -158,20 +153,20 @@ void encode_attention(
   auto prefill_parameters = with_splits(parameters, plan.prefill);
   auto common = pipeline_options(options, a);
   auto type = metal_type(a.out.dtype());
-  auto dim = std::to_string(shape.head_dim), dim_v = std::to_string(shape.head_dim_v);
+  int dim = shape.head_dim, dim_v = shape.head_dim_v;
   // Decode's partial states, then prefill's.
   allocate(a.partials, plan.decode.num_partials + plan.prefill.num_partials);
   int64_t prefill_partials = plan.decode.num_partials * int64_t(sizeof(float));
-  if (a.new_tokens) {
-    // MLX does not look for earlier readers of what a concurrent dispatch writes.
-    encoder.barrier();
+  bool scatters = a.new_tokens && num_tokens(*a.new_tokens) > 0;
+  if (plan.decode.grid.empty() && plan.prefill.grid.empty() && !scatters) {
+    return;
   }
+  declare_caches(encoder, a.k_cache, a.v_cache, scatters);
   {
     // Attention reads this step's tokens where scatter reads them, and nothing that scatter writes.
     auto concurrent = encoder.start_concurrent();
     if (!plan.decode.grid.empty()) {
-      Kernel kernel{
-          "decode.metal", "decode", {type, dim, dim_v, std::to_string(plan.decode.row_tiles)}};
+      Kernel kernel{"decode.metal", "decode", type, {dim, dim_v, plan.decode.row_tiles}};
       auto decode_options = common;
       decode_options.has_partials = plan.decode.num_partials > 0;
       encoder.set_compute_pipeline_state(pipeline(device, kernel, decode_options));
@@ -185,7 +180,7 @@ void encode_attention(
       auto prefill_options = common;
       prefill_options.has_partials = plan.prefill.num_partials > 0;
       prefill_options.values_in_keys = values_are_in_keys(a);
-      Kernel kernel{"prefill.metal", "prefill", {type, dim, dim_v}};
+      Kernel kernel{"prefill.metal", "prefill", type, {dim, dim_v}};
       encoder.set_compute_pipeline_state(pipeline(device, kernel, prefill_options));
       bind_attention(encoder, prefill_parameters, a);
       if (prefill_options.has_partials) {
@@ -193,18 +188,18 @@ void encode_attention(
       }
       dispatch(encoder, plan.prefill.grid);
     }
-    if (a.new_tokens) {
-      encode_scatter(device, encoder, *a.new_tokens);
+    if (scatters) {
+      add_scatter(device, encoder, *a.new_tokens);
     }
   }
   // The rows of one are not those of the other.
   auto concurrent = encoder.start_concurrent();
   if (!plan.reduce.empty()) {
-    Kernel kernel{"reduce.metal", "reduce", {type, dim_v}};
+    Kernel kernel{"reduce.metal", "reduce", type, {dim_v}};
     encode_reduce(device, encoder, kernel, common, decode_parameters, a, 0, plan.reduce);
   }
   if (!plan.prefill.reduce.empty()) {
-    Kernel kernel{"prefill_reduce.metal", "prefill_reduce", {type, dim, dim_v}};
+    Kernel kernel{"prefill_reduce.metal", "prefill_reduce", type, {dim, dim_v}};
     encode_reduce(
         device,
         encoder,
@@ -219,39 +214,10 @@ void encode_attention(
 
 void encode_scatter(
     mx::metal::Device& device, mx::metal::CommandEncoder& encoder, const NewTokens& tokens) {
-  int num_tokens = tokens.slot_mapping.shape(0);
-  if (num_tokens == 0) {
-    return;
+  if (num_tokens(tokens) > 0) {
+    declare_caches(encoder, tokens.k_cache, tokens.v_cache, true);
+    add_scatter(device, encoder, tokens);
   }
-  ScatterParameters p{};
-  p.k = tokens.k.strides;
-  p.v = tokens.v.strides;
-  p.k_cache = cache_strides(tokens.k_cache);
-  p.v_cache = cache_strides(tokens.v_cache);
-  p.v_cache_offset = (tokens.v_cache.offset() - tokens.k_cache.offset()) /
-      int64_t(tokens.v_cache.itemsize());
-  p.slot_mapping_stride = tokens.slot_mapping.strides(0);
-  p.num_kv_heads = tokens.k_cache.shape(2);
-  p.head_dim = tokens.k_cache.shape(3);
-  p.head_dim_v = tokens.v_cache.shape(3);
-
-  Options options;
-  options.block_size = tokens.k_cache.shape(1);
-  options.aligned = is_aligned(tokens.k) && is_aligned(tokens.v) && is_aligned(tokens.k_cache) &&
-      is_aligned(tokens.v_cache);
-  options.two_caches = !share_buffer(tokens.k_cache, tokens.v_cache);
-  Kernel kernel{"scatter.metal", "scatter", {metal_bits(tokens.k_cache.dtype())}};
-  encoder.set_compute_pipeline_state(pipeline(device, kernel, options));
-  encoder.set_bytes(p, POMONA_BUFFER_PARAMETERS);
-  encoder.set_input_array(tokens.k.array, POMONA_BUFFER_K, tokens.k.offset);
-  encoder.set_input_array(tokens.v.array, POMONA_BUFFER_V, tokens.v.offset);
-  encoder.set_input_array(tokens.slot_mapping, POMONA_BUFFER_SLOT_MAPPING);
-  encoder.set_output_array(tokens.k_cache, POMONA_BUFFER_K_CACHE);
-  if (options.two_caches) {
-    encoder.set_output_array(tokens.v_cache, POMONA_BUFFER_V_CACHE);
-  }
-  encoder.dispatch_threadgroups(
-      MTL::Size(num_tokens, 2, 1), MTL::Size(kScatterThreads, 1, 1));
 }
 
 } // namespace pomona::metal

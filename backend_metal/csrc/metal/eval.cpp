@@ -8,6 +8,7 @@
 #include "bindings.h"
 #include "metal/attention.h"
 #include "metal/pipelines.h"
+#include "metal/rows.h"
 #include "operators/operators.h"
 
 namespace pomona {
@@ -15,7 +16,6 @@ namespace pomona {
 namespace {
 
 using Arrays = std::vector<mx::array>;
-using metal::NewTokens;
 using metal::Packing;
 
 void check_caches(const mx::array& k_cache, const mx::array& v_cache) {
@@ -31,7 +31,7 @@ struct Encoding {
       : device(mx::metal::device(stream.device)),
         encoder(mx::metal::get_command_encoder(stream)) {}
 
-  metal::Rows rows(Packing& packing, const mx::array& in) {
+  Rows rows(Packing& packing, const mx::array& in) {
     return packing.rows(in, device, encoder);
   }
 };

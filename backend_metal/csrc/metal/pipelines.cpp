@@ -1,22 +1,30 @@
 #include "metal/pipelines.h"
 
+#include <map>
+#include <mutex>
+#include <utility>
+
 #include "bindings.h"
-#include "metal/shader_source.h"
+#include "gpu/shader_source.h"
 
 namespace pomona::metal {
 
 namespace {
 
-std::string joined(const std::vector<std::string>& words, const char* separator) {
-  std::string all;
-  for (const auto& word : words) {
-    all += (all.empty() ? "" : separator) + word;
+// Of the template, each behind `separator` but the first.
+std::string arguments(const Kernel& kernel, const char* separator) {
+  std::string all(kernel.type);
+  for (int size : kernel.sizes) {
+    if (size == 0) {
+      break;
+    }
+    all += separator + std::to_string(size);
   }
   return all;
 }
 
 std::string instantiation(const Kernel& kernel) {
-  std::string function = kernel.function + "<" + joined(kernel.arguments, ", ") + ">";
+  std::string function = std::string(kernel.function) + "<" + arguments(kernel, ", ") + ">";
   return "template [[host_name(\"" + kernel.name() + "\")]] [[kernel]] decltype(" + function +
       ") " + function + ";\n";
 }
@@ -35,10 +43,48 @@ mx::metal::MTLFCList constants(const Options& o) {
   };
 }
 
+MTL::ComputePipelineState* make_pipeline(
+    mx::metal::Device& device, const Kernel& kernel, const Options& options) {
+  auto source = shader_source(std::string(kernel.file));
+  std::string name = kernel.name();
+  // MLX's default is Metal's safe mathematics, which the kernels need: infinities are meant.
+  auto* library = device.get_library(
+      "pomona_" + name + "_" + source->hash, [&] { return source->text + instantiation(kernel); });
+  return device.get_kernel(name, library, name + options.key(), constants(options));
+}
+
+// MLX keeps pipelines as long as the process lives; this finds them without their names. Not locked
+// while one is compiled, which takes a second.
+class Pipelines {
+ public:
+  using Key = std::pair<Kernel, Options>;
+
+  // Null: not compiled yet, or of other texts.
+  MTL::ComputePipelineState* find(const Key& key, int generation) {
+    std::lock_guard lock(mutex_);
+    auto it = pipelines_.find(key);
+    return generation == generation_ && it != pipelines_.end() ? it->second : nullptr;
+  }
+
+  void keep(const Key& key, int generation, MTL::ComputePipelineState* pipeline) {
+    std::lock_guard lock(mutex_);
+    if (generation != generation_) {
+      pipelines_.clear();
+      generation_ = generation;
+    }
+    pipelines_[key] = pipeline;
+  }
+
+ private:
+  std::mutex mutex_;
+  int generation_ = 0; // of the shaders
+  std::map<Key, MTL::ComputePipelineState*> pipelines_;
+};
+
 } // namespace
 
 std::string Kernel::name() const {
-  return function + "_" + joined(arguments, "_");
+  return std::string(function) + "_" + arguments(*this, "_");
 }
 
 std::string Options::key() const {
@@ -59,22 +105,25 @@ std::string Options::key() const {
 
 MTL::ComputePipelineState* pipeline(
     mx::metal::Device& device, const Kernel& kernel, const Options& options) {
-  auto source = shader_source(kernel.file);
-  std::string name = kernel.name();
-  // MLX's default is Metal's safe mathematics, which the kernels need: infinities are meant.
-  auto* library = device.get_library(
-      "pomona_" + name + "_" + source->hash, [&] { return source->text + instantiation(kernel); });
-  return device.get_kernel(name, library, name + options.key(), constants(options));
+  static Pipelines pipelines;
+  std::pair key(kernel, options);
+  int generation = shader_generation();
+  if (auto* found = pipelines.find(key, generation)) {
+    return found;
+  }
+  auto* made = make_pipeline(device, kernel, options);
+  pipelines.keep(key, generation, made);
+  return made;
 }
 
-std::string metal_type(mx::Dtype dtype) {
+std::string_view metal_type(mx::Dtype dtype) {
   if (dtype == mx::float32) {
     return "float";
   }
   return dtype == mx::float16 ? "half" : "bfloat";
 }
 
-std::string metal_bits(mx::Dtype dtype) {
+std::string_view metal_bits(mx::Dtype dtype) {
   return mx::size_of(dtype) == 2 ? "ushort" : "uint";
 }
 

@@ -14,6 +14,8 @@ struct AttentionOptions {
   float scale;
   int window; // 0: none
   float softcap; // 0: none
+  // On a CPU: a query's result does not depend on how many there are beside it in its sequence.
+  bool one_kernel = false;
 
   bool operator==(const AttentionOptions&) const = default;
 };
@@ -52,7 +54,7 @@ class ReshapeAndCache : public CachePrimitive {
   using CachePrimitive::CachePrimitive;
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
-#ifdef POMONA_METAL_DEVICE
+#if defined(POMONA_METAL_DEVICE) || defined(POMONA_CUDA_DEVICE)
   void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
 #endif
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
@@ -68,7 +70,7 @@ class PagedAttention : public CachePrimitive {
       : CachePrimitive(stream), options_(options) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
-#ifdef POMONA_METAL_DEVICE
+#if defined(POMONA_METAL_DEVICE) || defined(POMONA_CUDA_DEVICE)
   void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
 #endif
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
@@ -87,7 +89,7 @@ class ScatterPagedAttention : public CachePrimitive {
       : CachePrimitive(stream), options_(options) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
-#ifdef POMONA_METAL_DEVICE
+#if defined(POMONA_METAL_DEVICE) || defined(POMONA_CUDA_DEVICE)
   void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
 #endif
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;

@@ -3,16 +3,20 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "blas/products.h"
 #include "cpu/attention.h"
 #include "cpu/cache_memory.h"
 #include "cpu/kernels/table.h"
+#include "cpu/layers/draw_tokens.h"
 #include "cpu/layers/float_rows.h"
+#include "cpu/layers/quantized.h"
 #include "python/operator_bindings.h"
+#include "python/recurrent_bindings.h"
 #include "operators/operators.h"
 #include "python/plan_bindings.h"
 #include "cpu/layers/swiglu.h"
 #ifdef POMONA_METAL_DEVICE
-#include "metal/shader_source.h"
+#include "gpu/shader_source.h"
 #endif
 
 namespace nb = nanobind;
@@ -51,6 +55,70 @@ void bind_layers(nb::module_& m) {
       "scale"_a);
 }
 
+void bind_draws(nb::module_& m) {
+  m.def(
+      "draw_tokens",
+      [](const mx::array& logits,
+         const mx::array& options,
+         const mx::array& counts,
+         const mx::array& bias_ids,
+         const mx::array& biases) {
+        return draw_tokens(logits, options, counts, bias_ids, biases, cpu_stream());
+      },
+      "logits"_a,
+      "options"_a,
+      "counts"_a,
+      "bias_ids"_a,
+      "biases"_a);
+}
+
+void bind_products(nb::module_& m) {
+  m.def(
+      "quantized_matmul",
+      [](const mx::array& x,
+         const mx::array& words,
+         const mx::array& scales,
+         const mx::array& biases,
+         int group_size,
+         int bits) {
+        return quantized_matmul(x, words, scales, biases, {bits, group_size}, cpu_stream());
+      },
+      "x"_a,
+      "words"_a,
+      "scales"_a,
+      "biases"_a,
+      "group_size"_a,
+      "bits"_a);
+  m.def(
+      "gather_quantized_matmul",
+      [](const mx::array& x,
+         const mx::array& words,
+         const mx::array& scales,
+         const mx::array& biases,
+         const mx::array& indices,
+         int group_size,
+         int bits) {
+        return gather_quantized_matmul(
+            x, words, scales, biases, indices, {bits, group_size}, cpu_stream());
+      },
+      "x"_a,
+      "words"_a,
+      "scales"_a,
+      "biases"_a,
+      "indices"_a,
+      "group_size"_a,
+      "bits"_a);
+  m.def("product_kernel", [] { return blas::kernel_name(); });
+  m.def(
+      "set_product_kernel",
+      [](const std::string& name) {
+        if (!blas::set_kernel(name.c_str())) {
+          throw std::invalid_argument("this machine has no " + name);
+        }
+      },
+      "name"_a);
+}
+
 void bind_cpu(nb::module_& m) {
   m.def(
       "zeros",
@@ -77,7 +145,8 @@ void bind_cpu(nb::module_& m) {
 #ifdef POMONA_METAL_DEVICE
 void bind_metal(nb::module_ m) {
   bind_operators(m, mx::Device::POMONA_METAL_DEVICE);
-  m.def("set_shader_folder", &metal::set_shader_folder, "folder"_a);
+  bind_recurrent(m, mx::Device::POMONA_METAL_DEVICE);
+  m.def("set_shader_folder", &set_shader_folder, "folder"_a);
 }
 #endif
 
@@ -132,9 +201,12 @@ NB_MODULE(_native, m) {
   m.attr("NANOBIND_ABI_TAG") = NB_PLATFORM_ABI_TAG;
   m.def("knows_mlx_arrays", [] { return nb::type<mx::array>().is_valid(); });
   bind_operators(m, mx::Device::cpu);
+  bind_recurrent(m, mx::Device::cpu);
   m.def("check_cache_strides", &check_cache_strides, "name"_a, "cache"_a);
   bind_plans(m);
   bind_layers(m);
+  bind_draws(m);
+  bind_products(m);
   bind_cpu(m);
 #ifdef POMONA_METAL_DEVICE
   bind_metal(m.def_submodule("metal"));

@@ -12,8 +12,9 @@ namespace pomona {
 
 namespace {
 
-AttentionOptions options_of(float scale, std::optional<int> window, std::optional<float> softcap) {
-  return {scale, window.value_or(0), softcap.value_or(0.0f)};
+AttentionOptions options_of(
+    float scale, std::optional<int> window, std::optional<float> softcap, bool one_kernel) {
+  return {scale, window.value_or(0), softcap.value_or(0.0f), one_kernel};
 }
 
 nb::tuple pair(const std::vector<mx::array>& arrays) {
@@ -49,7 +50,8 @@ void bind_operators(nb::module_& m, mx::Device device) {
                float scale,
                std::optional<int> window,
                std::optional<float> softcap,
-               const std::optional<mx::array>& sinks) {
+               const std::optional<mx::array>& sinks,
+               bool one_kernel) {
         return paged_attention(
             q,
             k_cache,
@@ -57,7 +59,7 @@ void bind_operators(nb::module_& m, mx::Device device) {
             block_tables,
             seq_lens,
             cu_seqlens_q,
-            options_of(scale, window, softcap),
+            options_of(scale, window, softcap, one_kernel),
             sinks,
             mx::default_stream(device));
       },
@@ -71,7 +73,8 @@ void bind_operators(nb::module_& m, mx::Device device) {
       "scale"_a,
       "window"_a = nb::none(),
       "softcap"_a = nb::none(),
-      "sinks"_a = nb::none());
+      "sinks"_a = nb::none(),
+      "one_kernel"_a = false);
   m.def(
       "scatter_paged_attention",
       [device](const mx::array& q,
@@ -86,7 +89,8 @@ void bind_operators(nb::module_& m, mx::Device device) {
                float scale,
                std::optional<int> window,
                std::optional<float> softcap,
-               const std::optional<mx::array>& sinks) {
+               const std::optional<mx::array>& sinks,
+               bool one_kernel) {
         auto arrays = scatter_paged_attention(
             q,
             k,
@@ -97,7 +101,7 @@ void bind_operators(nb::module_& m, mx::Device device) {
             block_tables,
             seq_lens,
             cu_seqlens_q,
-            options_of(scale, window, softcap),
+            options_of(scale, window, softcap, one_kernel),
             sinks,
             mx::default_stream(device));
         return nb::make_tuple(arrays[0], arrays[1], arrays[2]);
@@ -115,7 +119,8 @@ void bind_operators(nb::module_& m, mx::Device device) {
       "scale"_a,
       "window"_a = nb::none(),
       "softcap"_a = nb::none(),
-      "sinks"_a = nb::none());
+      "sinks"_a = nb::none(),
+      "one_kernel"_a = false);
 }
 
 } // namespace pomona

@@ -59,14 +59,16 @@ void bind_cpu_plan(nb::module_& m) {
          int head_dim_v,
          std::optional<int> window,
          int num_threads,
-         int64_t cache_bytes) {
+         int64_t cache_bytes,
+         bool one_kernel) {
         AttentionShape shape{num_q_heads, num_kv_heads, head_dim, head_dim_v, window.value_or(0)};
         return plan_launch(
             {num_threads, cache_bytes},
             shape,
             seq_lens.data(),
             cu_seqlens_q.data(),
-            static_cast<int>(seq_lens.size()));
+            static_cast<int>(seq_lens.size()),
+            one_kernel);
       },
       "seq_lens"_a,
       "cu_seqlens_q"_a,
@@ -77,7 +79,8 @@ void bind_cpu_plan(nb::module_& m) {
       "head_dim_v"_a,
       "window"_a = nb::none(),
       "num_threads"_a,
-      "cache_bytes"_a);
+      "cache_bytes"_a,
+      "one_kernel"_a = false);
 }
 
 void bind_gpu_plan(nb::module_& m) {

@@ -103,6 +103,19 @@ inline Ints as_ints(Floats v) {
   return (Ints)v;
 }
 
+// Of a comparison, whose lanes are 0 or -1: whether any is true.
+inline bool any(Ints v) {
+#if defined(__AVX512F__)
+  return _mm512_test_epi32_mask((__m512i)v, (__m512i)v) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_ps((__m256)v) != 0;
+#elif defined(__ARM_NEON)
+  return vmaxvq_u32((uint32x4_t)v) != 0;
+#else
+  return (v[0] | v[1] | v[2] | v[3]) != 0;
+#endif
+}
+
 template <int... I>
 struct Indices {};
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "cpu/arguments.h"
+#include "cpu/kernels/draw_arguments.h"
 #include "cpu/launch_plan.h"
+#include "cpu/recurrent_arguments.h"
 
 namespace pomona::cpu {
 
@@ -32,6 +34,25 @@ struct KernelTable {
       int heads,
       int head_dim,
       float* angles);
+  // `count` channels of one sequence; see causal_conv.h.
+  void (*causal_conv)(const ConvArguments& arguments, int seq, int first_channel, int count);
+  // Floats of scratch memory that linear_attention needs.
+  int64_t (*linear_attention_floats)(const LinearAttentionArguments& arguments);
+  // One head of one sequence; see linear_attention.h.
+  void (*linear_attention)(
+      const LinearAttentionArguments& arguments, int seq, int head, float* scratch);
+  // Of the logits of one row; see draw.h.
+  float (*find_maxima)(const float* logits, int64_t count, float* maxima);
+  void (*penalise)(const float* logits, int64_t count, Penalties penalties, float* out);
+  uint64_t (*sum_weights)(DrawLogits row);
+  void (*weigh)(
+      DrawLogits row, const float* logits, int64_t count, float* out, int32_t* weights);
+  Weighed (*weigh_from)(
+      const float* logits, const int32_t* weights, int64_t count, float least);
+  int64_t (*collect)(DrawLogits row, float least, int32_t* ids);
+  int32_t (*draw_among)(
+      const uint32_t* key, const int32_t* ids, const float* z, int64_t count, int64_t size);
+  int32_t (*draw_among_all)(DrawLogits row, const uint32_t* key, int32_t likely);
 };
 
 // The fastest that this machine runs, or the one named; null where that one cannot run.

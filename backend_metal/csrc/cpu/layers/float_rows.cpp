@@ -1,13 +1,14 @@
 #include "cpu/layers/float_rows.h"
 
-#include <mlx/allocator.h>
 #include <mlx/backend/cpu/encoder.h>
 
 #include <algorithm>
 #include <stdexcept>
 
 #include "cpu/attention.h"
+#include "cpu/contiguous.h"
 #include "cpu/kernels/table.h"
+#include "cpu/layers/runs.h"
 
 namespace pomona {
 
@@ -16,21 +17,14 @@ namespace {
 // Elements of one turn of a thread: some microseconds of work.
 constexpr int64_t kElements = 8192;
 
-void share_or_allocate(const mx::array& in, mx::array& out) {
-  if (in.is_donatable()) {
-    out.copy_shared_buffer(in);
-  } else {
-    out.set_data(mx::allocator::malloc(out.nbytes()));
-  }
-}
-
-// Calls body(first, last) over parts of [0, rows) on all threads.
+// Calls body(run) for each of them, on all threads.
 template <typename Body>
-void for_rows(int64_t rows, int64_t dim, Body body) {
-  int64_t each = std::max<int64_t>(1, kElements / std::max<int64_t>(1, dim));
-  int turns = static_cast<int>((rows + each - 1) / each);
-  cpu::ThreadPool::shared().parallel_for(turns, [&](int turn, int) {
-    body(turn * each, std::min(rows, (turn + 1) * each));
+void for_runs(const Runs& runs, Body body) {
+  const int64_t each = std::max<int64_t>(1, kElements / std::max<int64_t>(1, runs.length));
+  cpu::ThreadPool::shared().parallel_for((runs.count + each - 1) / each, [&](int64_t turn) {
+    for (int64_t run = turn * each; run < std::min(runs.count, (turn + 1) * each); run++) {
+      body(run);
+    }
   });
 }
 
@@ -52,16 +46,19 @@ std::vector<mx::Shape> FloatRows::output_shapes(const std::vector<mx::array>& in
 
 void RMSNorm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   share_or_allocate(inputs[0], out);
-  int64_t dim = inputs[1].size(), rows = dim ? out.size() / dim : 0;
-  mx::cpu::get_command_encoder(stream()).dispatch([x = inputs[0].data<float>(),
-                                                   weight = inputs[1].data<float>(),
-                                                   out = out.data<float>(),
-                                                   epsilon = epsilon_,
-                                                   rows,
-                                                   dim]() {
+  const int64_t dim = inputs[1].size();
+  // Rows of one token lie together, where tokens don't.
+  int64_t length = inputs[0].flags().row_contiguous ? dim : run_length(inputs[0]);
+  length = dim && length % dim == 0 ? length : dim;
+  auto& encoder = mx::cpu::get_command_encoder(stream());
+  encoder.dispatch([x = runs_of(inputs[0], length, encoder),
+                    weight = row_contiguous(inputs[1], encoder).data<float>(),
+                    out = out.data<float>(),
+                    epsilon = epsilon_,
+                    dim]() {
     const auto* kernels = cpu::find_kernels(cpu::instruction_set());
-    for_rows(rows, dim, [&](int64_t first, int64_t last) {
-      kernels->rms_norm(x + first * dim, weight, epsilon, out + first * dim, last - first, dim);
+    for_runs(x, [&](int64_t run) {
+      kernels->rms_norm(x[run], weight, epsilon, out + run * x.length, x.length / dim, dim);
     });
   });
 }
@@ -73,30 +70,28 @@ bool RMSNorm::is_equivalent(const mx::Primitive& other) const {
 void RotaryEmbedding::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   share_or_allocate(inputs[0], out);
   int heads = out.shape(1), head_dim = out.shape(3), half = inputs[2].shape(0);
-  mx::cpu::get_command_encoder(stream()).dispatch([x = inputs[0].data<float>(),
-                                                   positions = inputs[1].data<int32_t>(),
-                                                   frequencies = inputs[2].data<float>(),
-                                                   out = out.data<float>(),
-                                                   scale = scale_,
-                                                   tokens = int64_t(out.shape(0)),
-                                                   heads,
-                                                   head_dim,
-                                                   half]() {
+  auto& encoder = mx::cpu::get_command_encoder(stream());
+  encoder.dispatch([x = runs_of(inputs[0], int64_t(heads) * head_dim, encoder),
+                    positions = row_contiguous(inputs[1], encoder).data<int32_t>(),
+                    frequencies = row_contiguous(inputs[2], encoder).data<float>(),
+                    out = out.data<float>(),
+                    scale = scale_,
+                    heads,
+                    head_dim,
+                    half]() {
     const auto* kernels = cpu::find_kernels(cpu::instruction_set());
-    int64_t dim = int64_t(heads) * head_dim;
-    for_rows(tokens, dim, [&](int64_t first, int64_t last) {
-      std::vector<float> angles(2 * half);
-      for (int64_t token = first; token < last; token++) {
-        kernels->rotate(
-            x + token * dim,
-            out + token * dim,
-            static_cast<float>(positions[token]) * scale,
-            frequencies,
-            half,
-            heads,
-            head_dim,
-            angles.data());
-      }
+    for_runs(x, [&](int64_t token) {
+      thread_local std::vector<float> angles;
+      angles.resize(2 * half);
+      kernels->rotate(
+          x[token],
+          out + token * x.length,
+          static_cast<float>(positions[token]) * scale,
+          frequencies,
+          half,
+          heads,
+          head_dim,
+          angles.data());
     });
   });
 }
@@ -115,7 +110,7 @@ mx::array rms_norm(const mx::array& x, const mx::array& weight, float epsilon, m
       x.shape(),
       mx::float32,
       std::make_shared<RMSNorm>(stream, epsilon),
-      {mx::contiguous(x, false, stream), mx::contiguous(weight, false, stream)});
+      {x, weight});
 }
 
 mx::array rope(
@@ -139,9 +134,7 @@ mx::array rope(
       x.shape(),
       mx::float32,
       std::make_shared<RotaryEmbedding>(stream, scale),
-      {mx::contiguous(x, false, stream),
-       mx::contiguous(positions, false, stream),
-       mx::contiguous(frequencies, false, stream)});
+      {x, positions, frequencies});
 }
 
 } // namespace pomona

@@ -18,7 +18,7 @@ class FloatRows : public mx::UnaryPrimitive {
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
 };
 
-// Inputs: x [..., dim], weight [dim]; row contiguous.
+// Inputs: x [..., dim], weight [dim].
 class RMSNorm : public FloatRows {
  public:
   RMSNorm(mx::Stream stream, float epsilon) : FloatRows(stream), epsilon_(epsilon) {}
@@ -31,8 +31,7 @@ class RMSNorm : public FloatRows {
   float epsilon_;
 };
 
-// Inputs: x [num_tokens, num_heads, 1, head_dim], positions int32 [num_tokens], frequencies [half];
-// row contiguous.
+// Inputs: x [num_tokens, num_heads, 1, head_dim], positions int32 [num_tokens], frequencies [half].
 class RotaryEmbedding : public FloatRows {
  public:
   RotaryEmbedding(mx::Stream stream, float scale) : FloatRows(stream), scale_(scale) {}

@@ -1,13 +1,14 @@
 #include "cpu/layers/swiglu.h"
 
-#include <mlx/allocator.h>
 #include <mlx/backend/cpu/encoder.h>
 
 #include <algorithm>
 #include <stdexcept>
 
 #include "cpu/attention.h"
+#include "cpu/contiguous.h"
 #include "cpu/kernels/table.h"
+#include "cpu/layers/runs.h"
 
 namespace pomona {
 
@@ -19,23 +20,21 @@ constexpr int64_t kElements = 4096;
 } // namespace
 
 void SwiGLU::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
-  const auto& gate = inputs[0];
-  if (gate.is_donatable()) {
-    out.copy_shared_buffer(gate);
-  } else {
-    out.set_data(mx::allocator::malloc(out.nbytes()));
-  }
+  share_or_allocate(inputs[0], out);
   auto& encoder = mx::cpu::get_command_encoder(stream());
-  encoder.dispatch([gate = gate.data<float>(),
-                    up = inputs[1].data<float>(),
-                    out = out.data<float>(),
-                    size = static_cast<int64_t>(out.size())]() {
+  const int64_t length = std::min(run_length(inputs[0]), run_length(inputs[1]));
+  encoder.dispatch([gate = runs_of(inputs[0], length, encoder),
+                    up = runs_of(inputs[1], length, encoder),
+                    out = out.data<float>()]() {
     const auto* kernels = cpu::find_kernels(cpu::instruction_set());
-    int turns = static_cast<int>((size + kElements - 1) / kElements);
-    cpu::ThreadPool::shared().parallel_for(turns, [&](int turn, int) {
-      int64_t first = turn * kElements;
+    const int64_t length = gate.length, turns = (length + kElements - 1) / kElements;
+    cpu::ThreadPool::shared().parallel_for(gate.count * turns, [&](int64_t turn) {
+      const int64_t run = turn / turns, first = turn % turns * kElements;
       kernels->swiglu(
-          gate + first, up + first, out + first, std::min(kElements, size - first));
+          gate[run] + first,
+          up[run] + first,
+          out + run * length + first,
+          std::min(kElements, length - first));
     });
   });
 }
@@ -63,7 +62,7 @@ mx::array swiglu(const mx::array& gate, const mx::array& up, mx::Stream stream) 
       gate.shape(),
       mx::float32,
       std::make_shared<SwiGLU>(stream),
-      {mx::contiguous(gate, false, stream), mx::contiguous(up, false, stream)});
+      {gate, up});
 }
 
 } // namespace pomona

@@ -9,7 +9,7 @@ namespace pomona {
 
 namespace mx = mlx::core;
 
-// Inputs: gate, up, row contiguous float32 of one shape. Output: the same shape.
+// Inputs: gate, up, float32 of one shape. Output: the same shape.
 class SwiGLU : public mx::UnaryPrimitive {
  public:
   using mx::UnaryPrimitive::UnaryPrimitive;

@@ -5,37 +5,37 @@
 // promises none of that: it picks kernels by shape. This is what lets a request get the same tokens
 // alone and in a batch. The right-hand side is read where it lies, not packed first, so the few
 // rows of a decode step run at the speed of memory.
+//
+// A quantized one stays as it is, too. With weights of 4 or 8 bits and whole chunks of 64 in its depth,
+// a product is one of integers (integer_products.h), several times as fast; others leave the bits that
+// the matrix's elements as floats would. Which of the two it is follows from the matrix alone.
 #pragma once
 
-#include <cstddef>
+#include "blas/operands.h"
 
 namespace pomona::blas {
-
-// Element (i, j) is data[i * row_stride + j * column_stride]; strides in elements.
-struct Matrix {
-  const float* data;
-  std::ptrdiff_t row_stride;
-  std::ptrdiff_t column_stride;
-};
 
 // c = alpha * a b + beta * c, with a [m, k], b [k, n] and c [m, n] of row stride `ldc`. One of b's
 // strides is 1. As in BLAS, beta = 0 overwrites whatever c held.
 void sgemm(
-    std::ptrdiff_t m,
-    std::ptrdiff_t n,
-    std::ptrdiff_t k,
+    Index m,
+    Index n,
+    Index k,
     float alpha,
     const Matrix& a,
     const Matrix& b,
     float beta,
     float* c,
-    std::ptrdiff_t ldc);
+    Index ldc);
+
+// c = a b, with a [m, k] and c [m, n], both contiguous. Needs a kernel.
+void quantized_product(Index m, const float* a, const QuantizedMatrix& b, float* c);
 
 // "avx512", "avx2", "neon", or nullptr: this processor has no kernel here.
-const char* sgemm_kernel();
+const char* kernel_name();
 
 // Takes another one from the next product on: all leave the same bits. False if this processor does
 // not have it.
-bool set_sgemm_kernel(const char* name);
+bool set_kernel(const char* name);
 
 } // namespace pomona::blas

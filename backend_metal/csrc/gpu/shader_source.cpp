@@ -1,6 +1,7 @@
-#include "metal/shader_source.h"
+#include "gpu/shader_source.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <functional>
 #include <map>
@@ -8,12 +9,13 @@
 #include <set>
 #include <stdexcept>
 
-namespace pomona::metal {
+namespace pomona {
 
 namespace {
 
 struct Shaders {
   std::mutex mutex;
+  std::atomic<int> generation = 0;
   std::string folder;
   std::map<std::string, std::shared_ptr<const ShaderSource>> sources; // by file
 };
@@ -38,7 +40,7 @@ std::string read(const std::string& folder, const std::string& file) {
   return text;
 }
 
-// Metal compiles a text that has no folder, so headers in quotes are put in their place.
+// GPUs' compilers are given a text that has no folder, so headers in quotes are put in their place.
 void append(
     const std::string& folder,
     const std::string& file,
@@ -71,6 +73,11 @@ void set_shader_folder(const std::string& folder) {
   std::lock_guard lock(shaders().mutex);
   shaders().folder = folder;
   shaders().sources.clear();
+  shaders().generation++;
+}
+
+int shader_generation() {
+  return shaders().generation;
 }
 
 std::shared_ptr<const ShaderSource> shader_source(const std::string& file) {
@@ -89,4 +96,4 @@ std::shared_ptr<const ShaderSource> shader_source(const std::string& file) {
   return source;
 }
 
-} // namespace pomona::metal
+} // namespace pomona

@@ -4,11 +4,14 @@
 #include <memory>
 #include <string>
 
-namespace pomona::metal {
+namespace pomona {
 
-// Where the `.metal` files and their headers lie. Kernels that are compiled already stay in use for
-// the same text, and are compiled again for another.
+// Where the kernels of both GPUs and their headers lie. Kernels that are compiled already stay in use
+// for the same text, and are compiled again for another.
 void set_shader_folder(const std::string& folder);
+
+// Another one after each call of set_shader_folder: whoever keeps what was compiled asks for it.
+int shader_generation();
 
 struct ShaderSource {
   std::string text; // of the file and the project's headers that it includes, once each
@@ -18,4 +21,4 @@ struct ShaderSource {
 // Raises std::runtime_error when no folder has been set, or a file cannot be read.
 std::shared_ptr<const ShaderSource> shader_source(const std::string& file);
 
-} // namespace pomona::metal
+} // namespace pomona

@@ -1,0 +1,162 @@
+// Products of a few rows, as a decode step has them. Columns of the result lie in a vector's lanes, so
+// one row keeps all lanes busy, and every weight is read once, at the speed of memory. Each element
+// is the same chain of multiply-adds as in tiles.h.
+#pragma once
+
+#include <algorithm>
+
+#include "blas/float_lanes.h"
+#include "blas/operands.h"
+#include "blas/quantized_lanes.h"
+#include "blas/unpack.h"
+#include "blas/vectors.h"
+
+namespace pomona::blas {
+
+// More rows are faster by panels of them, in tiles.h. Of unpacked columns there are more sums a
+// register where vectors are long.
+inline constexpr Index kFewRows = 8;
+template <typename Vector>
+inline constexpr Index few_unpacked_rows = width_of<Vector> == 16 ? 16 : 8;
+
+// The number of rows that a kernel is compiled for, 1, 2, 4, 8 or 16: `rows`, or the next.
+constexpr Index padded_rows(Index rows) {
+  Index padded = 1;
+  while (padded < rows) {
+    padded *= 2;
+  }
+  return padded;
+}
+
+// A quantized matrix of which some columns at a time are unpacked.
+struct UnpackedColumns {
+  QuantizedMatrix matrix;
+  Unpack unpack;
+};
+
+// What one task computes: all rows times some columns of B, a Matrix, a QuantizedMatrix or
+// UnpackedColumns.
+template <typename B>
+struct FewRows {
+  const float* a; // [depth, padded_rows(rows)]
+  Index rows; // at most kFewRows or few_unpacked_rows
+  Index depth;
+  B b; // a Matrix's row stride is 1
+  Index first_column, last_column;
+  float alpha, beta;
+  float* c;
+  Index ldc;
+};
+
+// The first `count` lanes of alpha * product + beta * c; of c itself in every depth but the first.
+template <typename Vector, typename B>
+[[gnu::always_inline]] inline void
+add_product(const FewRows<B>& task, bool first, const Vector& product, float* c, Index count) {
+  for (Index lane = 0; lane < count; ++lane) {
+    const float scaled = task.alpha * product[lane];
+    if (!first) {
+      c[lane] += scaled;
+    } else {
+      c[lane] = task.beta == 0.0f ? scaled : task.beta * c[lane] + scaled;
+    }
+  }
+}
+
+template <typename Vector, typename Lanes, int Rows, typename B>
+[[gnu::always_inline]] inline void multiply_rows(const FewRows<B>& task) {
+  constexpr int groups = Lanes::kGroups;
+  constexpr Index width = width_of<Vector>;
+  for (Index first = task.first_column; first < task.last_column; first += groups * width) {
+    const Index valid = std::min(groups * width, task.last_column - first);
+    Lanes lanes(task.b, first, valid);
+    for (Index k0 = 0; k0 < task.depth; k0 += kDepth) {
+      const float* a = task.a + k0 * Rows;
+      Vector sums[Rows][groups] = {};
+      const auto add = [&](Index k, int group, const Vector& weights)
+                           __attribute__((always_inline)) {
+#pragma GCC unroll 16
+        for (int row = 0; row < Rows; ++row) {
+          sums[row][group] += weights * a[k * Rows + row];
+        }
+      };
+      lanes.unpack(k0, std::min(kDepth, task.depth - k0), add);
+      for (Index row = 0; row < std::min<Index>(Rows, task.rows); ++row) {
+        for (Index lane = 0; lane < valid; lane += width) {
+          add_product(
+              task,
+              k0 == 0,
+              sums[row][lane / width],
+              task.c + row * task.ldc + first + lane,
+              std::min(width, valid - lane));
+        }
+      }
+    }
+  }
+}
+
+template <typename Vector>
+[[gnu::always_inline]] inline void multiply_few(const FewRows<Matrix>& task) {
+  // One row takes as long as its columns' transposition: more sums at a time would gain nothing.
+  using Lanes = FloatLanes<Vector>;
+  if (task.rows == 1) {
+    multiply_rows<Vector, Lanes, 1>(task);
+  } else if (task.rows == 2) {
+    multiply_rows<Vector, Lanes, 2>(task);
+  } else if (task.rows <= 4) {
+    multiply_rows<Vector, Lanes, 4>(task);
+  } else {
+    multiply_rows<Vector, Lanes, kFewRows>(task);
+  }
+}
+
+// Up to four rows, in four sums or more.
+template <typename Vector, int Bits>
+[[gnu::always_inline]] inline void multiply_few(const FewRows<QuantizedMatrix>& task) {
+  if (task.rows == 1) {
+    multiply_rows<Vector, QuantizedLanes<Vector, Bits, 4>, 1>(task);
+  } else if (task.rows == 2) {
+    multiply_rows<Vector, QuantizedLanes<Vector, Bits, 2>, 2>(task);
+  } else {
+    multiply_rows<Vector, QuantizedLanes<Vector, Bits, 2>, 4>(task);
+  }
+}
+
+// Columns that were unpacked.
+template <typename Vector>
+class UnpackedLanes {
+ public:
+  static constexpr int kGroups = unpacked_columns<Vector> / width_of<Vector>;
+
+  UnpackedLanes(const UnpackedColumns& b, Index first, Index valid)
+      : b_(b), first_(first), valid_(valid) {}
+
+  // use(k - k0, group, elements k of the group's columns) for k in [k0, k0 + kc), at most kDepth.
+  template <typename Use>
+  [[gnu::always_inline]] void unpack(Index k0, Index kc, const Use& use) {
+    constexpr Index columns = unpacked_columns<Vector>;
+    b_.unpack(b_.matrix, first_, valid_, k0, kc, columns_);
+    for (Index k = 0; k < kc; ++k) {
+      for (int group = 0; group < kGroups; ++group) {
+        use(k, group, load<Vector>(columns_ + k * columns + group * width_of<Vector>));
+      }
+    }
+  }
+
+ private:
+  const UnpackedColumns& b_;
+  Index first_;
+  Index valid_;
+  alignas(64) float columns_[kDepth * unpacked_columns<Vector>];
+};
+
+template <typename Vector>
+[[gnu::always_inline]] inline void multiply_few(const FewRows<UnpackedColumns>& task) {
+  using Lanes = UnpackedLanes<Vector>;
+  if (task.rows <= 8) {
+    multiply_rows<Vector, Lanes, 8>(task);
+  } else if constexpr (few_unpacked_rows<Vector> > 8) {
+    multiply_rows<Vector, Lanes, 16>(task);
+  }
+}
+
+} // namespace pomona::blas

@@ -1,0 +1,112 @@
+// Rows of floats as 16-bit integers with a scale for every 64 of them, which costs an element at most
+// 2^-16 of the greatest beside it: a bfloat16, in which a GPU takes such a row, costs it 2^-9 of itself.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "blas/integer_vectors.h"
+#include "blas/operands.h"
+#include "blas/vectors.h"
+
+namespace pomona::blas {
+
+// Elements that share a scale.
+inline constexpr Index kChunk = 64;
+// Vectors of 16-bit integers that a chunk fills.
+inline constexpr Index kPhases = 4;
+// Some weights have a scale for each half of a chunk.
+inline constexpr Index kHalves = 2;
+
+// Element x of a chunk is integer * scale. A chunk's integers lie in the order in which a chunk of
+// quantized weights is unpacked: see place_in_chunk.
+struct IntegerRows {
+  const int16_t* integers; // [rows, depth / kChunk, kChunk]
+  const float* scales; // [rows, depth / kChunk]
+  const float* sums; // of a half chunk's elements: [rows, depth / kChunk, kHalves]
+};
+
+// Where rounded rows go: as in IntegerRows, from some row on.
+struct RoundedRows {
+  int16_t* integers;
+  float* scales;
+  float* sums;
+};
+
+// Where element `i` of a chunk of weights of `bits` bits is unpacked to: the 16-bit lanes of a vector hold
+// 16 / bits elements in a row each, of which phase p takes every one's p-th. The first half of the
+// elements is always in the first half of the vectors.
+constexpr Index place_in_chunk(int bits, Index i) {
+  const Index half = i / 32, in_lane = 16 / bits;
+  const Index lane = i % 32 / in_lane % 8, vector = i % 32 / in_lane / 8;
+  return (vector * in_lane + i % in_lane) * 16 + half * 8 + lane;
+}
+
+// The greatest magnitude's bits; what is not a number has greater ones than any that is.
+[[gnu::always_inline]] inline int32_t greatest_bits(const float* x) {
+  Integers greatest{};
+  for (Index i = 0; i < kChunk; i += 8) {
+    const Integers bits = load<Integers>(x + i) & 0x7fffffff;
+    greatest = bits > greatest ? bits : greatest;
+  }
+  int32_t all = 0;
+  for (int lane = 0; lane < 8; ++lane) {
+    all = std::max(all, int32_t(greatest[lane]));
+  }
+  return all;
+}
+
+// A chunk that holds something that is not a finite number has no integers, and NaN for its scale.
+template <int Bits>
+[[gnu::always_inline]] inline void
+round_chunk(const float* x, int16_t* integers, float* scale, float* sums) {
+  constexpr float kGreatest = 32767.0f;
+  // Added to a float below 2^22 it leaves the nearest integer in the last bits.
+  constexpr float kRound = 0x1.8p23f;
+  constexpr int32_t kRoundBits = 0x4b400000, kInfinity = 0x7f800000, kSmallest = 0x0d800000; // 2^-100
+  const int32_t bits = greatest_bits(x);
+  float greatest;
+  std::memcpy(&greatest, &bits, sizeof(greatest));
+  if (bits >= kInfinity || bits < kSmallest) {
+    std::fill_n(integers, kChunk, int16_t(0));
+    *scale = bits >= kInfinity ? __builtin_nanf("") : 0.0f;
+    sums[0] = sums[1] = *scale;
+    return;
+  }
+  const float inverse = kGreatest / greatest;
+  *scale = greatest / kGreatest;
+  for (Index half = 0; half < kHalves; ++half) {
+    Integers sum{};
+    alignas(32) int32_t rounded[32];
+    for (Index i = 0; i < 32; i += 8) {
+      const Integers number =
+          (Integers)(load<Vector8>(x + 32 * half + i) * inverse + kRound) - kRoundBits;
+      sum += number;
+      store(rounded + i, number);
+    }
+    for (Index i = 0; i < 32; ++i) {
+      integers[place_in_chunk(Bits, 32 * half + i)] = static_cast<int16_t>(rounded[i]);
+    }
+    int32_t total = 0;
+    for (int lane = 0; lane < 8; ++lane) {
+      total += sum[lane];
+    }
+    sums[half] = static_cast<float>(total) * *scale;
+  }
+}
+
+// `rows` is [count, depth].
+template <int Bits>
+[[gnu::always_inline]] inline void
+round_rows(const float* rows, Index count, Index depth, const RoundedRows& out) {
+  for (Index chunk = 0; chunk < count * depth / kChunk; ++chunk) {
+    round_chunk<Bits>(
+        rows + chunk * kChunk,
+        out.integers + chunk * kChunk,
+        out.scales + chunk,
+        out.sums + chunk * kHalves);
+  }
+}
+
+} // namespace pomona::blas

@@ -1,0 +1,37 @@
+// One entry for each instruction set that products are compiled for. All leave the same bits.
+#pragma once
+
+#include "blas/few_rows.h"
+#include "blas/integer_products.h"
+#include "blas/tiles.h"
+
+namespace pomona::blas {
+
+// Of one number of bits, products with activations that became integers.
+struct IntegerKernel {
+  void (*round)(const float* rows, Index count, Index depth, const RoundedRows& out);
+  void (*multiply)(const IntegerTask& task);
+};
+
+// What is compiled for each number of bits.
+struct QuantizedKernel {
+  Unpack unpack;
+  void (*four_rows)(const FewRows<QuantizedMatrix>& task); // or fewer
+};
+
+struct Kernel {
+  const char* name;
+  Index width; // floats in a vector
+  Index few_unpacked_rows;
+  void (*tiles)(const Block<Matrix>& block);
+  void (*few_rows)(const FewRows<Matrix>& task);
+  void (*unpacked_tiles)(const Block<QuantizedMatrix>& block, Unpack unpack);
+  void (*few_unpacked)(const FewRows<UnpackedColumns>& task);
+  QuantizedKernel quantized[9]; // by bits
+  IntegerKernel integers[2]; // of 4 and of 8 bits
+};
+
+// The one of this name, or the best without a name; null if this processor has none.
+const Kernel* find_kernel(const char* name);
+
+} // namespace pomona::blas

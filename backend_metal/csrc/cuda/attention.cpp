@@ -1,0 +1,182 @@
+#include "cuda/attention.h"
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "cuda/attention_buffers.h"
+#include "cuda/launch.h"
+#include "cuda/launch_plan.h"
+#include "cuda/memory.h"
+
+namespace pomona::cuda {
+
+namespace {
+
+// An unsigned integer of the dtype's size, for kernels that only copy.
+std::string_view bits_type(mx::Dtype dtype) {
+  return mx::size_of(dtype) == 2 ? "unsigned short" : "unsigned";
+}
+
+Options options_of(const AttentionOptions& options, const AttentionArrays& a) {
+  Options o;
+  o.block_size = a.k_cache.shape(1);
+  o.has_window = options.window > 0;
+  o.has_softcap = options.softcap > 0.0f;
+  o.has_sinks = a.sinks != nullptr;
+  o.has_new_tokens = a.new_tokens.has_value();
+  o.aligned = are_aligned(a) && is_aligned(a.q);
+  return o;
+}
+
+AttentionBuffers buffers_of(const AttentionArrays& a, int64_t partials_offset) {
+  AttentionBuffers b{};
+  b.q = pointer(a.q);
+  if (a.new_tokens) {
+    b.k = pointer(a.new_tokens->k);
+    b.v = pointer(a.new_tokens->v);
+    b.slot_mapping = pointer<int>(a.new_tokens->slot_mapping);
+  }
+  b.k_cache = pointer(a.k_cache);
+  b.v_cache = pointer(a.v_cache);
+  b.block_tables = pointer<int>(a.block_tables);
+  b.seq_lens = pointer<int>(a.seq_lens);
+  b.cu_seqlens_q = pointer<int>(a.cu_seqlens_q);
+  b.sinks = a.sinks ? pointer<float>(*a.sinks) : nullptr;
+  b.out = pointer(a.out);
+  b.partials = pointer<float>(a.partials) + partials_offset;
+  return b;
+}
+
+void use_arrays(mx::cu::CommandEncoder& encoder, const AttentionArrays& a) {
+  encoder.set_input_array(a.q.array);
+  if (a.new_tokens) {
+    encoder.set_input_array(a.new_tokens->k.array);
+    encoder.set_input_array(a.new_tokens->v.array);
+    encoder.set_input_array(a.new_tokens->slot_mapping);
+  }
+  for (const auto* array : {&a.block_tables, &a.seq_lens, &a.cu_seqlens_q}) {
+    encoder.set_input_array(*array);
+  }
+  if (a.sinks) {
+    encoder.set_input_array(*a.sinks);
+  }
+  for (const auto* array : {&a.k_cache, &a.v_cache}) {
+    encoder.set_output_array(*array);
+  }
+  encoder.set_output_array(a.out);
+  encoder.set_output_array(a.partials);
+}
+
+} // namespace
+
+GpuLaunchPlan plan_of(const AttentionOptions& options, const AttentionArrays& a) {
+  return plan_launch(device_limits(), shape_of(options, a), batch_of(a));
+}
+
+void encode_attention(
+    mx::cu::CommandEncoder& encoder, const AttentionOptions& options, const AttentionArrays& a) {
+  auto shape = shape_of(options, a);
+  auto plan = plan_of(options, a);
+  auto floats = static_cast<int>(plan.decode.num_partials + plan.prefill.num_partials);
+  a.partials = mx::array({floats}, mx::float32, nullptr, {});
+  allocate(a.partials, encoder);
+  encoder.add_temporary(a.partials);
+  auto parameters = parameters_of(options, a);
+  parameters.max_split_rows = plan.prefill.max_split_rows;
+  auto type = element_type(a.out.dtype());
+  int dim = shape.head_dim, dim_v = shape.head_dim_v;
+  auto of_decode = options_of(options, a), of_prefill = of_decode;
+  of_decode.has_partials = plan.decode.num_partials > 0;
+  of_prefill.has_partials = plan.prefill.num_partials > 0;
+  auto decode_parameters = with_splits(parameters, plan.decode);
+  auto prefill_parameters = with_splits(parameters, plan.prefill);
+  auto decode_buffers = buffers_of(a, 0);
+  auto prefill_buffers = buffers_of(a, plan.decode.num_partials);
+
+  auto add = [&](const char* file,
+                 const char* function,
+                 std::array<int, 2> sizes,
+                 const GpuGrid& grid,
+                 bool is_decode) {
+    use_arrays(encoder, a);
+    add_kernel(
+        encoder,
+        {file, function, type, sizes, "Attention", grid.threads},
+        is_decode ? of_decode : of_prefill,
+        grid,
+        is_decode ? decode_parameters : prefill_parameters,
+        is_decode ? decode_buffers : prefill_buffers);
+  };
+  {
+    std::optional<mx::cu::CommandEncoder::ConcurrentContext> concurrent;
+    if (!plan.decode.grid.empty() && !plan.prefill.grid.empty()) {
+      concurrent.emplace(encoder);
+    }
+    if (!plan.decode.grid.empty()) {
+      add("cuda/decode.cu", "decode", {dim, dim_v}, plan.decode.grid, true);
+    }
+    if (!plan.prefill.grid.empty()) {
+      add("cuda/prefill.cu", "prefill", {dim, dim_v}, plan.prefill.grid, false);
+    }
+  }
+  if (!plan.reduce.empty()) {
+    add("cuda/reduce.cu", "decode_reduce", {dim_v}, plan.reduce, true);
+  }
+  if (!plan.prefill.reduce.empty()) {
+    add("cuda/reduce.cu", "prefill_reduce", {dim, dim_v}, plan.prefill.reduce, false);
+  }
+  if (a.new_tokens) {
+    encode_scatter(encoder, *a.new_tokens);
+  }
+}
+
+void encode_scatter(mx::cu::CommandEncoder& encoder, const NewTokens& tokens) {
+  int num_tokens = tokens.slot_mapping.shape(0);
+  if (num_tokens == 0) {
+    return;
+  }
+  Options options;
+  options.block_size = tokens.k_cache.shape(1);
+  options.aligned = are_aligned(tokens);
+  ScatterBuffers buffers{
+      pointer(tokens.k),
+      pointer(tokens.v),
+      pointer(tokens.k_cache),
+      pointer(tokens.v_cache),
+      pointer<int>(tokens.slot_mapping)};
+  encoder.set_input_array(tokens.k.array);
+  encoder.set_input_array(tokens.v.array);
+  encoder.set_input_array(tokens.slot_mapping);
+  encoder.set_output_array(tokens.k_cache);
+  encoder.set_output_array(tokens.v_cache);
+  add_kernel(
+      encoder,
+      {"cuda/scatter.cu", "scatter", bits_type(tokens.k_cache.dtype()), {}, "Scatter", kCopyThreads},
+      options,
+      {num_tokens, 2, 1, kCopyThreads, 0},
+      parameters_of(tokens),
+      buffers);
+}
+
+Rows rows_of(mx::cu::CommandEncoder& encoder, const mx::array& in) {
+  if (has_whole_rows(in)) {
+    return rows_in_place(in);
+  }
+  mx::array packed(in.shape(), in.dtype(), nullptr, {});
+  allocate(packed, encoder);
+  encoder.add_temporary(packed);
+  encoder.set_input_array(in);
+  encoder.set_output_array(packed);
+  add_kernel(
+      encoder,
+      {"cuda/pack.cu", "pack_rows", bits_type(in.dtype()), {}, "Pack", kCopyThreads},
+      {},
+      {in.shape(0), 1, 1, kCopyThreads, 0},
+      PackParameters{
+          {in.strides(0), in.strides(1), in.strides(2)}, in.shape(1), in.shape(2)},
+      PackBuffers{pointer(in), pointer(packed)});
+  return rows_in_place(packed);
+}
+
+} // namespace pomona::cuda

@@ -1,0 +1,20 @@
+// `_cuda`: the operators on NVIDIA GPUs. A module of its own, since it needs symbols that only MLX's
+// CUDA build has: backend_metal/native.py loads it beside that.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include "cuda/recording_bindings.h"
+#include "gpu/shader_source.h"
+#include "python/operator_bindings.h"
+#include "python/recurrent_bindings.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+NB_MODULE(_cuda, m) {
+  m.attr("MLX_VERSION") = POMONA_MLX_VERSION;
+  pomona::bind_operators(m, mlx::core::Device::POMONA_CUDA_DEVICE);
+  pomona::bind_recurrent(m, mlx::core::Device::POMONA_CUDA_DEVICE);
+  pomona::cuda::bind_recording(m);
+  m.def("set_shader_folder", &pomona::set_shader_folder, "folder"_a);
+}

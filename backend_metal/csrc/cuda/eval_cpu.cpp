@@ -1,0 +1,37 @@
+// Arrays on the CPU are the other extension's: this one has kernels for a GPU alone.
+#include <stdexcept>
+
+#include "operators/primitives.h"
+#include "operators/recurrent.h"
+
+namespace pomona {
+
+namespace {
+
+[[noreturn]] void refuse(const mx::Primitive& primitive) {
+  throw std::runtime_error(std::string(primitive.name()) + " on CUDA needs a stream of the GPU");
+}
+
+} // namespace
+
+void ReshapeAndCache::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
+  refuse(*this);
+}
+
+void PagedAttention::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
+  refuse(*this);
+}
+
+void ScatterPagedAttention::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
+  refuse(*this);
+}
+
+void CausalConv::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
+  refuse(*this);
+}
+
+void LinearAttention::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
+  refuse(*this);
+}
+
+} // namespace pomona

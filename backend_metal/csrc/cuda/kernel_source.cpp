@@ -1,0 +1,48 @@
+#include "cuda/kernel_source.h"
+
+#include <utility>
+
+#include "gpu/shader_source.h"
+
+namespace pomona::cuda {
+
+namespace {
+
+// Of the template, each behind `separator` but the first.
+std::string arguments(const Kernel& kernel, const char* separator) {
+  std::string all(kernel.type);
+  for (int size : kernel.sizes) {
+    if (size == 0) {
+      break;
+    }
+    all += separator + std::to_string(size);
+  }
+  return all;
+}
+
+} // namespace
+
+std::string Kernel::name() const {
+  return std::string(function) + "_" + arguments(*this, "_");
+}
+
+std::string kernel_source(const Kernel& kernel, const Options& o) {
+  std::string text = "constexpr int block_size = " + std::to_string(o.block_size) + ";\n";
+  for (auto [name, value] : {
+           std::pair{"has_window", o.has_window},
+           {"has_softcap", o.has_softcap},
+           {"has_sinks", o.has_sinks},
+           {"has_new_tokens", o.has_new_tokens},
+           {"has_partials", o.has_partials},
+           {"aligned", o.aligned}}) {
+    text += std::string("constexpr bool ") + name + " = " + (value ? "true" : "false") + ";\n";
+  }
+  text += shader_source(std::string(kernel.file))->text;
+  std::string family(kernel.family), function(kernel.function);
+  text += "POMONA_KERNEL(" + std::to_string(kernel.threads) + ", pomona::" + family +
+      "Parameters, pomona::" + family + "Buffers, pomona::" + function + "<" +
+      arguments(kernel, ", ") + ">)\n";
+  return text;
+}
+
+} // namespace pomona::cuda

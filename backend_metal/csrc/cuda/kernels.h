@@ -1,0 +1,21 @@
+// Kernels, compiled when they are first used, and what they need to know of the GPU.
+#pragma once
+
+#include <mlx/backend/cuda/device.h>
+
+#include "cuda/kernel_source.h"
+#include "gpu/launch_plan.h"
+
+namespace pomona::cuda {
+
+namespace mx = mlx::core;
+
+// `memory_bytes` is the most shared memory of a block that a launch asks for. Raises
+// std::runtime_error where the kernel does not compile, or the GPU has less memory.
+CUfunction load(
+    mx::cu::Device& device, const Kernel& kernel, const Options& options, int64_t memory_bytes);
+
+// Of the machine's GPU.
+GpuLimits device_limits();
+
+} // namespace pomona::cuda

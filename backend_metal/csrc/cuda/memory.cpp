@@ -1,0 +1,91 @@
+#include "cuda/memory.h"
+
+#include <mlx/backend/common/buffer_cache.h>
+#include <mlx/backend/cuda/allocator.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <mutex>
+
+#include "cuda/errors.h"
+
+namespace pomona::cuda {
+
+namespace {
+
+using mx::cu::CudaBuffer;
+
+constexpr size_t kPage = 1 << 14;
+constexpr size_t kMostKept = size_t(1) << 30; // bytes that nobody uses
+
+size_t rounded(size_t bytes) {
+  return bytes < kPage ? std::bit_ceil(std::max<size_t>(bytes, 256))
+                       : (bytes + kPage - 1) / kPage * kPage;
+}
+
+// At the end of the process there may be no CUDA any more, which is no error then.
+void free(CudaBuffer* buffer) {
+  cuMemFree(reinterpret_cast<CUdeviceptr>(buffer->data));
+  delete buffer;
+}
+
+// Of one device. Whoever gives memory back is done with it on the one stream that uses it, so that
+// it can be taken again at once. What was given back last is what a recording asks for next: where
+// too much is kept, what has been there for longest goes.
+class Memory {
+ public:
+  explicit Memory(int device)
+      : device_(device), kept_(kPage, [](CudaBuffer* buffer) { return buffer->size; }, free) {}
+
+  CudaBuffer* take(size_t bytes, CUstream stream) {
+    bytes = rounded(bytes);
+    {
+      std::lock_guard lock(mutex_);
+      if (auto* buffer = kept_.reuse_from_cache(bytes)) {
+        return buffer;
+      }
+    }
+    CUdeviceptr address = 0;
+    check(cuMemAllocAsync(&address, bytes, stream), "cuMemAllocAsync");
+    return new CudaBuffer{reinterpret_cast<void*>(address), bytes, device_};
+  }
+
+  void give_back(CudaBuffer* buffer) {
+    // Once the host has read an array, MLX has replaced its memory by shared memory.
+    if (buffer->device != device_) {
+      free(buffer);
+      return;
+    }
+    std::lock_guard lock(mutex_);
+    kept_.recycle_to_cache(buffer);
+    if (kept_.cache_size() > kMostKept) {
+      kept_.release_cached_buffers(kept_.cache_size() - kMostKept);
+    }
+  }
+
+ private:
+  int device_;
+  std::mutex mutex_;
+  mx::BufferCache<CudaBuffer> kept_;
+};
+
+// Never ends: arrays may, after all else.
+Memory& memory_of(int device) {
+  static std::mutex mutex;
+  static auto* memories = new std::map<int, Memory>;
+  std::lock_guard lock(mutex);
+  return memories->try_emplace(device, device).first->second;
+}
+
+} // namespace
+
+void allocate(mx::array& out, mx::cu::CommandEncoder& encoder) {
+  auto& memory = memory_of(encoder.device().cuda_device());
+  auto* buffer = memory.take(out.nbytes(), static_cast<cudaStream_t>(encoder.stream()));
+  out.set_data(mx::allocator::Data(mx::allocator::Buffer(buffer), [&memory](auto given) {
+    memory.give_back(static_cast<CudaBuffer*>(given.ptr()));
+  }));
+}
+
+} // namespace pomona::cuda

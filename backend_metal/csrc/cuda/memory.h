@@ -1,0 +1,17 @@
+// Memory of the GPU for what operators compute.
+//
+// MLX's own operations take it in an order with their commands; extensions can only ask MLX for
+// memory that host and GPU share, which is moved to and fro. So operators have memory of their own,
+// kept for the next ones once the GPU is done with it.
+#pragma once
+
+#include <mlx/backend/cuda/device.h>
+
+namespace pomona::cuda {
+
+namespace mx = mlx::core;
+
+// Gives `out` memory, uninitialised, on the encoder's device.
+void allocate(mx::array& out, mx::cu::CommandEncoder& encoder);
+
+} // namespace pomona::cuda

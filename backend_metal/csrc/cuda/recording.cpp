@@ -1,0 +1,296 @@
+#include "cuda/recording.h"
+
+#include <mlx/backend/cuda/utils.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "cuda/errors.h"
+
+namespace pomona::cuda {
+
+namespace {
+
+using Arrays = std::vector<mx::array>;
+
+// MLX's encoder keeps to itself what a recording has to know: the buffers that its commands use, and
+// after how many commands it hands them over. The language lets an explicit instantiation name both.
+template <typename Tag, typename Tag::Member member>
+struct Opened {
+  friend constexpr typename Tag::Member open(Tag) {
+    return member;
+  }
+};
+
+struct Buffers {
+  using Member = std::vector<std::shared_ptr<mx::array::Data>> mx::cu::CommandEncoder::*;
+  friend constexpr Member open(Buffers);
+};
+template struct Opened<Buffers, &mx::cu::CommandEncoder::temporaries_>;
+
+struct MaxOps {
+  using Member = int mx::cu::CommandEncoder::*;
+  friend constexpr Member open(MaxOps);
+};
+template struct Opened<MaxOps, &mx::cu::CommandEncoder::max_ops_per_graph_>;
+
+// Memory that was taken within a recording that failed is no memory outside: never given back.
+void leak(std::vector<std::shared_ptr<mx::array::Data>> buffers) {
+  new std::vector(std::move(buffers));
+}
+
+CUstream stream_of(mx::cu::CommandEncoder& encoder) {
+  return static_cast<cudaStream_t>(encoder.stream());
+}
+
+CUdeviceptr address_of(const mx::array& array) {
+  return reinterpret_cast<CUdeviceptr>(mx::gpu_ptr<char>(const_cast<mx::array&>(array)));
+}
+
+// A recording that allocates would hand out memory that is there within its launches alone.
+void check_memory(CUgraph graph) {
+  size_t count = 0;
+  check(cuGraphGetNodes(graph, nullptr, &count), "cuGraphGetNodes");
+  std::vector<CUgraphNode> nodes(count);
+  check(cuGraphGetNodes(graph, nodes.data(), &count), "cuGraphGetNodes");
+  size_t num_allocations = 0;
+  size_t bytes = 0;
+  for (auto node : nodes) {
+    CUgraphNodeType type;
+    check(cuGraphNodeGetType(node, &type), "cuGraphNodeGetType");
+    if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+      CUDA_MEM_ALLOC_NODE_PARAMS params;
+      check(cuGraphMemAllocNodeGetParams(node, &params), "cuGraphMemAllocNodeGetParams");
+      num_allocations += 1;
+      bytes += params.bytesize;
+    }
+  }
+  if (num_allocations > 0) {
+    throw std::runtime_error(
+        "a step could not be recorded: it takes " + std::to_string(bytes) + " bytes in " +
+        std::to_string(num_allocations) + " pieces that its rehearsal did not leave");
+  }
+}
+
+// What they have in common: the host's side is a call of the recording.
+class RecordingPrimitive : public mx::Primitive {
+ public:
+  RecordingPrimitive(mx::Stream stream, std::shared_ptr<Recording> recording)
+      : mx::Primitive(stream), recording_(std::move(recording)) {}
+
+  void eval_cpu(const Arrays&, Arrays&) override {
+    throw std::runtime_error("a recording needs a stream of the GPU");
+  }
+
+ protected:
+  mx::cu::CommandEncoder& encoder() {
+    return mx::cu::get_command_encoder(stream());
+  }
+  std::shared_ptr<Recording> recording_;
+};
+
+// Inputs: ints, drawn, newest. Outputs: ints, drawn.
+class Enter : public RecordingPrimitive {
+ public:
+  Enter(mx::Stream stream, std::shared_ptr<Recording> recording, bool records)
+      : RecordingPrimitive(stream, std::move(recording)), records_(records) {}
+
+  void eval_gpu(const Arrays& inputs, Arrays& outputs) override {
+    outputs[0].copy_shared_buffer(inputs[0]);
+    outputs[1].copy_shared_buffer(inputs[1]);
+    recording_->begin(encoder(), inputs[2], records_);
+  }
+  DEFINE_NAME(EnterRecording)
+
+ private:
+  bool records_;
+};
+
+// Input: result. Output: the same.
+class Leave : public RecordingPrimitive {
+ public:
+  Leave(mx::Stream stream, std::shared_ptr<Recording> recording, bool records)
+      : RecordingPrimitive(stream, std::move(recording)), records_(records) {}
+
+  void eval_gpu(const Arrays& inputs, Arrays& outputs) override {
+    outputs[0].copy_shared_buffer(inputs[0]);
+    recording_->end(encoder(), outputs[0], records_);
+  }
+  DEFINE_NAME(LeaveRecording)
+
+ private:
+  bool records_;
+};
+
+// Inputs: newest, caches. Outputs: result, caches.
+class Replay : public RecordingPrimitive {
+ public:
+  Replay(mx::Stream stream, std::shared_ptr<Recording> recording, size_t slot)
+      : RecordingPrimitive(stream, std::move(recording)), slot_(slot) {}
+
+  void eval_gpu(const Arrays& inputs, Arrays& outputs) override {
+    outputs[0].copy_shared_buffer(recording_->result());
+    for (size_t i = 1; i < inputs.size(); ++i) {
+      outputs[i].copy_shared_buffer(inputs[i]);
+    }
+    recording_->launch(encoder(), inputs[0], slot_);
+    // Kernels of a recording that is dropped may still run.
+    encoder().add_completed_handler([recording = recording_]() {});
+  }
+  DEFINE_NAME(ReplayRecording)
+
+ private:
+  size_t slot_;
+};
+
+} // namespace
+
+Recording::Recording(mx::array ints, mx::array drawn)
+    : ints_(std::move(ints)), drawn_(std::move(drawn)) {
+  for (auto& slot : slots_) {
+    void* memory = nullptr;
+    check(cuMemHostAlloc(&memory, std::max<size_t>(ints_.nbytes(), 1), 0), "cuMemHostAlloc");
+    slot.ints = static_cast<int32_t*>(memory);
+    check(cuEventCreate(&slot.read, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  }
+}
+
+Recording::~Recording() {
+  if (graph_) {
+    cuGraphExecDestroy(graph_);
+  }
+  for (auto& slot : slots_) {
+    cuEventDestroy(slot.read);
+    cuMemFreeHost(slot.ints);
+  }
+}
+
+void Recording::load(std::span<const int32_t> ints) {
+  if (ints.size() != ints_.size()) {
+    throw std::invalid_argument(
+        "a recording of " + std::to_string(ints_.size()) + " integers was given " +
+        std::to_string(ints.size()));
+  }
+  slot_ = (slot_ + 1) % kSlots;
+  check(cuEventSynchronize(slots_[slot_].read), "cuEventSynchronize");
+  std::memcpy(slots_[slot_].ints, ints.data(), ints.size_bytes());
+}
+
+Arrays Recording::enter(const mx::array& newest, bool records, mx::Stream stream) {
+  return mx::array::make_arrays(
+      {ints_.shape(), drawn_.shape()},
+      {mx::int32, mx::int32},
+      std::make_shared<Enter>(stream, shared_from_this(), records),
+      {ints_, drawn_, newest});
+}
+
+mx::array Recording::leave(const mx::array& result, bool records, mx::Stream stream) {
+  return mx::array(
+      result.shape(),
+      result.dtype(),
+      std::make_shared<Leave>(stream, shared_from_this(), records),
+      {result});
+}
+
+void Recording::abandon(mx::Stream stream) {
+  if (!limit_) {
+    return;
+  }
+  auto& encoder = mx::cu::get_command_encoder(stream);
+  encoder.*open(MaxOps{}) = limit_->ops;
+  limit_.reset();
+  CUstreamCaptureStatus status;
+  check(cuStreamIsCapturing(stream_of(encoder), &status), "cuStreamIsCapturing");
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) {
+    return;
+  }
+  leak(encoder.*open(Buffers{}));
+  CUgraph graph = nullptr;
+  cuStreamEndCapture(stream_of(encoder), &graph);
+  if (graph) {
+    cuGraphDestroy(graph);
+  }
+}
+
+Arrays Recording::replay(const mx::array& newest, Arrays caches, mx::Stream stream) {
+  if (!graph_) {
+    throw std::logic_error("nothing is recorded");
+  }
+  std::vector<mx::Shape> shapes{result_->shape()};
+  std::vector<mx::Dtype> dtypes{result_->dtype()};
+  Arrays inputs{newest};
+  for (auto& cache : caches) {
+    shapes.push_back(cache.shape());
+    dtypes.push_back(cache.dtype());
+    inputs.push_back(std::move(cache));
+  }
+  return mx::array::make_arrays(
+      std::move(shapes),
+      dtypes,
+      std::make_shared<Replay>(stream, shared_from_this(), slot_),
+      std::move(inputs));
+}
+
+void Recording::begin(mx::cu::CommandEncoder& encoder, const mx::array& newest, bool records) {
+  encoder.commit();
+  limit_ = EncoderLimit{std::exchange(encoder.*open(MaxOps{}), std::numeric_limits<int>::max())};
+  if (records) {
+    check(
+        cuStreamBeginCapture(stream_of(encoder), CU_STREAM_CAPTURE_MODE_RELAXED),
+        "cuStreamBeginCapture");
+    return;
+  }
+  upload(stream_of(encoder), slot_);
+  copy_newest(stream_of(encoder), newest);
+}
+
+void Recording::end(mx::cu::CommandEncoder& encoder, const mx::array& result, bool records) {
+  encoder.*open(MaxOps{}) = limit_->ops;
+  limit_.reset();
+  if (!records) {
+    return;
+  }
+  held_ = encoder.*open(Buffers{});
+  held_.push_back(result.data_shared_ptr());
+  CUgraph graph = nullptr;
+  check(cuStreamEndCapture(stream_of(encoder), &graph), "cuStreamEndCapture");
+  try {
+    check_memory(graph);
+    check(cuGraphInstantiateWithFlags(&graph_, graph, 0), "cuGraphInstantiateWithFlags");
+  } catch (...) {
+    cuGraphDestroy(graph);
+    leak(std::move(held_));
+    throw;
+  }
+  check(cuGraphDestroy(graph), "cuGraphDestroy");
+  result_ = result;
+}
+
+void Recording::launch(mx::cu::CommandEncoder& encoder, const mx::array& newest, size_t slot) {
+  auto stream = stream_of(encoder);
+  upload(stream, slot);
+  copy_newest(stream, newest);
+  check(cuGraphLaunch(graph_, stream), "cuGraphLaunch");
+}
+
+void Recording::upload(CUstream stream, size_t slot) {
+  auto& from = slots_[slot];
+  check(
+      cuMemcpyHtoDAsync(address_of(ints_), from.ints, ints_.nbytes(), stream),
+      "cuMemcpyHtoDAsync");
+  check(cuEventRecord(from.read, stream), "cuEventRecord");
+}
+
+void Recording::copy_newest(CUstream stream, const mx::array& newest) {
+  auto bytes = std::min(newest.nbytes(), drawn_.nbytes());
+  if (bytes > 0) {
+    check(
+        cuMemcpyAsync(address_of(drawn_), address_of(newest), bytes, stream), "cuMemcpyAsync");
+  }
+}
+
+} // namespace pomona::cuda

@@ -1,0 +1,117 @@
+// The recurrent operators' evaluation by CUDA: one kernel each. The int32 arrays' contents are not
+// checked: they are not known yet.
+#include "cuda/launch.h"
+#include "cuda/memory.h"
+#include "cuda/recurrent_buffers.h"
+#include "gpu/recurrent_arguments.h"
+#include "gpu/recurrent_plan.h"
+#include "operators/recurrent.h"
+
+namespace pomona {
+
+namespace {
+
+using Arrays = std::vector<mx::array>;
+using cuda::pointer;
+
+void use_arrays(
+    mx::cu::CommandEncoder& encoder,
+    std::initializer_list<const mx::array*> inputs,
+    const mx::array& out,
+    const mx::array& states) {
+  for (const auto* in : inputs) {
+    encoder.set_input_array(*in);
+  }
+  encoder.set_output_array(out);
+  encoder.set_output_array(states);
+}
+
+} // namespace
+
+void CausalConv::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  auto& encoder = mx::cu::get_command_encoder(stream());
+  cuda::allocate(outputs[0], encoder);
+  ConvArrays a = conv_arrays(inputs, outputs);
+  if (a.empty()) {
+    return;
+  }
+  GpuGrid grid = plan_causal_conv(a.x.shape(0), a.x.shape(1));
+  ConvBuffers buffers{
+      pointer(a.x),
+      pointer<float>(a.weight),
+      a.bias ? pointer<float>(*a.bias) : nullptr,
+      pointer(a.states),
+      pointer<int>(a.read_slots),
+      pointer<int>(a.write_slots),
+      pointer<int>(a.cu_seqlens_q),
+      pointer(a.out)};
+  use_arrays(
+      encoder,
+      {&a.x,
+       &a.weight,
+       a.bias ? a.bias : &a.weight,
+       &a.read_slots,
+       &a.write_slots,
+       &a.cu_seqlens_q},
+      a.out,
+      a.states);
+  cuda::add_kernel(
+      encoder,
+      {"cuda/causal_conv.cu",
+       "causal_conv",
+       cuda::element_type(a.x.dtype()),
+       {},
+       "Conv",
+       grid.threads},
+      {},
+      grid,
+      parameters_of(a),
+      buffers);
+}
+
+void LinearAttention::eval_gpu(const Arrays& inputs, Arrays& outputs) {
+  auto& encoder = mx::cu::get_command_encoder(stream());
+  cuda::allocate(outputs[0], encoder);
+  LinearAttentionArrays a = linear_attention_arrays(inputs, outputs);
+  if (a.empty()) {
+    return;
+  }
+  GpuGrid grid = plan_linear_attention(a.read_slots.shape(0), a.v.shape(1), a.v.shape(2));
+  LinearAttentionBuffers buffers{
+      pointer(a.q),
+      pointer(a.k),
+      pointer(a.v),
+      pointer<float>(a.gates),
+      pointer<float>(a.betas),
+      pointer<float>(a.states),
+      pointer<int>(a.read_slots),
+      pointer<int>(a.write_slots),
+      pointer<int>(a.cu_seqlens_q),
+      pointer(a.out)};
+  use_arrays(
+      encoder,
+      {&a.q,
+       &a.k,
+       &a.v,
+       &a.gates,
+       &a.betas,
+       &a.read_slots,
+       &a.write_slots,
+       &a.cu_seqlens_q},
+      a.out,
+      a.states);
+  cuda::add_kernel(
+      encoder,
+      {"cuda/linear_attention.cu",
+       "linear_attention",
+       cuda::element_type(a.v.dtype()),
+       {a.k.shape(2)},
+       "LinearAttention",
+       grid.threads},
+      {},
+      grid,
+      parameters_of(a, delta_rule_),
+      buffers);
+}
+
+} // namespace pomona

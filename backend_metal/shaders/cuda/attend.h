@@ -1,0 +1,396 @@
+// Attention of one tile: up to Tile::rows rows (query tokens times query heads of a group) of one
+// sequence and K/V head over a range of its keys. Flash attention (T. Dao, "FlashAttention-2", 2023).
+//
+// Keys and values go through shared memory, Tile::keys at a time, in two buffers: while warps
+// multiply one, copies fill the other. Where a key lies is looked up one tile before its copy
+// starts, a thread a key. All warps copy; each then folds its 16 rows, its part of the tile's keys
+// and its part of the output's columns. Parts of the keys are added up in the end, in their order.
+//
+// Shared memory (attention_tile.h): queries; two tiles of keys and values; where rows lie.
+//
+// Tiles start at multiples of Tile::keys, and a masked key leaves a row's state as it was, bit for
+// bit. So a row's result does not depend on the rows that share its tile.
+#pragma once
+
+#include "cuda/attention_buffers.h"
+#include "cuda/attention_tile.h"
+#include "cuda/intrinsics.h"
+#include "cuda/products.h"
+#include "options.h"
+#include "paging.h"
+#include "parameters.h"
+#include "prefill_splits.h"
+#include "softmax.h"
+
+namespace pomona {
+
+template <typename T, int D, int DV, bool DECODE>
+struct Tile {
+  static constexpr AttentionTile size = attention_tile(D, DV, sizeof(T), DECODE);
+  static constexpr int rows = size.rows;
+  static constexpr int keys = size.keys;
+  static constexpr int threads = size.threads;
+  static constexpr int key_stride = size.key_stride;
+  static constexpr int value_stride = size.value_stride;
+  static constexpr int warp_keys = keys / size.key_parts;
+  static constexpr int columns = DV / size.dim_parts;
+  static constexpr int staged = keys * (key_stride + value_stride); // elements of one tile
+  static constexpr int state_floats = columns / 2 + 4; // of a lane
+  static_assert(D % 16 == 0 && columns % 16 == 0 && warp_keys % 16 == 0, "products take 16");
+  static_assert(
+      (size.key_parts - 1) * size.dim_parts * kWarpThreads * state_floats * 4 <=
+          size.memory_bytes - 2 * keys * 16,
+      "states of key parts take the place of what was staged");
+};
+
+// Where a key and its value lie; null outside the range.
+template <typename T>
+struct KeyPlace {
+  const T* key;
+  const T* value;
+};
+
+template <typename T>
+inline KeyPlace<T> find_key(
+    const AttentionParameters& p, const KeyRows<T>& rows, Sequence seq, KeyRange keys, int position) {
+  if (position < keys.first || position >= keys.last) {
+    return {nullptr, nullptr};
+  }
+  int64_t block = rows.block_at(p, position);
+  return {rows.key(p, seq, position, block), rows.value(p, seq, position, block)};
+}
+
+// 16 bytes of a row into shared memory; zeros for a row that is not there: its weight will be 0,
+// and 0 times a NaN is NaN.
+template <typename T>
+inline void stage(T* to, const T* row, int column, bool row_aligned) {
+  if (row_aligned) {
+    start_copy(to, row ? row + column : row, row != nullptr);
+    return;
+  }
+  for (int i = 0; i < 16 / int(sizeof(T)); i++) {
+    to[i] = row ? row[column + i] : T{};
+  }
+}
+
+// The rows of a lane: its softmax so far, and the output's columns relative to `largest`. `sum` is
+// the lane's own share.
+template <int COLUMNS>
+struct LaneState {
+  float sums[COLUMNS / 8][4];
+  float largest[2];
+  float sum[2];
+};
+
+// Over the four lanes that share a row.
+inline float row_max(float value) {
+  value = metal::max(value, shuffle_xor(value, 1));
+  return metal::max(value, shuffle_xor(value, 2));
+}
+
+inline float row_sum(float value) {
+  value += shuffle_xor(value, 1);
+  return value + shuffle_xor(value, 2);
+}
+
+// Scales and masks scores of keys from `first_key` on, and turns them into weights.
+template <int N, int COLUMNS>
+inline void fold(
+    const AttentionParameters& p,
+    LaneState<COLUMNS>& state,
+    float (&scores)[N][4],
+    int first_key,
+    const KeyRange (&seen)[2]) {
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    float largest = state.largest[r];
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        int key = first_key + j * 8 + e;
+        float score = scaled_score(scores[j][2 * r + e], p.scale, p.softcap);
+        bool visible = key >= seen[r].first && key < seen[r].last;
+        scores[j][2 * r + e] = visible ? score : -INFINITY;
+        largest = metal::max(largest, scores[j][2 * r + e]);
+      }
+    }
+    largest = row_max(largest);
+    float base = exponent_base(largest);
+    float factor = rescale(state.largest[r], base);
+    float sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        float weight = rescale(scores[j][2 * r + e], base);
+        scores[j][2 * r + e] = weight;
+        sum += weight;
+      }
+    }
+    state.largest[r] = largest;
+    state.sum[r] = state.sum[r] * factor + sum;
+#pragma unroll
+    for (int i = 0; i < COLUMNS / 8; i++) {
+      state.sums[i][2 * r] *= factor;
+      state.sums[i][2 * r + 1] *= factor;
+    }
+  }
+}
+
+template <int COLUMNS>
+inline void store_state(const LaneState<COLUMNS>& state, float* to, int lane) {
+#pragma unroll
+  for (int i = 0; i < COLUMNS / 8; i++) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      to[(i * 4 + e) * kWarpThreads + lane] = state.sums[i][e];
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    to[(COLUMNS / 2 + 2 * r) * kWarpThreads + lane] = state.largest[r];
+    to[(COLUMNS / 2 + 2 * r + 1) * kWarpThreads + lane] = state.sum[r];
+  }
+}
+
+template <int COLUMNS>
+inline void add_state(LaneState<COLUMNS>& state, const float* from, int lane) {
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    float other = from[(COLUMNS / 2 + 2 * r) * kWarpThreads + lane];
+    float largest = metal::max(state.largest[r], other);
+    float base = exponent_base(largest);
+    float factor = rescale(state.largest[r], base), other_factor = rescale(other, base);
+    float other_sum = from[(COLUMNS / 2 + 2 * r + 1) * kWarpThreads + lane];
+    state.largest[r] = largest;
+    state.sum[r] = state.sum[r] * factor + other_sum * other_factor;
+#pragma unroll
+    for (int i = 0; i < COLUMNS / 8; i++) {
+#pragma unroll
+      for (int e = 2 * r; e < 2 * r + 2; e++) {
+        float other_element = from[(i * 4 + e) * kWarpThreads + lane];
+        state.sums[i][e] = state.sums[i][e] * factor + other_element * other_factor;
+      }
+    }
+  }
+}
+
+template <typename T>
+inline void store_pair(T* to, float first, float second) {
+  *reinterpret_cast<unsigned*>(to) = pack<T>(first, second);
+}
+template <>
+inline void store_pair<float>(float* to, float first, float second) {
+  to[0] = first;
+  to[1] = second;
+}
+
+template <typename OUT, int COLUMNS>
+inline void write_row(const LaneState<COLUMNS>& state, int r, OUT* row, float factor, int lane) {
+#pragma unroll
+  for (int i = 0; i < COLUMNS / 8; i++) {
+    store_pair(
+        row + i * 8 + lane % 4 * 2,
+        state.sums[i][2 * r] * factor,
+        state.sums[i][2 * r + 1] * factor);
+  }
+}
+
+// Folds keys [keys.first, keys.last) into the rows `owned`, and hands what is left of each row to
+// `finish(row, r, state, sum, first_column)`, one lane a row and pair of columns.
+template <typename T, int D, int DV, bool DECODE, typename Finish>
+inline void attend(
+    const AttentionParameters& p,
+    const AttentionBuffers& b,
+    Sequence seq,
+    int kv_head,
+    TileRows owned,
+    KeyRange keys,
+    Finish finish) {
+  using Tile = pomona::Tile<T, D, DV, DECODE>;
+  constexpr int width = 16 / sizeof(T);
+  T* queries = reinterpret_cast<T*>(shared_memory());
+  T* staged = queries + Tile::rows * Tile::key_stride;
+  auto* places = reinterpret_cast<KeyPlace<T>*>(staged + 2 * Tile::staged);
+
+  int index = thread_index(), lane = index % kWarpThreads, warp = index / kWarpThreads;
+  int dim_part = warp % Tile::size.dim_parts;
+  int key_part = warp / Tile::size.dim_parts % Tile::size.key_parts;
+  int row_part = warp / (Tile::size.dim_parts * Tile::size.key_parts);
+
+  KeyRows<T> rows = key_rows(
+      p,
+      static_cast<const T*>(b.k),
+      static_cast<const T*>(b.v),
+      static_cast<const T*>(b.k_cache),
+      static_cast<const T*>(b.v_cache),
+      b.slot_mapping,
+      b.block_tables,
+      seq.index,
+      kv_head);
+  int first_tile = keys.first / Tile::keys * Tile::keys;
+  int num_tiles = (keys.last - first_tile + Tile::keys - 1) / Tile::keys;
+  if (keys.last <= keys.first) {
+    num_tiles = 0;
+  }
+
+  // Of tile `tile`, which a thread of its own finds for each key.
+  auto find = [&](int tile) {
+    KeyRange range = tile < num_tiles ? keys : KeyRange{0, 0};
+    return find_key(p, rows, seq, range, first_tile + tile * Tile::keys + index);
+  };
+  auto copy = [&](int tile) {
+    T* to = staged + tile % 2 * Tile::staged;
+    const KeyPlace<T>* from = places + tile % 2 * Tile::keys;
+    for (int i = index; i < Tile::keys * (D / width); i += Tile::threads) {
+      int key = i / (D / width), column = i % (D / width) * width;
+      stage(to + key * Tile::key_stride + column, from[key].key, column, aligned);
+    }
+    to += Tile::keys * Tile::key_stride;
+    for (int i = index; i < Tile::keys * (DV / width); i += Tile::threads) {
+      int key = i / (DV / width), column = i % (DV / width) * width;
+      stage(to + key * Tile::value_stride + column, from[key].value, column, aligned);
+    }
+  };
+
+  if (index < Tile::keys) {
+    places[index] = find(0);
+    places[Tile::keys + index] = find(1);
+  }
+  for (int i = index; i < Tile::rows * (D / width); i += Tile::threads) {
+    int tile_row = i / (D / width), column = i % (D / width) * width;
+    int row = owned.first + tile_row;
+    const T* query = nullptr;
+    if (row <= owned.last) {
+      int64_t token = seq.first_token + row / p.group;
+      int head = kv_head * p.group + row % p.group;
+      query = static_cast<const T*>(b.q) + token * p.q.token + head * p.q.head;
+    }
+    stage(queries + tile_row * Tile::key_stride + column, query, column, aligned);
+  }
+  sync_block();
+  copy(0);
+  end_copies();
+
+  int lane_rows[2];
+  KeyRange seen[2];
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    lane_rows[r] = owned.first + row_part * kTileRows + lane / 4 + r * 8;
+    bool has_row = lane_rows[r] <= owned.last;
+    seen[r] = has_row ? keys_of_some(p, seq, TileRows{lane_rows[r], lane_rows[r]}) : KeyRange{0, 0};
+    seen[r].first = metal::max(seen[r].first, keys.first);
+    seen[r].last = metal::min(seen[r].last, keys.last);
+  }
+  int first_row = owned.first + row_part * kTileRows;
+  KeyRange warp_keys = keys_of_some(
+      p, seq, TileRows{first_row, metal::min(first_row + kTileRows - 1, owned.last)});
+  LaneState<Tile::columns> state;
+#pragma unroll
+  for (int i = 0; i < Tile::columns / 8; i++) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      state.sums[i][e] = 0.0f;
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    state.largest[r] = -INFINITY;
+    state.sum[r] = 0.0f;
+  }
+
+  for (int tile = 0; tile < num_tiles; tile++) {
+    // Nobody reads the other buffer any more, and everybody knows where its next rows lie.
+    sync_block();
+    if (tile + 1 < num_tiles) {
+      copy(tile + 1);
+    }
+    end_copies();
+    KeyPlace<T> next = {nullptr, nullptr};
+    if (index < Tile::keys) {
+      next = find(tile + 2);
+    }
+    wait_for_copies<1>();
+    sync_block();
+
+    const T* tile_keys = staged + tile % 2 * Tile::staged;
+    const T* tile_values = tile_keys + Tile::keys * Tile::key_stride;
+    int part = key_part * Tile::warp_keys;
+    int first_key = first_tile + tile * Tile::keys + part;
+    // All lanes of a warp agree on this.
+    if (first_key < warp_keys.last && first_key + Tile::warp_keys > warp_keys.first) {
+      float scores[Tile::warp_keys / 8][4] = {};
+      Scores<T, D, Tile::key_stride, Tile::warp_keys / 8>::add(
+          scores,
+          queries + row_part * kTileRows * Tile::key_stride,
+          tile_keys + part * Tile::key_stride,
+          lane);
+      fold(p, state, scores, first_key + lane % 4 * 2, seen);
+      Values<T, Tile::columns, Tile::value_stride, Tile::warp_keys / 8>::add(
+          state.sums,
+          scores,
+          tile_values + part * Tile::value_stride + dim_part * Tile::columns,
+          lane);
+    }
+    if (index < Tile::keys) {
+      places[tile % 2 * Tile::keys + index] = next;
+    }
+  }
+  wait_for_copies<0>();
+
+  if (Tile::size.key_parts > 1) {
+    sync_block();
+    float* states = reinterpret_cast<float*>(shared_memory());
+    constexpr int warp_floats = Tile::state_floats * kWarpThreads;
+    if (key_part > 0) {
+      int place = (key_part - 1) * Tile::size.dim_parts + dim_part;
+      store_state(state, states + place * warp_floats, lane);
+    }
+    sync_block();
+    if (key_part > 0) {
+      return;
+    }
+    for (int other = 0; other < Tile::size.key_parts - 1; other++) {
+      add_state(state, states + (other * Tile::size.dim_parts + dim_part) * warp_floats, lane);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    float sum = row_sum(state.sum[r]);
+    if (lane_rows[r] <= owned.last) {
+      finish(lane_rows[r], r, state, sum, dim_part * Tile::columns, lane);
+    }
+  }
+}
+
+// Writes a finished row, or the state that its split leaves at `partial`, unless that is null.
+template <typename T, int DV, int COLUMNS>
+inline void finish_row(
+    const AttentionParameters& p,
+    const AttentionBuffers& b,
+    Sequence seq,
+    int kv_head,
+    int row,
+    int r,
+    const LaneState<COLUMNS>& state,
+    float sum,
+    int first_column,
+    int lane,
+    float* partial) {
+  int head = kv_head * p.group + row % p.group;
+  if (partial) {
+    if (first_column == 0 && lane % 4 == 0) {
+      partial[0] = state.largest[r];
+      partial[1] = sum;
+    }
+    write_row(state, r, partial + 2 + first_column, 1.0f, lane);
+    return;
+  }
+  float sink = has_sinks ? b.sinks[head * p.sinks_stride] : 0.0f;
+  int64_t token = seq.first_token + row / p.group;
+  T* out = static_cast<T*>(b.out) + (token * p.num_q_heads + head) * DV;
+  write_row(state, r, out + first_column, final_factor(state.largest[r], sum, sink), lane);
+}
+
+} // namespace pomona

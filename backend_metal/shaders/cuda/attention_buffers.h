@@ -1,0 +1,37 @@
+// Where kernels find their arrays. C++ and CUDA read it.
+#pragma once
+
+namespace pomona {
+
+// Threads of a block that only copies.
+inline constexpr int kCopyThreads = 128;
+
+struct AttentionBuffers {
+  const void* q;
+  const void* k; // if has_new_tokens
+  const void* v; // if has_new_tokens
+  const void* k_cache;
+  const void* v_cache;
+  const int* slot_mapping; // if has_new_tokens
+  const int* block_tables;
+  const int* seq_lens;
+  const int* cu_seqlens_q;
+  const float* sinks; // if has_sinks
+  void* out;
+  float* partials; // if has_partials
+};
+
+struct ScatterBuffers {
+  const void* k;
+  const void* v;
+  void* k_cache;
+  void* v_cache;
+  const int* slot_mapping;
+};
+
+struct PackBuffers {
+  const void* from;
+  void* to;
+};
+
+} // namespace pomona

@@ -1,0 +1,54 @@
+// Attention of sequences with one query token: flash-decoding.
+//
+// T. Dao, D. Haziza, F. Massa, G. Sizov, "Flash-Decoding for long-context inference" (2023).
+//
+// A block owns one split of the keys of one sequence and K/V head, for up to 16 query heads of that
+// head's group: K and V are read from memory once for all of them. Its warps share the keys of a
+// tile. A row with one split is finished here, the others' states go to `decode_reduce`.
+#include "cuda/attend.h"
+#include "splits.h"
+
+namespace pomona {
+
+// Grid: (K/V heads * passes, splits, sequences).
+template <typename T, int D, int DV>
+inline void decode(const AttentionParameters& p, const AttentionBuffers& b) {
+  Position position = block_position();
+  Sequence seq = load_sequence(p, b.seq_lens, b.cu_seqlens_q, position.z);
+  if (seq.q_len != 1) {
+    return;
+  }
+  Splits splits =
+      row_splits(seq.first_key(0, p.window), seq.last_key(0), p.keys_per_split, p.max_splits);
+  int split = position.y;
+  // Somebody writes the zeros of a row without keys.
+  if (split >= metal::max(splits.count, 1)) {
+    return;
+  }
+  int start = (splits.first_key / splits.length + split) * splits.length;
+  KeyRange keys{
+      metal::max(splits.first_key, start), metal::min(splits.last_key, start + splits.length)};
+  int passes = (p.group + kTileRows - 1) / kTileRows;
+  int kv_head = position.x / passes;
+  int first_row = position.x % passes * kTileRows;
+  TileRows owned{first_row, metal::min(first_row + kTileRows, p.group) - 1};
+
+  attend<T, D, DV, true>(
+      p,
+      b,
+      seq,
+      kv_head,
+      owned,
+      keys,
+      [&](int row, int r, const auto& state, float sum, int first_column, int lane) {
+        float* partial = nullptr;
+        if (has_partials && splits.count > 1) {
+          int64_t head = int64_t(seq.index) * p.num_q_heads + kv_head * p.group + row;
+          partial = b.partials + (head * p.num_splits + split) * partial_floats(DV);
+        }
+        finish_row<T, DV>(
+            p, b, seq, kv_head, row, r, state, sum, first_column, lane, partial);
+      });
+}
+
+} // namespace pomona

@@ -1,0 +1,146 @@
+// Everything that kernels ask of the hardware.
+//
+// Instructions by name: PTX ISA 9.0, sections 9.7.9 (cp.async), 9.7.15 (mma, ldmatrix).
+#pragma once
+
+#include "cuda/elements.h"
+
+// The entry of a kernel: FUNCTION(const Parameters&, const Buffers&).
+#define POMONA_KERNEL(THREADS, PARAMETERS, BUFFERS, ...)                             \
+  extern "C" __global__ void __launch_bounds__(THREADS)                              \
+      pomona_kernel(const __grid_constant__ PARAMETERS p, const __grid_constant__ BUFFERS b) { \
+    __VA_ARGS__(p, b);                                                               \
+  }
+
+namespace pomona {
+
+struct Position {
+  int x, y, z;
+};
+
+inline Position block_position() {
+  return {int(blockIdx.x), int(blockIdx.y), int(blockIdx.z)};
+}
+
+inline int thread_index() {
+  return threadIdx.x;
+}
+
+// Of the launch's size, aligned to 16 bytes.
+inline unsigned char* shared_memory() {
+  extern __shared__ __align__(16) unsigned char memory[];
+  return memory;
+}
+
+inline void sync_block() {
+  __syncthreads();
+}
+
+inline float shuffle_xor(float value, int mask) {
+  return __shfl_xor_sync(~0u, value, mask);
+}
+
+inline float shuffle(float value, int lane) {
+  return __shfl_sync(~0u, value, lane);
+}
+
+inline float to_float(float value) {
+  return value;
+}
+inline float to_float(half value) {
+  float result;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
+  return result;
+}
+inline float to_float(bfloat value) {
+  return __uint_as_float(unsigned(value.bits) << 16);
+}
+
+// Two elements as one word, `low` in its lower half; rounded to nearest, ties to even.
+template <typename T>
+inline unsigned pack(float low, float high);
+template <>
+inline unsigned pack<half>(float low, float high) {
+  unsigned word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+template <>
+inline unsigned pack<bfloat>(float low, float high) {
+  unsigned word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+
+inline unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+// Four 8x8 matrices of 2-byte elements. Lane i names row i % 8 of matrix i / 8 (16 bytes, in shared
+// memory) and receives elements 2 * (i % 4) and the next of row i / 4 of each of them.
+inline void load_matrices(unsigned (&words)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+// The same of the transposed matrices.
+inline void load_transposed(unsigned (&words)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+// sum [16, 8] += left [16, 16] * right [16, 8], over a warp. With g = lane / 4 and t = lane % 4:
+// sum: rows g, g, g + 8, g + 8; columns 2t, 2t + 1, 2t, 2t + 1
+// left, two columns a word: rows g, g + 8, g, g + 8; columns from 2t, 2t, 2t + 8, 2t + 8
+// right, two rows a word: rows from 2t, 2t + 8; column g
+template <typename T>
+inline void multiply_accumulate(
+    float (&sum)[4], const unsigned (&left)[4], unsigned right, unsigned next);
+
+template <>
+inline void multiply_accumulate<half>(
+    float (&sum)[4], const unsigned (&left)[4], unsigned right, unsigned next) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right), "r"(next));
+}
+template <>
+inline void multiply_accumulate<bfloat>(
+    float (&sum)[4], const unsigned (&left)[4], unsigned right, unsigned next) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right), "r"(next));
+}
+
+// Between aligned places in global memory.
+inline void copy_16_bytes(void* to, const void* from) {
+  *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
+}
+
+// Starts a copy of 16 bytes into shared memory, both sides aligned; zeros unless `present`, when
+// `from` is not read.
+inline void start_copy(void* to, const void* from, bool present) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(present ? 16 : 0)
+               : "memory");
+}
+
+// Ends the thread's group of copies.
+inline void end_copies() {
+  asm volatile("cp.async.commit_group;" : : : "memory");
+}
+
+// Waits for all of the thread's groups but the latest N.
+template <int N>
+inline void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory");
+}
+
+} // namespace pomona

@@ -1,0 +1,92 @@
+// Folds the states that `decode` and `prefill` left of rows with several splits. A warp owns a row
+// and folds its splits in order; a lane owns every 32nd pair of dimensions.
+#include "cuda/attend.h"
+#include "splits.h"
+
+namespace pomona {
+
+template <typename T, int DV>
+inline void reduce_row(T* out, const float* states, int num_splits, float sink, int lane) {
+  float largest = -INFINITY;
+  for (int i = lane; i < num_splits; i += kWarpThreads) {
+    largest = metal::max(largest, states[i * partial_floats(DV)]);
+  }
+  for (int mask = kWarpThreads / 2; mask > 0; mask /= 2) {
+    largest = metal::max(largest, shuffle_xor(largest, mask));
+  }
+  float base = exponent_base(largest);
+  float sum = 0.0f;
+  for (int i = 0; i < num_splits; i++) {
+    const float* state = states + i * partial_floats(DV);
+    sum += state[1] * rescale(state[0], base);
+  }
+  float factor = final_factor(largest, sum, sink);
+  for (int dim = 2 * lane; dim < DV; dim += 2 * kWarpThreads) {
+    float first = 0.0f, second = 0.0f;
+    for (int i = 0; i < num_splits; i++) {
+      const float* state = states + i * partial_floats(DV);
+      float weight = rescale(state[0], base);
+      first += state[2 + dim] * weight;
+      second += state[3 + dim] * weight;
+    }
+    store_pair(out + dim, first * factor, second * factor);
+  }
+}
+
+template <typename T, int DV>
+inline void reduce_head(
+    const AttentionParameters& p,
+    const AttentionBuffers& b,
+    int64_t token,
+    int head,
+    const float* states,
+    int num_splits) {
+  float sink = has_sinks ? b.sinks[head * p.sinks_stride] : 0.0f;
+  T* out = static_cast<T*>(b.out) + (token * p.num_q_heads + head) * DV;
+  reduce_row<T, DV>(out, states, num_splits, sink, thread_index() % kWarpThreads);
+}
+
+// Grid: (q heads / kReduceWarps, sequences, 1).
+template <typename T, int DV>
+inline void decode_reduce(const AttentionParameters& p, const AttentionBuffers& b) {
+  Sequence seq = load_sequence(p, b.seq_lens, b.cu_seqlens_q, block_position().y);
+  int head = block_position().x * kReduceWarps + thread_index() / kWarpThreads;
+  if (seq.q_len != 1 || head >= p.num_q_heads) {
+    return;
+  }
+  Splits splits =
+      row_splits(seq.first_key(0, p.window), seq.last_key(0), p.keys_per_split, p.max_splits);
+  // Rows with one split are finished.
+  if (splits.count <= 1) {
+    return;
+  }
+  int64_t partial = (int64_t(seq.index) * p.num_q_heads + head) * p.num_splits;
+  reduce_head<T, DV>(
+      p, b, seq.first_token, head, b.partials + partial * partial_floats(DV), splits.count);
+}
+
+// Grid: (tiles, K/V heads, 1), as prefill's.
+template <typename T, int D, int DV>
+inline void prefill_reduce(const AttentionParameters& p, const AttentionBuffers& b) {
+  constexpr int tile_size = Tile<T, D, DV, false>::rows;
+  int tile = block_position().x, kv_head = block_position().y;
+  int index = find_sequence(p, b.cu_seqlens_q, tile, tile_size);
+  Sequence seq = load_sequence(p, b.seq_lens, b.cu_seqlens_q, index);
+  TileRows owned = tile_rows(p, b.cu_seqlens_q, seq, tile, tile_size);
+  Splits splits = prefill_splits(p, seq);
+  if (owned.empty() || splits.count <= 1) {
+    return;
+  }
+  for (int row = owned.first + thread_index() / kWarpThreads; row <= owned.last;
+       row += kReduceWarps) {
+    reduce_head<T, DV>(
+        p,
+        b,
+        seq.first_token + row / p.group,
+        kv_head * p.group + row % p.group,
+        b.partials + prefill_partial(p, seq, row, kv_head, 0) * partial_floats(DV),
+        splits.count);
+  }
+}
+
+} // namespace pomona

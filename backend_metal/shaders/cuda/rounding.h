@@ -1,0 +1,17 @@
+// One float as an element, rounded to nearest, ties to even.
+#pragma once
+
+#include "cuda/intrinsics.h"
+
+namespace pomona {
+
+template <typename T>
+inline T from_float(float value) {
+  return T{static_cast<unsigned short>(pack<T>(value, 0.0f))};
+}
+template <>
+inline float from_float<float>(float value) {
+  return value;
+}
+
+} // namespace pomona
