@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import mlx.core as mx
 
 from backend_metal import native
 from backend_metal.attention import reference
 from backend_metal.attention.head_dims import have_kernels, missing_kernels
+from backend_metal.attention.recording import CudaRecording, Recorder
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,52 @@ class AttentionPath:
     zeros: Callable[[tuple[int, ...], mx.Dtype], mx.array]
     """A cache in the memory that suits the path."""
     any_head_dim: bool = False
+    writes_in_place: bool = True
+    """Whether it writes caches where they are even if a step that was submitted before has not
+    ended; where it doesn't, MLX would copy them."""
+    recorder: Recorder | None = None
+    """Records whole steps, where the device can launch them so."""
+    origin_multiple: int = 1
+    """Tokens to a multiple of which the block tables of layers with windows are to begin."""
+    one_way: bool = False
+    """Whether latents are never decompressed for many tokens: these get other bits then than one
+    alone."""
+    deterministic: AttentionPath | None = None
+    """The same kernels, so used that what a token gets depends on its sequence alone: neither on
+    the tokens that a step computes with it, nor on others' sequences."""
+
+    def scatter_latent_attention(
+        self,
+        *,
+        k: mx.array,
+        k_cache: mx.array,
+        slot_mapping: mx.array,
+        head_dim_v: int,
+        **arguments: Any,
+    ) -> tuple[mx.array, mx.array]:
+        """As ``scatter_paged_attention`` where the values are the first ``head_dim_v`` dims of the
+        keys, which alone are kept: ``(out, k_cache)``."""
+        if self.writes_in_place:
+            out, k_cache, _ = self.scatter_paged_attention(
+                k=k,
+                v=k[..., :head_dim_v],
+                k_cache=k_cache,
+                v_cache=k_cache[..., :head_dim_v],
+                slot_mapping=slot_mapping,
+                **arguments,
+            )
+            return out, k_cache
+        # Written through two views, the cache would become two.
+        k_cache = reference.write_rows(k_cache, k, slot_mapping)
+        values = k_cache[..., :head_dim_v]
+        return self.paged_attention(k_cache=k_cache, v_cache=values, **arguments), k_cache
+
+    def write_latents(self, rows: mx.array, k_cache: mx.array, slot_mapping: mx.array) -> mx.array:
+        """Write what is kept in one array alone: ``k_cache``."""
+        if not self.writes_in_place:
+            return reference.write_rows(k_cache, rows, slot_mapping)
+        k_cache, _ = self.reshape_and_cache(rows, rows, k_cache, k_cache, slot_mapping)
+        return k_cache
 
     def missing(self, head_dims: Iterable[tuple[int, int]]) -> str | None:
         """Why it can't attend over caches of these head dims, of keys and values; None: it can."""
@@ -37,6 +86,16 @@ CPU = AttentionPath(
     native.paged_attention,
     native.reshape_and_cache,
     native.zeros,
+    deterministic=AttentionPath(
+        "cpu",
+        partial(native.scatter_paged_attention, one_kernel=True),
+        partial(native.paged_attention, one_kernel=True),
+        native.reshape_and_cache,
+        native.zeros,
+        # Where keys are cut shows in the last bits, and is counted from where a table begins.
+        origin_multiple=native.KEYS_PER_SPLIT,
+        one_way=True,
+    ),
 )
 """The kernels of ``csrc/cpu``."""
 
@@ -47,6 +106,7 @@ REFERENCE = AttentionPath(
     reference.reshape_and_cache,
     mx.zeros,
     any_head_dim=True,
+    writes_in_place=False,
 )
 """Plain MLX, on any device."""
 
@@ -63,7 +123,21 @@ METAL = (
 )
 """The kernels of ``shaders``, in builds for macOS."""
 
-PATHS = {path.name: path for path in (METAL, CPU, REFERENCE) if path is not None}
+CUDA = (
+    AttentionPath(
+        "cuda",
+        native.cuda.scatter_paged_attention,
+        native.cuda.paged_attention,
+        native.cuda.reshape_and_cache,
+        mx.zeros,
+        recorder=CudaRecording,
+    )
+    if native.cuda is not None
+    else None
+)
+"""The kernels of ``shaders/cuda``, where MLX is built for CUDA."""
+
+PATHS = {path.name: path for path in (METAL, CUDA, CPU, REFERENCE) if path is not None}
 """Those that this build has, best first."""
 
 
@@ -71,7 +145,9 @@ def path_on(device: mx.Device) -> AttentionPath:
     """The kernels written for ``device``, or the reference where there are none."""
     if device.type == mx.cpu:
         return CPU
-    return METAL if METAL is not None and mx.metal.is_available() else REFERENCE
+    if METAL is not None and mx.metal.is_available():
+        return METAL
+    return CUDA if CUDA is not None else REFERENCE
 
 
 def resolve_path(

@@ -63,17 +63,23 @@ def reshape_and_cache(
     k: mx.array, v: mx.array, k_cache: mx.array, v_cache: mx.array, slot_mapping: mx.array
 ) -> tuple[mx.array, mx.array]:
     """Write row ``i`` of ``k``, ``v`` to ``slot_mapping[i]``; a negative slot writes nothing."""
-    num_blocks, block_size = k_cache.shape[:2]
+    return write_rows(k_cache, k, slot_mapping), write_rows(v_cache, v, slot_mapping)
+
+
+def write_rows(cache: mx.array, rows: mx.array, slot_mapping: mx.array) -> mx.array:
+    """One of both caches."""
+    num_blocks, block_size = cache.shape[:2]
     slots = np.asarray(slot_mapping)
     written = slots >= 0
     if not written.all():
-        rows = mx.array(np.flatnonzero(written).astype(np.int32))
-        slots, k, v = slots[written], k[rows], v[rows]
+        slots, rows = slots[written], rows[mx.array(np.flatnonzero(written).astype(np.int32))]
     if slots.size == 0:
-        return k_cache, v_cache
+        return cache
     _check_below("slot_mapping", slots, num_blocks * block_size)
-    blocks, offsets = mx.array(slots // block_size), mx.array(slots % block_size)
-    return _written(k_cache, k, blocks, offsets), _written(v_cache, v, blocks, offsets)
+    # A second handle on the same graph node: assignment rebinds it and leaves the caller's alone.
+    cache = cache.reshape(cache.shape)
+    cache[mx.array(slots // block_size), mx.array(slots % block_size)] = rows
+    return cache
 
 
 def paged_attention(
@@ -191,13 +197,6 @@ def _gathered(cache: mx.array, tables: Ints, positions: Ints) -> mx.array:
     _check_below("block_tables", blocks, num_blocks)
     tokens = cache[mx.array(blocks), mx.array(positions % block_size)]
     return tokens.swapaxes(1, 2).astype(mx.float32)
-
-
-def _written(cache: mx.array, rows: mx.array, blocks: mx.array, offsets: mx.array) -> mx.array:
-    # A second handle on the same graph node: assignment rebinds it and leaves the caller's alone.
-    cache = cache.reshape(cache.shape)
-    cache[blocks, offsets] = rows
-    return cache
 
 
 def _check_below(name: str, values: Ints, limit: int) -> None:

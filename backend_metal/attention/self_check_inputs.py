@@ -60,12 +60,12 @@ class CheckInputs:
         return {"scale": layer.scale, "softcap": softcap, "sinks": sinks}
 
     def caches(self) -> list[Floats]:
-        """Keys and values of what ``short`` and ``long`` hold before the first step."""
+        """Keys and values of what ``short`` and ``long`` hold before the first step; keys alone
+        where the values are in them."""
         spec = self._layer.cache
         shape = (self._num_blocks, self._block_size, spec.num_kv_heads)
-        caches = [
-            np.full((*shape, dim), np.nan, np.float32) for dim in (spec.head_dim, spec.head_dim_v)
-        ]
+        dims = spec.head_dims[: 1 if spec.values_in_keys else 2]
+        caches = [np.full((*shape, dim), np.nan, np.float32) for dim in dims]
         for name in ("short", "long"):
             slots = self._slots(name, 0, self._sequences[name].length)
             for cache in caches:
@@ -73,7 +73,7 @@ class CheckInputs:
                 rows[slots] = self._normal(len(slots), *cache.shape[2:])
         return caches
 
-    def step(self, parts: Sequence[tuple[str, int]]) -> dict[str, mx.array]:
+    def step(self, parts: Sequence[tuple[str, int]]) -> dict[str, Any]:
         """The operators' arguments for the next tokens of some sequences, which then have them."""
         slots = []
         for name, num_tokens in parts:
@@ -89,15 +89,18 @@ class CheckInputs:
         ends = np.cumsum([0, *(num_tokens for _, num_tokens in parts)])
         num_tokens = int(ends[-1])
         queries = self._normal(num_tokens, layer.num_q_heads, spec.head_dim)
-        return {
+        arguments = {
             "q": self.array(queries / (layer.scale * spec.head_dim**0.5)),
             "k": self.array(self._normal(num_tokens, spec.num_kv_heads, spec.head_dim)),
-            "v": self.array(self._normal(num_tokens, spec.num_kv_heads, spec.head_dim_v)),
             "slot_mapping": _ints(np.concatenate(slots)),
             "block_tables": _ints(tables),
             "seq_lens": _ints(lengths),
             "cu_seqlens_q": _ints(ends),
         }
+        if spec.values_in_keys:
+            return arguments | {"head_dim_v": spec.head_dim_v}
+        values = self._normal(num_tokens, spec.num_kv_heads, spec.head_dim_v)
+        return arguments | {"v": self.array(values)}
 
     def array(self, values: Floats) -> mx.array:
         return mx.array(values).astype(self._dtype)

@@ -7,76 +7,157 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.nn as nn
+from mlx_lm.utils import MODEL_REMAPPING
 
-from backend_metal.models import gemma2
+from backend_metal.models import gemma2, gpt_bigcode, llama4, mla
 
 
 @dataclass(frozen=True)
 class Family:
     backbone: str = "model"
     """Where the module is whose output the head turns into logits."""
+    last: str | None = None
+    """Where the head is in that module, the name of what it calls last before the head."""
     adapt: Callable[[nn.Module, Mapping[str, Any]], None] | None = None
     """What unmodified mlx-lm code can't do by itself."""
+    recurrent: str | None = None
+    """What layers call the modules that carry state from token to token."""
 
 
 FAMILIES: Mapping[str, Family] = {
     **dict.fromkeys(
         (
+            "afmoe",
             "apertus",
             "bailing_moe",
             "cohere",
             "cohere2",
+            "deepseek",
+            "deepseek_v2",
             "dots1",
             "ernie4_5",
             "ernie4_5_moe",
             "exaone4",
+            "exaone_moe",
             "gemma",
             "gemma3_text",
+            "gemma4_text",
             "glm",
             "glm4",
             "glm4_moe",
+            "gpt2",
             "gpt_neox",
             "gpt_oss",
+            "gptj",
             "granite",
             "granitemoe",
             "helium",
+            "hunyuan",
             "hunyuan_v1_dense",
             "internlm2",
+            "iquestloopcoder",
+            "Klear",
+            "laguna",
             "llama",
+            "llama4_text",
+            "mellum",
             "mimo",
+            "mimo_v2_flash",
+            "minicpm",
+            "minicpm3",
+            "minimax",
             "ministral3",
             "mistral",
             "mixtral",
+            "muse_glimmer",
+            "nanbeige",
             "nemotron",
+            "nemotron-nas",
             "olmo2",
             "olmo3",
             "olmoe",
             "phi",
             "phi3",
             "phimoe",
+            "plamo",
             "qwen2",
             "qwen2_moe",
             "qwen3",
             "qwen3_moe",
             "seed_oss",
             "smollm3",
+            "solar_open",
+            "spark2_5",
             "stablelm",
             "starcoder2",
+            "step3p5",
+            "talkie",
+            "telechat3",
+            "youtu_llm",
         ),
         Family(),
     ),
-    "exaone": Family(backbone="transformer"),
+    **dict.fromkeys(
+        ("dbrx", "exaone", "lille-130m", "nanochat", "openelm", "phixtral", "qwen"),
+        Family(backbone="transformer"),
+    ),
+    **dict.fromkeys(
+        ("gemma3", "gemma4", "mistral3", "pixtral", "qwen2_vl", "qwen3_vl", "qwen3_vl_moe"),
+        Family(backbone="language_model.model"),
+    ),
     "gemma2": Family(adapt=gemma2.adapt),
-    "gemma3": Family(backbone="language_model.model"),
-    "mistral3": Family(backbone="language_model.model"),
+    "gpt_bigcode": Family(backbone="transformer", adapt=gpt_bigcode.adapt),
+    "llama4": Family(backbone="language_model.model", adapt=llama4.adapt),
+    "gemma3n": Family(backbone="model.language_model", last="norm"),
+    "falcon_h1": Family(recurrent="mamba"),
+    "granitemoehybrid": Family(recurrent="mamba"),
+    "jamba": Family(recurrent="mamba"),
+    "kimi_linear": Family(adapt=mla.adapt, recurrent="self_attn"),
+    "lfm2": Family(recurrent="conv"),
+    "lfm2-vl": Family(backbone="language_model.model", recurrent="conv"),
+    "lfm2_moe": Family(recurrent="conv"),
+    "mamba": Family(backbone="backbone", recurrent="mixer"),
+    "mamba2": Family(backbone="backbone", recurrent="mixer"),
+    "nemotron_h": Family(backbone="backbone", recurrent="mixer"),
+    "olmo_hybrid": Family(recurrent="linear_attn"),
+    "qwen3_5": Family(backbone="language_model.model", recurrent="linear_attn"),
+    "qwen3_5_moe": Family(backbone="language_model.model", recurrent="linear_attn"),
+    "qwen3_next": Family(recurrent="linear_attn"),
+    "recurrent_gemma": Family(recurrent="temporal_block"),
+    **dict.fromkeys(
+        ("deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "mistral4"),
+        Family(adapt=mla.adapt),
+    ),
+    **dict.fromkeys(
+        ("kimi_k25", "kimi_vl"), Family(backbone="language_model.model", adapt=mla.adapt)
+    ),
 }
 
 
+ALIASES: Mapping[str, str] = {
+    alias: name
+    for alias, name in MODEL_REMAPPING.items()
+    if name in FAMILIES and alias not in FAMILIES
+}
+"""Other names of these, as mlx-lm has them."""
+
+REFUSED: Mapping[str, str] = {
+    "internlm3": "it rotates all keys of a sequence anew as that grows, and cached ones can't be",
+    "phi3small": "its block-sparse layers mask keys by the length of a whole sequence, and packed "
+    "tokens are of several",
+    "plamo3": "mlx-lm gives it a window of one token more than it keeps, so its answers depend on "
+    "how a prompt is cut",
+}
+"""Model types that mlx-lm has and that can't be served as they are there, and why."""
+
+
 def family_of(config: Mapping[str, Any]) -> Family:
-    """Raises ``ValueError`` naming ``model_type`` and those that work."""
+    """Raises ``ValueError`` naming ``model_type``, and why it can't be served or those that are."""
     model_type = config.get("model_type", "")
-    if model_type not in FAMILIES:
-        raise ValueError(
-            f"model_type {model_type!r} is not supported; these are: {', '.join(sorted(FAMILIES))}"
-        )
-    return FAMILIES[model_type]
+    if model_type in REFUSED:
+        raise ValueError(f"model_type {model_type!r} is not supported: {REFUSED[model_type]}")
+    name = ALIASES.get(model_type, model_type)
+    if name not in FAMILIES:
+        served = ", ".join(sorted([*FAMILIES, *ALIASES], key=str.lower))
+        raise ValueError(f"model_type {model_type!r} is not supported; these are: {served}")
+    return FAMILIES[name]

@@ -81,5 +81,10 @@ def download(model: str, revision: str | None, patterns: Sequence[str]) -> Path:
     except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError) as error:
         raise ValueError(
             f"model {wanted} is neither a local directory nor in the Hugging Face cache, and the "
-            f"hub can't be reached: {error}"
+            f"hub can't be reached: {_first_line(error)}"
         ) from error
+
+
+def _first_line(error: Exception) -> str:
+    """What happened, without what the hub's client thinks of it."""
+    return str(error).partition("\n")[0].removeprefix("Got: ")

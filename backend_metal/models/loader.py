@@ -63,8 +63,9 @@ def load(
 ) -> LoadedModel:
     """Load a Hugging Face id, a local directory or ``demo``, MLX-quantized or not.
 
-    On the CPU floating weights become float32 and quantized layers are dequantized when that fits:
-    MLX's CPU kernels for anything else are many times slower. Call it in the thread that owns MLX.
+    On the CPU floating weights become float32: MLX's CPU kernels for anything else are many times
+    slower. Quantized layers stay so where this package has a kernel for their format; others are
+    dequantized when that fits. Call it in the thread that owns MLX.
 
     Args:
         revision: branch, tag or commit on the hub, of weights and tokenizer.
@@ -98,7 +99,7 @@ def load(
     weight_bytes = materialize(
         network,
         dtype=_dtype(dtype, on_cpu),
-        dequantize=on_cpu,
+        on_cpu=on_cpu,
         memory_limit_bytes=memory_limit_bytes,
     )
     tokenizer = _load_tokenizer(path, config, trust_remote_code, template)
@@ -170,10 +171,14 @@ def _dtype(name: DtypeName, on_cpu: bool) -> mx.Dtype | None:
 def _read_template(chat_template: str | None) -> str | None:
     if chat_template is None:
         return None
-    path = Path(chat_template).expanduser()
-    if not path.is_file():
-        raise ValueError(f"chat_template {chat_template!r}: there is no such file")
-    return path.read_text(encoding="utf-8")
+    try:
+        return Path(chat_template).expanduser().read_text(encoding="utf-8")
+    except (OSError, RuntimeError, ValueError) as error:
+        # An `OSError` tells the path once more, which may be a whole template by mistake.
+        problem = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(
+            f"engine.chat_template is no file that can be read: {chat_template[:80]!r}: {problem}"
+        ) from error
 
 
 def _load_tokenizer(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
+from itertools import count
 from typing import Any, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx_lm.models.rope_utils import DynamicNTKScalingRoPE
 
 from backend_metal.attention.kv_cache import (
-    AttentionMetadata,
+    GroupedMetadata,
     KVCachePool,
     LayerAttention,
     LayerCacheSpec,
@@ -19,14 +19,34 @@ from backend_metal.attention.kv_cache import (
 from backend_metal.linux_cpu.activations import catch_activations
 from backend_metal.linux_cpu.float_rows import prepare_float_rows
 from backend_metal.linux_cpu.native_scope import native_layers
-from backend_metal.models.families import family_of
-from backend_metal.models.layer_cache import (
-    LayerCaches,
-    PagedLayerCache,
-    RecordingLayerCache,
-    catch_attention,
-    select_logit_rows,
+from backend_metal.models.cache_kinds import (
+    AttentionKind,
+    CacheKind,
+    ListKind,
+    RecurrentKind,
+    cache_kinds,
+    check_layers,
+    single_kinds,
 )
+from backend_metal.models.families import family_of
+from backend_metal.models.fused_projections import fuse_projections, separate_unshared
+from backend_metal.models.layer_cache import (
+    Attending,
+    LayerCache,
+    LayerCaches,
+    PagedAttending,
+    RecordingAttending,
+)
+from backend_metal.models.recurrent_layers import (
+    PooledStateCache,
+    RecordingStateCache,
+    RecurrentLayerCache,
+    pack_recurrent,
+)
+from backend_metal.models.seam import catch_attention, select_logit_rows
+from backend_metal.recurrent import RecurrentSpec, StepStates
+
+DYNAMIC_ROPE = "DynamicNTKScalingRoPE"
 
 
 class ModelOutput(NamedTuple):
@@ -42,9 +62,12 @@ class PagedModel:
     """One forward is one lazy graph: nothing is evaluated here."""
 
     layers: tuple[LayerAttention, ...]
-    """What each layer's attention asks for, in order."""
+    """What is attended over each cache that keeps keys and values, in mlx-lm's order. Layers that
+    attend over another one's cache have none of their own."""
+    recurrent: tuple[RecurrentSpec, ...]
+    """What each recurrent layer keeps of a sequence, in mlx-lm's order; none in most models."""
     dtype: mx.Dtype
-    """Dtype of the keys that the model computes."""
+    """Dtype of the keys that the model computes, or of its hidden states where it has none."""
     vocab_size: int
     state_size: int
 
@@ -52,7 +75,8 @@ class PagedModel:
         """``model``: an mlx-lm model, which keeps working with its own caches; ``config``: its
         config.json. Raises ``ValueError`` when the model can't run on a paged cache, and why."""
         family = family_of(config)
-        if any(isinstance(part, DynamicNTKScalingRoPE) for part in model.modules()):
+        # By name, since some model files have one of their own.
+        if any(type(part).__name__ == DYNAMIC_ROPE for part in model.modules()):
             raise ValueError(
                 "rope_scaling type 'dynamic' is not supported: cached keys would have to be "
                 "rotated again as a sequence grows"
@@ -62,35 +86,68 @@ class PagedModel:
         catch_attention(model)
         catch_activations(model)
         prepare_float_rows(model)
-        select_logit_rows(reduce(getattr, family.backbone.split("."), model))
+        fuse_projections(model)
+        backbone = reduce(getattr, family.backbone.split("."), model)
+        last = None if family.last is None else getattr(backbone, family.last)
+        select_logit_rows(backbone, last)
+        if family.recurrent is not None:
+            pack_recurrent(model, family.recurrent)
         self._model = model
-        self._num_layers = len(model.layers)
+        self._kinds = cache_kinds(model)
+        if family.recurrent is None:
+            for number, kind in enumerate(single_kinds(self._kinds)):
+                if isinstance(kind, RecurrentKind):
+                    raise ValueError(
+                        f"mlx-lm makes cache {number} an ArraysCache, and models of this type have "
+                        "no recurrent layers"
+                    )
         self._trace()
+        separate_unshared(model)
 
     @property
     def cache_specs(self) -> tuple[LayerCacheSpec, ...]:
-        """One for each layer, in order."""
+        """One for each of ``layers``, in order."""
         return tuple(layer.cache for layer in self.layers)
 
     def __call__(
         self,
         token_ids: mx.array,
         positions: mx.array,
-        metadata: AttentionMetadata,
+        metadata: GroupedMetadata,
         logit_rows: mx.array,
         pool: KVCachePool,
+        states: StepStates | None = None,
     ) -> ModelOutput:
         """``token_ids`` and ``positions`` are int32 ``[num_tokens]``; ``logit_rows`` is int32
-        ``[num_rows]``: the tokens whose logits are wanted, maybe none.
+        ``[num_rows]``: the tokens whose logits are wanted, maybe none. ``states``: for a model with
+        recurrent layers, whose pool is of ``recurrent``.
         """
-        caches = LayerCaches(
-            (
-                PagedLayerCache(positions, pool, layer, metadata)
-                for layer in range(self._num_layers)
-            ),
-            logit_rows,
-        )
-        return self._forward(token_ids, caches)
+
+        def state_cache(layer: int, kind: RecurrentKind) -> RecurrentLayerCache:
+            if states is None:
+                raise ValueError("states must be given to a model with recurrent layers")
+            return PooledStateCache(states, layer)
+
+        attending = PagedAttending(pool, metadata)
+        return self._forward(token_ids, self._caches(attending, state_cache, positions, logit_rows))
+
+    def _caches(
+        self,
+        attending: Attending,
+        state_cache: Callable[[int, RecurrentKind], RecurrentLayerCache],
+        positions: mx.array,
+        logit_rows: mx.array,
+    ) -> LayerCaches:
+        layers, recurrent = count(), count()
+
+        def cache_of(kind: AttentionKind | RecurrentKind) -> Any:
+            match kind:
+                case AttentionKind(window, chunk):
+                    return LayerCache(attending, next(layers), positions, window, chunk)
+                case RecurrentKind():
+                    return state_cache(next(recurrent), kind)
+
+        return LayerCaches((_made_for(kind, cache_of) for kind in self._kinds), logit_rows)
 
     def _forward(self, token_ids: mx.array, caches: LayerCaches) -> ModelOutput:
         with native_layers():
@@ -100,15 +157,33 @@ class PagedModel:
     def _trace(self) -> None:
         """Builds the graph of three tokens, two of them with logits, and drops it."""
         tokens, rows = mx.zeros(3, mx.int32), mx.zeros(2, mx.int32)
-        caches = [RecordingLayerCache(tokens) for _ in range(self._num_layers)]
-        logits, states = self._forward(tokens, LayerCaches(caches, rows))
+        attending = RecordingAttending()
+        state_caches: list[RecordingStateCache] = []
+
+        def state_cache(layer: int, kind: RecurrentKind) -> RecurrentLayerCache:
+            state_caches.append(RecordingStateCache(kind.num_arrays))
+            return state_caches[-1]
+
+        caches = self._caches(attending, state_cache, tokens, rows)
+        logits, states = self._forward(tokens, caches)
         if logits.ndim != 2 or logits.shape[0] != rows.size:
             raise ValueError(f"the model's logits have shape {logits.shape}, not [num_rows, vocab]")
-        for layer, cache in enumerate(caches):
+        kinds = [kind for kind in single_kinds(self._kinds) if isinstance(kind, AttentionKind)]
+        self.layers = check_layers(kinds, attending.layers)
+        for layer, cache in enumerate(state_caches):
             if len(cache.recorded) != 1:
                 raise ValueError(
-                    f"layer {layer} attends {len(cache.recorded)} times over its cache, not once"
+                    f"recurrent cache {layer} is used {len(cache.recorded)} times in a forward, "
+                    "not once"
                 )
-        self.layers = tuple(cache.recorded[0][0] for cache in caches)
-        self.dtype = caches[0].recorded[0][1]
+        self.recurrent = tuple(cache.recorded[0] for cache in state_caches)
+        self.dtype = attending.dtype or states.dtype
         self.vocab_size, self.state_size = int(logits.shape[-1]), int(states.shape[-1])
+
+
+# A closure that calls itself would keep a step's arrays until Python looks for cycles.
+def _made_for(kind: CacheKind, cache_of: Callable[[AttentionKind | RecurrentKind], Any]) -> Any:
+    """A cache, or a tuple of them for a list."""
+    if isinstance(kind, ListKind):
+        return tuple(_made_for(part, cache_of) for part in kind.parts)
+    return cache_of(kind)

@@ -9,45 +9,56 @@ from pathlib import Path
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_unflatten
+from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
+from backend_metal.linux_cpu.quantized import can_stay_quantized, keep_quantized
 from backend_metal.models.progress import Progress
 
 logger = logging.getLogger(__name__)
 
-QUANTIZED = (nn.QuantizedLinear, nn.QuantizedEmbedding, QuantizedSwitchLinear)
+QUANTIZED = (nn.QuantizedLinear, nn.QuantizedEmbedding, QuantizedSwitchLinear, QuantizedMultiLinear)
 HALVES = ("float16", "bfloat16")
 DEQUANTIZED_SHARE = 0.9
 """Most of the memory that dequantized weights may take; the rest is for the KV cache."""
 
 
 def materialize(
-    model: nn.Module, *, dtype: mx.Dtype | None, dequantize: bool, memory_limit_bytes: int
+    model: nn.Module, *, dtype: mx.Dtype | None, on_cpu: bool, memory_limit_bytes: int
 ) -> int:
-    """Cast, dequantize if wanted and if it fits, and evaluate; returns the weights' bytes.
+    """Cast, give quantized layers the form that runs best, and evaluate; returns their bytes.
 
     Args:
         model: as mlx-lm loads it lazily; its layers are replaced where they are dequantized.
         dtype: of every floating parameter, None: as stored.
-        dequantize: quantized layers become ``dtype`` ones.
+        on_cpu: quantized layers that this package has no kernel for become ``dtype`` ones, if that
+            fits.
 
     Raises:
         ValueError: with the figures, when the weights don't fit ``memory_limit_bytes``; or naming
             one that holds NaN.
     """
+    layers = dict(_quantized_layers(model))
+    native = {
+        name: layer
+        for name, layer in layers.items()
+        if on_cpu and dtype == mx.float32 and can_stay_quantized(layer)
+    }
     if dtype is not None:
-        _cast(model, dtype)
-    kept_bytes = _nbytes(model)
-    if dequantize and any(True for _ in _quantized_layers(model)):
-        dense_bytes = kept_bytes + sum(
-            _dense_nbytes(layer, dtype) - _nbytes(layer) for _, layer in _quantized_layers(model)
+        _cast(model, dtype, excepted=frozenset(native))
+    for name, layer in native.items():
+        keep_quantized(layer)
+        del layers[name]
+    if on_cpu and layers:
+        dense_bytes = _nbytes(model) + sum(
+            _dense_nbytes(layer, dtype) - _nbytes(layer) for layer in layers.values()
         )
         if dense_bytes <= memory_limit_bytes * DEQUANTIZED_SHARE:
-            _dequantize(model, dtype)
+            _dequantize(model, layers, dtype)
         else:
             logger.warning(
-                "keeping the weights quantized: dequantized they would take %s of %s. "
-                "Quantized matrix products run about 50 times slower on the CPU",
+                "keeping weights quantized whose format has no kernel for the CPU: dequantized, "
+                "all weights would take %s of %s. Products with them run about 50 times slower",
                 readable_bytes(dense_bytes),
                 readable_bytes(memory_limit_bytes),
             )
@@ -77,19 +88,21 @@ def readable_bytes(nbytes: int) -> str:
     return f"{nbytes / 2**30:.2f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:.1f} MiB"
 
 
-def _cast(model: nn.Module, dtype: mx.Dtype) -> None:
+def _cast(model: nn.Module, dtype: mx.Dtype, excepted: frozenset[str]) -> None:
+    """``excepted``: layers whose scales stay as stored."""
     may_cast = getattr(model, "cast_predicate", lambda _: True)
+    stay = {f"{layer}.{scale}" for layer in excepted for scale in ("scales", "biases")}
     cast = [
         (name, array.astype(dtype))
         for name, array in tree_flatten(model.parameters())
-        if mx.issubdtype(array.dtype, mx.floating) and may_cast(name)
+        if mx.issubdtype(array.dtype, mx.floating) and may_cast(name) and name not in stay
     ]
     model.update(tree_unflatten(cast))
 
 
-def _dequantize(model: nn.Module, dtype: mx.Dtype | None) -> None:
-    layers = [(name, _dense(layer, dtype)) for name, layer in _quantized_layers(model)]
-    model.update_modules(tree_unflatten(layers))
+def _dequantize(model: nn.Module, layers: Mapping[str, nn.Module], dtype: mx.Dtype | None) -> None:
+    dense = [(name, _dense(layer, dtype)) for name, layer in layers.items()]
+    model.update_modules(tree_unflatten(dense))
 
 
 def _dense(layer: nn.Module, dtype: mx.Dtype | None) -> nn.Module:
@@ -98,6 +111,8 @@ def _dense(layer: nn.Module, dtype: mx.Dtype | None) -> nn.Module:
         dense = nn.Linear(1, 1, bias=has_bias)
     elif isinstance(layer, nn.QuantizedEmbedding):
         dense = nn.Embedding(1, 1)
+    elif isinstance(layer, QuantizedMultiLinear):
+        dense = MultiLinear(1, 1, 1)
     else:
         dense = SwitchLinear(1, 1, 1, bias=has_bias)
     dense.weight = mx.dequantize(

@@ -1,0 +1,67 @@
+"""Steps that a device records, to launch them whole: CUDA's graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from backend_metal import native
+
+Ints = npt.NDArray[np.int32]
+
+Forward = Callable[[mx.array, mx.array], mx.array]
+"""From a step's integers and the tokens that the step before it drew, both int32, to the array that
+it computes."""
+
+
+class Recording(Protocol):
+    def replay(self, ints: Ints, newest: mx.array, caches: list[mx.array]) -> list[mx.array]:
+        """What the forward computes of these, valid until the next replay, and ``caches``, which it
+        writes. ``newest``: as many as were drawn."""
+        ...
+
+
+class Recorder(Protocol):
+    def __call__(self, forward: Forward, ints: Ints, newest: mx.array, max_drawn: int) -> Recording:
+        """Record ``forward`` for arrays of these lengths. It runs for ``ints`` and ``newest``,
+        which may be run again. Raises ``RuntimeError`` where it can't be recorded."""
+        ...
+
+
+class CudaRecording:
+    def __init__(self, forward: Forward, ints: Ints, newest: mx.array, max_drawn: int) -> None:
+        """As a ``Recorder`` does."""
+        assert native.cuda is not None, "there is no CUDA here"
+        inputs = mx.zeros(len(ints), mx.int32), mx.zeros(max_drawn, mx.int32)
+        mx.eval(inputs)
+        self._native = native.cuda.Recording(*inputs)
+        self._native.load(ints)
+        # Both graphs are built before either runs, since building takes memory: what is recorded
+        # must find the very buffers that the rehearsal has left.
+        rehearsed, recorded = (self._build(forward, newest, records) for records in (False, True))
+        mx.synchronize()
+        mx.clear_cache()
+        try:
+            mx.eval(rehearsed)
+            mx.synchronize()
+            del rehearsed  # Its buffer, too, is asked for again.
+            mx.eval(recorded)
+            mx.synchronize()
+        except BaseException:
+            self._native.abandon()
+            raise
+
+    def _build(self, forward: Forward, newest: mx.array, records: bool) -> mx.array:
+        result: mx.array = self._native.leave(
+            forward(*self._native.enter(newest, records)), records
+        )
+        return result
+
+    def replay(self, ints: Ints, newest: mx.array, caches: list[mx.array]) -> list[mx.array]:
+        self._native.load(ints)
+        arrays: list[Any] = self._native.replay(newest, caches)
+        return arrays
