@@ -12,12 +12,12 @@ from typing import Literal
 
 from backend_metal.engine.build import build_engine, check_config
 from backend_metal.engine.engine import Engine, Output
-from backend_metal.engine.grammar.matcher import GrammarMatcher
 from backend_metal.engine.loop import EngineLoop
 from backend_metal.engine.pooled import id_of_input
+from backend_metal.engine.text.context_length import Prompted
 from backend_metal.models.pooling_config import PoolingConfig
 from backend_metal.pooling_run import PoolingRun
-from backend_metal.preparation import Preparation
+from backend_metal.preparation import Preparation, Prepared
 from backend_metal.unread import Unread
 from backend_metal.waiting_room import WaitingRoom
 from deployments.backend import (
@@ -111,10 +111,11 @@ class MetalBackend:
                 engine.pooling.default_prompt,
                 _ranks_by(engine.pooling),
             ),
+            longest_token=engine.prompts.longest_token,
         )
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta | Prefill]:
-        loop, engine, waiting_room, preparation = self._started()
+        loop, _, waiting_room, preparation = self._started()
         arrival_time = time.perf_counter()
         request_id = request.request_id
         stream = Unread(
@@ -124,29 +125,21 @@ class MetalBackend:
             resume=partial(loop.submit, partial(_resume, request_id)),
         )
         unfinished = request.n
-        try:
-            self._check_admission(request.request_id, loop)
-            engine.prompts.check_size(request)
-            preparation.check_health()
-            waiting_room.enter(request, seconds_per_request=engine.seconds_per_request)
-        except BackendError as error:
-            loop.submit(partial(_count_refusal, error))
-            raise
 
         def take(item: Item) -> None:
             assert not isinstance(item, Pooled), "a vector for a request that generates"
             stream.put(item)
 
-        self._entered(request_id)
+        self._enter(request, [request])
         self._sinks[request_id] = _beginning(take, partial(waiting_room.begin, request_id))
         try:
             try:
-                prompt_token_ids, matcher = await preparation.prepare(request)
+                prepared = await preparation.prepare(request)
             except BackendError as error:
                 loop.submit(partial(_count_refusal, error))
                 raise
             loop.check_health()
-            loop.submit(partial(_add, request, prompt_token_ids, arrival_time, matcher))
+            loop.submit(partial(_add, request, prepared, arrival_time))
             while unfinished:
                 item = await stream.get()
                 if isinstance(item, BackendError):
@@ -184,16 +177,7 @@ class MetalBackend:
             encode=partial(preparation.encode_input, request.tenant),
             add=add,
         )
-        try:
-            self._check_admission(request_id, loop)
-            for one in request.inputs:
-                engine.prompts.check_size(one)
-            preparation.check_health()
-            waiting_room.enter(request, seconds_per_request=engine.seconds_per_request)
-        except BackendError as error:
-            loop.submit(partial(_count_refusal, error))
-            raise
-        self._entered(request_id)
+        self._enter(request, request.inputs)
         try:
             async with aclosing(run.items()) as items:
                 async for item in items:
@@ -257,8 +241,23 @@ class MetalBackend:
             raise UnavailableError("the engine has not started")
         return self._loop, self._engine, self._waiting_room, self._preparation
 
-    def _entered(self, request_id: str) -> None:
-        self._requests.add(request_id)
+    def _enter(
+        self,
+        request: GenerationRequest | PoolingRequest,
+        prompts: Sequence[Prompted],
+    ) -> None:
+        """Into the waiting room. Raises ``BackendError`` for one that can't be let in."""
+        loop, engine, waiting_room, preparation = self._started()
+        try:
+            self._check_admission(request.request_id, loop)
+            for one in prompts:
+                engine.prompts.check_size(one)
+            preparation.check_health()
+            waiting_room.enter(request, seconds_per_request=engine.seconds_per_request)
+        except BackendError as error:
+            loop.submit(partial(_count_refusal, error))
+            raise
+        self._requests.add(request.request_id)
         self._idle.clear()
 
     def _left(self, request_id: str) -> None:
@@ -303,14 +302,16 @@ def _beginning(take: Callable[[Item], None], begin: Callable[[], None]) -> Calla
 
 
 def _add(
-    request: GenerationRequest,
-    prompt_token_ids: list[int],
-    arrival_time: float,
-    matcher: GrammarMatcher | None,
-    engine: Engine,
+    request: GenerationRequest, prepared: Prepared, arrival_time: float, engine: Engine
 ) -> list[Output]:
     try:
-        return engine.add_request(request, prompt_token_ids, arrival_time, matcher)
+        return engine.add_request(
+            request,
+            prepared.token_ids,
+            arrival_time,
+            prepared.matcher,
+            num_history_tokens=prepared.num_history_tokens,
+        )
     except BackendError as error:
         return [Output(request.request_id, error)]
     except Exception as error:

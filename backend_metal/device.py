@@ -10,8 +10,15 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from backend_metal.attention.paths import AttentionPath, path_on
+from backend_metal.attention.paths import CUDA, AttentionPath, path_on
+from backend_metal.linux_cpu.blas import multiplies_rows_alike
 
+CPU_STEP_TOKENS, GPU_STEP_TOKENS, CUDA_STEP_TOKENS = 512, 2048, 4096
+"""The default ``max_num_batched_tokens``. A CPU multiplies at its full rate from a hundred rows on,
+so a longer chunk only holds up the streams beside it for longer. A GPU computes some hundred rows
+in the time in which it reads a model's weights, and each step costs the host and the attention over
+the prompt so far anew: as mlx-lm, which prefills 2,048 tokens at a time. With CUDA twice as many
+gain a tenth of the throughput, and more next to nothing (`ops/measurements.md`)."""
 CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -26,6 +33,19 @@ class Device:
     """Where MLX evaluates everything else."""
     path: AttentionPath
     """Its own kernels, or the reference where it has none."""
+
+    @property
+    def step_tokens(self) -> int:
+        """The token budget of a step that suits it."""
+        if self.mlx.type == mx.cpu:
+            return CPU_STEP_TOKENS
+        return CUDA_STEP_TOKENS if self.path is CUDA else GPU_STEP_TOKENS
+
+    @property
+    def deterministic_path(self) -> AttentionPath | None:
+        """For a model's results that depend on its sequence alone; None where products of matrices,
+        or attention, have other bits with another number of rows."""
+        return self.path.deterministic if multiplies_rows_alike() else None
 
 
 _registered: dict[str, Device] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -54,7 +54,7 @@ class LLM:
         self,
         model: str,
         max_num_seqs: int = 32,
-        max_num_batched_tokens: int = 512,
+        max_num_batched_tokens: int | None = None,
         num_kv_blocks: int | None = None,
         block_size: Literal[8, 16, 32] = 16,
         prefix_caching: bool = True,
@@ -124,6 +124,22 @@ class LLM:
         finally:
             self.engine.abort_all()
         return completions
+
+    def stream(
+        self, prompt: Prompt | list[int], sampling_params: SamplingParams | None = None
+    ) -> Generator[Delta, None, None]:
+        """Continue ``prompt``, and yield each delta as it is made. Closing it ends the request.
+        Raises a ``BackendError`` as ``generate`` does."""
+        try:
+            self._add("0", prompt, sampling_params or self.engine.default_sampling)
+            while self.engine.has_work:
+                for output in self.engine.step():
+                    if isinstance(output.item, BackendError):
+                        raise output.item
+                    if isinstance(output.item, Delta):
+                        yield output.item
+        finally:
+            self.engine.abort_all()
 
     def embed(self, inputs: Sequence[str | list[int]]) -> Floats:
         """A vector for each input, ``[len(inputs), size]``: as the checkpoint says, which is of

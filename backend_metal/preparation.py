@@ -4,6 +4,7 @@ asks for tokens alone gets them here, too."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -21,6 +22,16 @@ PATIENCE_S_PER_CHAR = 1e-5
 """Ten times what one takes: a prompt waits so long, at most, for shorter ones that come later."""
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """What the engine is given of a request."""
+
+    token_ids: list[int]
+    matcher: GrammarMatcher | None
+    num_history_tokens: int
+    """Of the prompt, those before the last message; 0: not known, or of no use to the model."""
+
+
 class Preparation:
     """Short prompts have a thread of their own, so that they never wait for long ones, and neither
     waits for what is not to run, of which ``most_waiting`` may wait. What takes longer than
@@ -36,11 +47,11 @@ class Preparation:
         self._tokens_alone = FairThread("tokenizing", limit_s=limit_s, most_waiting=most_waiting)
         self._threads = (self._short, self._long, self._grammars, self._tokens_alone)
 
-    async def prepare(self, request: GenerationRequest) -> tuple[list[int], GrammarMatcher | None]:
+    async def prepare(self, request: GenerationRequest) -> Prepared:
         """Raises a ``BackendError``."""
         engine, grammar = self._engine, request.sampling.grammar
-        encoding = partial(engine.prompts.encode, request)
-        token_ids = await self._encode(request.tenant, request.prompt, encoding)
+        encoding = partial(self._encode_prompt, request)
+        token_ids, num_history_tokens = await self._encode(request.tenant, request.prompt, encoding)
         matcher = None
         if grammar is not None:
             compiling = partial(
@@ -50,7 +61,13 @@ class Preparation:
                 engine.text_end(token_ids),
             )
             matcher = await self._grammars.run(request.tenant, compiling)
-        return token_ids, matcher
+        return Prepared(token_ids, matcher, num_history_tokens)
+
+    def _encode_prompt(self, request: GenerationRequest) -> tuple[list[int], int]:
+        prompts = self._engine.prompts
+        if self._engine.keeps_states:
+            return prompts.encode_with_history(request)
+        return prompts.encode(request), 0
 
     async def tokenize(self, request: GenerationRequest, *, add_special_tokens: bool) -> list[int]:
         """Raises a ``BackendError``."""
@@ -86,9 +103,7 @@ class Preparation:
         encoding = partial(self._engine.prompts.encode_beginning, one)
         return await self._encode(tenant, one.prompt, encoding)
 
-    async def _encode(
-        self, tenant: str, prompt: Prompt, encoding: Callable[[], list[int]]
-    ) -> list[int]:
+    async def _encode(self, tenant: str, prompt: Prompt, encoding: Callable[[], T]) -> T:
         size = _size(prompt)
         thread = self._short if size <= SHORT_CHARS else self._long
         return await thread.run(tenant, encoding, patience_s=size * PATIENCE_S_PER_CHAR)

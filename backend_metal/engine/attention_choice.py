@@ -7,6 +7,7 @@ import logging
 import platform
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 
 import mlx.core as mx
@@ -30,12 +31,45 @@ def choose_attention(
     *,
     block_size: int,
     dtype: mx.Dtype,
+    deterministic: bool = False,
 ) -> tuple[AttentionPath, AttentionStatus]:
     """The path for ``engine.attention`` on a device, and why. Call it in the thread that owns MLX.
+    ``deterministic``: one whose results for a token depend on its sequence alone.
 
     Raises ``ValueError`` when the setting names a path that the device does not have, one without
-    kernels for the model's head dims, or one that gives other results than the reference here.
+    kernels for the model's head dims, or one that gives other results than the reference here;
+    or when no path is deterministic that is to be.
     """
+    if not deterministic:
+        return _choose(setting, device, layers, block_size, dtype)
+    if any(layer.top_k is not None for layer in layers):
+        raise ValueError(
+            "engine.deterministic must be false for a model with sparse attention: which keys a "
+            "token chooses may depend on how many choose with it"
+        )
+    own = device.deterministic_path
+    if own is None:
+        raise ValueError(
+            f"engine.deterministic must be false on the device {device.name!r}, where products of "
+            "matrices or attention depend on how many rows there are; the CPU does without that, "
+            "with POMONA_BLAS=on"
+        )
+    path, status = _choose(setting, replace(device, path=own), layers, block_size, dtype)
+    if path is REFERENCE:
+        raise ValueError(
+            "engine.deterministic must be false where plain MLX operators attend, whose results "
+            f"depend on how many rows there are: {status.reason}"
+        )
+    return path, status
+
+
+def _choose(
+    setting: str,
+    device: Device,
+    layers: Sequence[LayerAttention],
+    block_size: int,
+    dtype: mx.Dtype,
+) -> tuple[AttentionPath, AttentionStatus]:
     if setting not in ("auto", device.path.name, REFERENCE.name):
         allowed = dict.fromkeys(("auto", device.path.name, REFERENCE.name))
         raise ValueError(
@@ -44,11 +78,11 @@ def choose_attention(
         )
     if setting == REFERENCE.name:
         return REFERENCE, _status(REFERENCE, "engine.attention asks for it", wanted=REFERENCE.name)
-    # Metal's kernels are missing only where the build went wrong; for CUDA there are none yet.
-    wanted = "metal" if device.name == "metal" else device.path.name
+    # A GPU's kernels are missing only where the build went wrong, or had no headers of CUDA.
+    wanted = device.name if device.name in ("metal", "cuda") else device.path.name
     if device.path is REFERENCE:
         return REFERENCE, _status(REFERENCE, f"{device.name} has no kernels here", wanted)
-    missing = device.path.missing(layer.cache.head_dims for layer in layers)
+    missing = device.path.missing(one.cache.head_dims for layer in layers for one in layer.kernels)
     if missing:
         if setting != "auto":
             raise ValueError(

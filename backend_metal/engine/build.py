@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import logging
-
-import mlx.core as mx
+from dataclasses import replace
 
 from backend_metal.attention.kv_cache import KVCachePool
+from backend_metal.attention.kv_groups import group_layers
 from backend_metal.attention.paths import AttentionPath
 from backend_metal.device import device_memory_bytes, select_device
 from backend_metal.engine.attention_choice import choose_attention
+from backend_metal.engine.device_limits import limit_memory
 from backend_metal.engine.engine import Engine
-from backend_metal.engine.memory import GIB, num_kv_blocks
+from backend_metal.engine.grammar.matcher_pool import MatcherPool
+from backend_metal.engine.memory import GIB, Demand, GroupBytes, num_kv_blocks
+from backend_metal.engine.recorded.steps import RecordedSteps
 from backend_metal.engine.runner import ModelRunner
+from backend_metal.engine.schedule.block_group import BlockGroup
 from backend_metal.engine.schedule.block_pool import BlockPool
+from backend_metal.engine.schedule.snapshot_borders import SnapshotPolicy
+from backend_metal.engine.schedule.state_slots import StateSlots
+from backend_metal.engine.state_memory import StatePlan, plan_states
+from backend_metal.engine.step_clock import StepClock
 from backend_metal.models.find import find_config
 from backend_metal.models.generation_config import default_sampling
 from backend_metal.models.loader import LoadedModel, load
 from backend_metal.models.weights import check_stored_weights
+from backend_metal.recurrent import StatePool, choose_path
 from deployments.backend import EngineConfig
 
 logger = logging.getLogger(__name__)
 
-BUFFER_CACHE_FRACTION = 0.05
-"""Most of the device's memory that MLX may keep in freed buffers, which it does without a limit."""
+SNAPSHOTS = SnapshotPolicy()
 
 
 def check_config(config: EngineConfig) -> None:
@@ -43,8 +51,11 @@ def build_engine(config: EngineConfig) -> Engine:
     """Load the model and allocate the KV cache. Raises ``ValueError`` naming what must change."""
     _check_options(config)
     device = select_device(config.device)
+    max_num_batched_tokens = config.max_num_batched_tokens or max(
+        device.step_tokens, config.max_num_seqs
+    )
     memory_bytes = device_memory_bytes(device.mlx)
-    mx.set_cache_limit(int(memory_bytes * BUFFER_CACHE_FRACTION))
+    limit_memory(device.mlx, memory_bytes)
     loaded = load(
         config.model,
         revision=config.revision,
@@ -65,13 +76,38 @@ def build_engine(config: EngineConfig) -> Engine:
         loaded.model.layers,
         block_size=config.block_size,
         dtype=loaded.model.dtype,
+        deterministic=config.deterministic,
     )
-    pool = _allocate(config, loaded, max_model_len, memory_bytes, path)
+    demand = Demand(config.block_size, config.max_num_seqs, max_num_batched_tokens, max_model_len)
+    plan = _plan_states(config, loaded, demand, memory_bytes)
+    if plan is not None:
+        # First: windows are for as many sequences as run.
+        config = config.model_copy(update={"max_num_seqs": plan.num_sequences})
+        demand = replace(demand, max_num_seqs=plan.num_sequences)
+    pool = _allocate(config, loaded, demand, memory_bytes, path, plan)
+    states, slots = None, None
+    if plan is not None:
+        specs = loaded.model.recurrent
+        state_path = choose_path(specs, loaded.model.dtype)
+        states = StatePool(specs, plan.num_slots, path=state_path)
+        slots = StateSlots(
+            plan.num_slots, config.block_size, SNAPSHOTS, bytes_per_slot=plan.bytes_per_slot
+        )
+    clock, matchers = StepClock(), MatcherPool()
+    recorded = None
+    # What chooses keys reads on the host how long sequences are.
+    chooses = any(layer.top_k is not None for layer in loaded.model.layers)
+    if path.recorder is not None and states is None and not chooses:
+        recorded = RecordedSteps(loaded.model, pool, path.recorder, config.max_num_seqs)
     return Engine(
         config,
-        ModelRunner(loaded.model, pool),
-        BlockPool(pool.num_blocks),
+        ModelRunner(loaded.model, pool, clock, matchers, recorded, states),
+        tuple(
+            BlockGroup(BlockPool(num_blocks), config.block_size, group.window)
+            for group, num_blocks in zip(pool.groups, pool.num_blocks, strict=True)
+        ),
         loaded.tokenizer,
+        max_num_batched_tokens=max_num_batched_tokens,
         vocab_size=loaded.model.vocab_size,
         max_model_len=max_model_len,
         eos_token_ids=loaded.eos_token_ids,
@@ -81,6 +117,9 @@ def build_engine(config: EngineConfig) -> Engine:
         pooling=loaded.pooling,
         generates=loaded.generates,
         state_size=loaded.model.state_size,
+        clock=clock,
+        matchers=matchers,
+        states=slots,
     )
 
 
@@ -100,29 +139,76 @@ def _max_model_len(config: EngineConfig, loaded: LoadedModel) -> int:
     return config.max_model_len
 
 
+def _plan_states(
+    config: EngineConfig, loaded: LoadedModel, demand: Demand, memory_bytes: int
+) -> StatePlan | None:
+    """None for a model without recurrent layers."""
+    model = loaded.model
+    if not model.recurrent:
+        return None
+    plan = plan_states(
+        budget_bytes=int(memory_bytes * config.memory_fraction) - loaded.weight_bytes,
+        bytes_per_slot=StatePool.bytes_per_slot(model.recurrent),
+        groups=_group_bytes(config, loaded),
+        demand=demand,
+        num_kv_blocks=config.num_kv_blocks,
+        num_state_snapshots=config.num_state_snapshots,
+    )
+    logger.info(
+        "recurrent state: %d bytes a sequence, for %d sequences and %d snapshots, %.2f GiB",
+        plan.bytes_per_slot,
+        plan.num_sequences,
+        plan.num_snapshots,
+        plan.nbytes / GIB,
+    )
+    return plan
+
+
+def _group_bytes(config: EngineConfig, loaded: LoadedModel) -> list[GroupBytes]:
+    layers = loaded.model.layers
+    groups = []
+    for group in group_layers(layers):
+        specs = [layers[number].cache for number in group.layers]
+        size = KVCachePool.bytes_per_block(specs, config.block_size, loaded.model.dtype)
+        groups.append(GroupBytes(group.window, size))
+    return groups
+
+
 def _allocate(
     config: EngineConfig,
     loaded: LoadedModel,
-    max_model_len: int,
+    demand: Demand,
     memory_bytes: int,
     path: AttentionPath,
+    states: StatePlan | None,
 ) -> KVCachePool:
-    specs, dtype = loaded.model.cache_specs, loaded.model.dtype
-    bytes_per_block = KVCachePool.bytes_per_block(specs, config.block_size, dtype)
+    layers, dtype = loaded.model.layers, loaded.model.dtype
+    groups = _group_bytes(config, loaded)
     num_blocks = num_kv_blocks(
+        groups,
+        demand,
         memory_bytes=memory_bytes,
         memory_fraction=config.memory_fraction,
         weight_bytes=loaded.weight_bytes,
-        bytes_per_block=bytes_per_block,
-        most_useful=config.max_num_seqs * -(-max_model_len // config.block_size),
+        state_bytes=0 if states is None else states.nbytes,
         wanted=config.num_kv_blocks,
     )
-    pool = KVCachePool(loaded.model.layers, num_blocks, config.block_size, dtype, path=path)
+    pool = KVCachePool(layers, num_blocks, config.block_size, dtype, path=path)
     logger.info(
-        "KV cache: %d blocks of %d tokens, %.2f GiB; context %d tokens",
-        num_blocks,
+        "KV cache: %s of %d tokens, %.2f GiB, %d bytes a token; context %d tokens; "
+        "at most %d tokens and %d sequences a step",
+        ", ".join(_told(one, count) for one, count in zip(groups, num_blocks, strict=True)),
         config.block_size,
         pool.nbytes / GIB,
-        max_model_len,
+        sum(group.bytes_per_block for group in groups if group.window is None) // config.block_size,
+        demand.max_model_len,
+        demand.max_num_batched_tokens,
+        demand.max_num_seqs,
     )
     return pool
+
+
+def _told(group: GroupBytes, num_blocks: int) -> str:
+    if group.window is None:
+        return f"{num_blocks} blocks"
+    return f"{num_blocks} blocks for windows of {group.window}"

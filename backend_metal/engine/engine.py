@@ -1,36 +1,36 @@
-"""The engine: requests in, deltas out, one step at a time. It knows neither threads nor clients."""
+"""The engine: requests in, deltas out, one step at a time. It knows neither threads nor clients.
+
+Steps are a pipeline of two: while one runs on the device, the next one is scheduled, built and
+submitted, with the tokens that the first draws still on the device. What depends on the value of a
+token comes one step later: if it was its sequence's last, what the next step computes behind it is
+dropped.
+"""
 
 from __future__ import annotations
 
-import itertools
 import logging
 import time
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
-from functools import partial
+from math import inf
 
-import mlx.core as mx
-
-from backend_metal.attention.operators import attention_launches
-from backend_metal.engine.admission import (
-    check_known_tokens,
-    check_resume,
-)
 from backend_metal.engine.grammar.compiler import GrammarCompiler
-from backend_metal.engine.grammar.guide import Guide
 from backend_metal.engine.grammar.matcher import GrammarMatcher
-from backend_metal.engine.grammar.restrictions import TokenRestrictions, restrictions_of
-from backend_metal.engine.grammar.thought_meter import ThoughtMeter
-from backend_metal.engine.pooled import PooledOutput, id_of_input, make_readout, make_sequence
-from backend_metal.engine.request_state import RequestState, make_sequences
-from backend_metal.engine.schedule.block_pool import BlockPool
+from backend_metal.engine.grammar.matcher_pool import MatcherPool
+from backend_metal.engine.intake import Intake
+from backend_metal.engine.pipeline import Flight, Pipeline, StepFailedError
+from backend_metal.engine.pooled import PooledOutput, id_of_input
+from backend_metal.engine.request_state import RequestState
+from backend_metal.engine.schedule.block_group import BlockGroup
 from backend_metal.engine.schedule.scheduler import Scheduler
 from backend_metal.engine.schedule.sequence import Sequence, Status
-from backend_metal.engine.schedule.step import Runner, ScheduledSequence, Step, TokenDraw
+from backend_metal.engine.schedule.state_slots import StateSlots
+from backend_metal.engine.schedule.step import Runner, Step, TokenDraw
 from backend_metal.engine.schedule.step_pace import StepPace
+from backend_metal.engine.snapshot import snapshot
 from backend_metal.engine.stats import StatsRecorder
-from backend_metal.engine.text.context_length import check_num_tokens
-from backend_metal.engine.text.output import SequenceOutput, end_token_ids
+from backend_metal.engine.step_clock import StepClock
+from backend_metal.engine.text.output import SequenceOutput
 from backend_metal.engine.text.prompt import PromptEncoder
 from backend_metal.engine.text.token_text import TokenText
 from backend_metal.engine.text.tokenizer import Tokenizer
@@ -54,9 +54,6 @@ from deployments.backend import (
 
 logger = logging.getLogger(__name__)
 
-RESUMED_BEFORE = 2**62
-"""A resumed request was admitted before, elsewhere: it ranks as older than any that is new here."""
-
 MAX_CONSECUTIVE_FAILURES = 3
 """Failed steps in a row after which the engine calls itself unhealthy."""
 
@@ -73,9 +70,10 @@ class Engine:
         self,
         config: EngineConfig,
         runner: Runner,
-        pool: BlockPool,
+        groups: tuple[BlockGroup, ...],
         tokenizer: Tokenizer,
         *,
+        max_num_batched_tokens: int,
         vocab_size: int,
         max_model_len: int,
         eos_token_ids: Set[int],
@@ -85,19 +83,23 @@ class Engine:
         pooling: PoolingConfig | None = None,
         state_size: int = 0,
         generates: bool = True,
+        clock: StepClock | None = None,
+        matchers: MatcherPool | None = None,
+        states: StateSlots | None = None,
     ) -> None:
+        """``clock``, ``matchers``: the runner's, if it has any. ``states``: for a model with
+        recurrent layers."""
         self.attention = attention
         self.default_sampling = default_sampling
         self.revision = revision
         self.pooling = pooling or PoolingConfig()
         self.state_size = state_size
-        self._generates = generates
         self.scheduler = Scheduler(
-            pool,
-            block_size=config.block_size,
+            groups,
             max_num_seqs=config.max_num_seqs,
-            max_num_batched_tokens=config.max_num_batched_tokens,
+            max_num_batched_tokens=max_num_batched_tokens,
             pace=StepPace(config.max_slowdown, least_prefill=config.block_size),
+            states=states,
         )
         self.max_model_len = min(max_model_len, self.scheduler.capacity_tokens)
         self.vocab_size = vocab_size
@@ -109,20 +111,35 @@ class Engine:
             parse_special_tokens=config.parse_special_tokens_in_messages,
         )
         self.grammars = GrammarCompiler(tokenizer, vocab_size, eos_token_ids)
-        self._prefix_caching = config.prefix_caching
-        self._runner = runner
+        self._matchers = matchers or MatcherPool()
         self._token_text = TokenText(tokenizer)
-        self._eos_token_ids = eos_token_ids
+        self._intake = Intake(
+            tokenizer,
+            self._token_text,
+            eos_token_ids,
+            vocab_size=vocab_size,
+            max_model_len=self.max_model_len,
+            prefix_caching=config.prefix_caching,
+            pooling=self.pooling,
+            generates=generates,
+        )
         self._requests: dict[str, RequestState] = {}
-        self._arrivals = itertools.count()
         self._stats = StatsRecorder()
         self._consecutive_failures = 0
-        self._stepped_at: float | None = None
-        """When the latest step ended; None if there was nothing to do since."""
+        self._pipeline = Pipeline(
+            self.scheduler, runner, clock or StepClock(), self._record_first_runs
+        )
+        self._landed_at = -inf
+        """When the latest step was done."""
 
     @property
     def has_work(self) -> bool:
-        return self.scheduler.has_work
+        return self.scheduler.has_work or self._pipeline.step is not None
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether the model has recurrent layers."""
+        return self.scheduler.states is not None
 
     @property
     def seconds_per_request(self) -> float:
@@ -139,18 +156,23 @@ class Engine:
         prompt_token_ids: list[int],
         arrival_time: float | None = None,
         matcher: GrammarMatcher | None = None,
+        *,
+        num_history_tokens: int = 0,
     ) -> list[Output]:
         """Queue a request; returns that it was admitted, and a delta for each sequence that it
         resumes, which may be all there is.
 
         ``arrival_time``, by ``time.perf_counter``, is when its latencies begin; now by default.
-        ``matcher`` is its grammar's, as ``grammars`` compiles it.
+        ``matcher`` is its grammar's, as ``grammars`` compiles it. ``num_history_tokens``: as
+        ``prompts.encode_with_history`` counts them.
         Raises a ``BackendError`` that says why it can't be taken.
         """
         arrival_time = time.perf_counter() if arrival_time is None else arrival_time
         try:
-            self._check_admission(request, prompt_token_ids)
-            outputs = self._make_outputs(request, prompt_token_ids, matcher)
+            self._check_free(request.request_id)
+            outputs = self._intake.generation(
+                request, prompt_token_ids, matcher, num_history_tokens=num_history_tokens
+            )
             replayed = [delta for output in outputs if (delta := output.replay())]
         except BackendError as error:
             self._stats.request_failure[error.error_type] += 1
@@ -158,7 +180,6 @@ class Engine:
         finished = {delta.index for delta in replayed if delta.finish_reason}
         unfinished = {o.sequence.index: o for o in outputs if o.sequence.index not in finished}
         if unfinished:
-            self._wake()
             first, *siblings = (output.sequence for output in unfinished.values())
             alternatives = request.sampling.prompt_logprobs
             if alternatives is not None and not all(
@@ -192,23 +213,12 @@ class Engine:
         input_id = id_of_input(request.request_id, index)
         try:
             self._check_free(input_id)
-            check_num_tokens(request.inputs[index], len(token_ids), self.max_model_len)
-            readout = make_readout(request.task, self.pooling, len(token_ids))
+            output = self._intake.pooled(request, index, token_ids)
         except BackendError as error:
             self._stats.request_failure[error.error_type] += 1
             raise
-        sequence = make_sequence(
-            request,
-            index,
-            token_ids,
-            readout=readout,
-            arrival=next(self._arrivals),
-            prefix_caching=self._prefix_caching,
-        )
-        self._wake()
-        output = PooledOutput(sequence, readout)
         self._requests[input_id] = RequestState(request, arrival_time, {index: output}, [])
-        self.scheduler.add(sequence)
+        self.scheduler.add(output.sequence)
         return [Output(input_id, Prefill(0, len(token_ids)))]
 
     def text_end(self, token_ids: list[int]) -> str:
@@ -243,7 +253,6 @@ class Engine:
         """Have a paused request go on, before those that came after it."""
         state = self._requests.get(request_id)
         if state is not None and state.paused_at is not None:
-            self._wake()
             state.resumed(time.perf_counter())
             for sequence in state.added:
                 self.scheduler.add(sequence)
@@ -252,35 +261,34 @@ class Engine:
         return [output for request_id in list(self._requests) for output in self.abort(request_id)]
 
     def step(self) -> list[Output]:
-        """Run one step. A failure of the model ends the requests in the step, not the engine."""
-        start = time.perf_counter()
-        # What runs between two steps, such as adding requests, makes tokens wait as well.
-        waited_since = start if self._stepped_at is None else self._stepped_at
-        step = self.scheduler.schedule()
-        for item in step.scheduled:
-            self._stats.record_first_run(self._requests[item.sequence.request_id], start)
-        self._stats.record_batch(step)
+        """See one step through, and have the next one under way. A failure of the model ends the
+        requests of the step that failed, not the engine."""
+        outputs: list[Output] = []
+        clock = self._pipeline.clock
+        clock.start()
         try:
-            draws = self._runner.run(step)
-        except Exception as error:
-            logger.exception("a step of %d tokens failed", step.num_tokens)
-            return self._fail(step, error)
-        self._consecutive_failures = 0
-        outputs = list(self._complete(step, draws))
-        self._stats.steps += 1
-        end = time.perf_counter()
-        self._stats.step_duration.observe(end - start)
-        self.scheduler.pace.observe(step, end - waited_since)
-        self._stepped_at = end
+            self._pipeline.fill()
+            flight, draws = self._pipeline.land()
+            outputs += self._complete(flight, draws)
+            clock.lap("complete")
+            self._pipeline.draw()
+        except StepFailedError as failure:
+            logger.exception("%s", failure)
+            outputs += self._fail(failure)
+        self._stats.record_host(clock.seconds)
         return outputs
 
     def reset_prefix_cache(self) -> None:
-        self.scheduler.pool.clear_cache()
+        self.scheduler.clear_cache()
 
     def check_integrity(self) -> None:
         """Raises ``AssertionError`` when blocks or requests were lost."""
         self.scheduler.check_integrity()
+        step = self._pipeline.step
+        under_way = {item.sequence for item in step.drawing} if step else set()
         for request_id, state in self._requests.items():
+            pending = {sequence for sequence in state.added if sequence.is_pending}
+            assert pending <= under_way, f"{request_id} waits for a token that nobody draws"
             paused = {sequence.status is Status.PAUSED for sequence in state.added}
             assert paused == {state.paused_at is not None}, f"{request_id} is half paused"
             new = {output.sequence.status is Status.NEW for output in state.unfinished.values()}
@@ -289,43 +297,17 @@ class Engine:
         if not self.has_work:
             forgotten = [name for name, one in self._requests.items() if one.paused_at is None]
             assert not forgotten, f"idle, with unfinished requests {forgotten}"
-            pool = self.scheduler.pool
-            assert pool.num_free == pool.num_blocks, "idle, with blocks held"
+            assert not self.scheduler.holds_blocks, "idle, with blocks held"
+            if (states := self.scheduler.states) is not None:
+                assert states.num_free == states.num_slots, "idle, with slots of state held"
 
     def stats(self) -> BackendStats:
-        stats, pool = self._stats, self.scheduler.pool
-        running = {sequence.request_id for sequence in self.scheduler.running}
-        return BackendStats(
-            requests_running=len(running),
-            requests_waiting=len(self._requests) - len(running),
-            kv_cache_blocks_total=pool.num_blocks,
-            kv_cache_blocks_free=pool.num_free,
-            memory_active_bytes=mx.get_active_memory(),
-            request_success=dict(stats.request_success),
-            request_failure=dict(stats.request_failure),
-            prompt_tokens=stats.prompt_tokens,
-            generation_tokens=stats.generation_tokens,
-            forced_tokens=stats.forced_tokens,
-            prefix_cache_hit_tokens=self.scheduler.num_prefix_hit_tokens,
-            prefix_cache_query_tokens=self.scheduler.num_prefix_query_tokens,
-            prefix_cache_misses=dict(self.scheduler.prefix_misses),
-            preemptions=self.scheduler.num_preemptions,
-            steps=stats.steps,
-            attention_launches=attention_launches(),
-            step_tokens=dict(stats.step_tokens),
-            step_sequences=dict(stats.step_sequences),
-            time_to_first_token=stats.time_to_first_token.snapshot(),
-            time_per_output_token=stats.time_per_output_token.snapshot(),
-            inter_token_latency=stats.inter_token_latency.snapshot(),
-            e2e_request_latency=stats.e2e_request_latency.snapshot(),
-            queue_time=stats.queue_time.snapshot(),
-            step_duration=stats.step_duration.snapshot(),
+        return snapshot(
+            self._stats,
+            self.scheduler,
+            num_requests=len(self._requests),
+            step=self._pipeline.step,
         )
-
-    def _wake(self) -> None:
-        """Something will be to do. What was not is no part of a step's time."""
-        if not self.has_work:
-            self._stepped_at = None
 
     def _check_free(self, request_id: str) -> None:
         if not self.is_healthy:
@@ -333,91 +315,49 @@ class Engine:
         if request_id in self._requests:
             raise InvalidRequestError(f"request id {request_id!r} is already in use")
 
-    def _check_admission(self, request: GenerationRequest, prompt_token_ids: list[int]) -> None:
-        self._check_free(request.request_id)
-        if not self._generates:
-            raise InvalidRequestError(
-                "this model makes vectors alone: its checkpoint has no head to generate with",
-                param="model",
-            )
-        check_num_tokens(request, len(prompt_token_ids), self.max_model_len)
-        check_known_tokens(request, vocab_size=self.vocab_size)
-        if request.was_admitted:
-            check_resume(request, vocab_size=self.vocab_size)
-
-    def _make_outputs(
-        self,
-        request: GenerationRequest,
-        prompt_token_ids: list[int],
-        matcher: GrammarMatcher | None,
-    ) -> list[SequenceOutput]:
-        arrival = next(self._arrivals)
-        sequences = make_sequences(
-            request,
-            prompt_token_ids,
-            max_model_len=self.max_model_len,
-            arrival=arrival - RESUMED_BEFORE if request.was_admitted else arrival,
-            prefix_caching=self._prefix_caching,
-            restrictions=self._restrictions(request.sampling),
-            guides=[self._guide(request, prompt_token_ids, matcher) for _ in range(request.n)],
-        )
-        return [
-            SequenceOutput(sequence, self.tokenizer, self._token_text, self._eos_token_ids)
-            for sequence in sequences
-        ]
-
-    def _restrictions(self, sampling: SamplingParams) -> TokenRestrictions | None:
-        return restrictions_of(
-            sampling,
-            partial(self.tokenizer.encode, add_special_tokens=False),
-            vocab_size=self.vocab_size,
-            end_token_ids=end_token_ids(sampling, self._eos_token_ids),
-        )
-
-    def _guide(
-        self,
-        request: GenerationRequest,
-        prompt_token_ids: list[int],
-        matcher: GrammarMatcher | None,
-    ) -> Guide | None:
-        thoughts = request.sampling.thoughts
-        if matcher is None and thoughts is None:
-            return None
-        meter, end_of_thought = None, []
-        if thoughts is not None:
-            has_begun = thoughts.has_begun(self.text_end(prompt_token_ids))
-            meter = ThoughtMeter(thoughts, has_begun=has_begun)
-            end_of_thought = self.tokenizer.encode(thoughts.end, add_special_tokens=False)
-        return Guide(
-            self._token_text.utf8,
-            matcher.copy() if matcher else None,
-            meter,
-            end_of_thought,
-            # A bias chooses between the ways to cut a text.
-            forces_grammar=not request.sampling.logit_bias,
-        )
-
-    def _complete(self, step: Step, draws: list[TokenDraw]) -> Iterator[Output]:
-        now = time.perf_counter()
-        draw_of = dict(zip((item.sequence for item in step.sampling), draws, strict=True))
+    def _record_first_runs(self, step: Step, now: float) -> None:
         for item in step.scheduled:
-            draw = draw_of.get(item.sequence)
-            if item.sequence.status is not Status.RUNNING:
-                continue  # Another sequence of its request failed a moment ago.
-            is_token = draw is not None and item.sequence.max_tokens > 0
-            self.scheduler.complete(item, draw.token_id if draw and is_token else None)
-            told = self._read_prompt(item.sequence)
-            if told or not (draw or item.sequence.is_prompt_computed):
-                progress = Prefill(
-                    item.sequence.num_computed_tokens,
-                    item.sequence.num_prompt_tokens,
-                    logprobs=told,
-                )
-                yield Output(item.sequence.request_id, progress)
+            self._stats.record_first_run(self._requests[item.sequence.request_id], now)
+
+    def _complete(self, flight: Flight, draws: list[TokenDraw]) -> Iterator[Output]:
+        """What comes of a step that is done, but for what it computed behind a sequence's end."""
+        now = time.perf_counter()
+        seconds = now - max(flight.began, self._landed_at)
+        self._landed_at = now
+        self._consecutive_failures = 0
+        self._stats.record_step(flight.step, seconds)
+        self.scheduler.pace.observe(flight.step, seconds)
+        self._move_matchers(flight, draws)
+        drawn = iter(draws)
+        for item in flight.step.scheduled:
+            sequence = item.sequence
+            draw = next(drawn) if item.draws else None
+            if sequence.status is Status.FINISHED:
+                continue
+            if sequence.is_pending and draw:
+                sequence.learn(draw.token_id)
+            told = self._read_prompt(sequence)
+            if told or not (draw or item.has_prompt):
+                progress = Prefill(item.stop, sequence.num_prompt_tokens, logprobs=told)
+                yield Output(sequence.request_id, progress)
             if draw:
-                yield self._emit(item, draw, now)
-            elif item.sequence.readout is not None and item.sequence.is_prompt_computed:
-                yield self._emit_pooled(item.sequence, now)
+                yield self._emit(sequence, draw, now)
+            elif item.ends_readout:
+                yield self._emit_pooled(sequence, now)
+
+    def _move_matchers(self, flight: Flight, draws: list[TokenDraw]) -> None:
+        """All at once, rather than each when its sequence has its turn."""
+        moved: list[tuple[GrammarMatcher, int]] = []
+        for item, draw in zip(flight.step.drawing, draws, strict=True):
+            sequence = item.sequence
+            if sequence.guide is None or sequence.status is Status.FINISHED:
+                continue
+            output = self._requests[sequence.request_id].unfinished[sequence.index]
+            assert isinstance(output, SequenceOutput), "a sequence without a readout draws tokens"
+            matcher = sequence.guide.moved_by(draw.token_id)
+            if matcher is not None and not output.ends_at(draw.token_id):
+                moved.append((matcher, draw.token_id))
+        self._matchers.take(moved)
 
     def _read_prompt(self, sequence: Sequence) -> tuple[TokenLogprob, ...]:
         """What was read of its prompt and is not told yet."""
@@ -428,8 +368,7 @@ class Engine:
             for one in sequence.readings.take()
         )
 
-    def _emit(self, item: ScheduledSequence, draw: TokenDraw, now: float) -> Output:
-        sequence = item.sequence
+    def _emit(self, sequence: Sequence, draw: TokenDraw, now: float) -> Output:
         state = self._requests[sequence.request_id]
         self._add_siblings(state, sequence)
         output = state.unfinished[sequence.index]
@@ -475,24 +414,29 @@ class Engine:
             sibling.num_cached_tokens = first.num_cached_tokens
             sibling.prefix_miss = first.prefix_miss
             sibling.counts_prefix_hit = False
-            self.scheduler.add(sibling)
+            if state.paused_at is None:
+                self.scheduler.add(sibling)
+            else:
+                self.scheduler.pause(sibling)
         state.siblings.clear()
 
-    def _fail(self, step: Step, error: Exception) -> list[Output]:
+    def _fail(self, failure: StepFailedError) -> list[Output]:
         """End the step's requests; the others are recomputed, since the KV cache is lost."""
         self._consecutive_failures += 1
-        failed = {item.sequence.request_id for item in step.scheduled}
+        failed = {item.sequence.request_id for item in failure.step.scheduled}
         self.scheduler.preempt_all()
         self.reset_prefix_cache()
         try:
-            self._runner.reset()
+            self._pipeline.runner.reset()
         except Exception:
             logger.exception("the KV cache can't be allocated again")
             self._consecutive_failures = MAX_CONSECUTIVE_FAILURES
         if not self.is_healthy:
             failed = set(self._requests)
-        failure = StepError(f"the step that ran this request failed: {error}")
-        return [self._fail_request(request_id, failure) for request_id in failed]
+        error = StepError(f"the step that ran this request failed: {failure.__cause__}")
+        return [
+            self._fail_request(request_id, error) for request_id in self._requests.keys() & failed
+        ]
 
     def _fail_request(self, request_id: str, failure: BackendError) -> Output:
         for output in self._requests.pop(request_id).unfinished.values():

@@ -56,6 +56,7 @@ def make_sequences(
     arrival: int,
     prefix_caching: bool,
     guides: Iterable[Guide | None],
+    num_history_tokens: int = 0,
     restrictions: TokenRestrictions | None = None,
 ) -> list[Sequence]:
     """The request's ``n`` sequences, with the output that they resume, each with its guide."""
@@ -82,6 +83,7 @@ def make_sequences(
             group=request.group,
             cache_salt=cache_salt,
             output_token_ids=request.resume[index] if request.resume else (),
+            num_history_tokens=num_history_tokens,
             guide=guide,
             restrictions=restrictions,
         )

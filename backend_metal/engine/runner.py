@@ -1,154 +1,214 @@
-"""Runs a step on the device: one lazy graph from token ids to drawn tokens.
-
-Where a grammar or a list restricts a row, its mask is filled while the device computes the logits.
-"""
+"""Runs steps on the device: each is one lazy graph from token ids to drawn tokens, submitted in two
+parts, so that the device has work while the host sees to what the step before it has drawn."""
 
 from __future__ import annotations
 
-from math import inf
+import logging
 
 import mlx.core as mx
 import numpy as np
 
 from backend_metal.attention.kv_cache import AttentionMetadata, KVCachePool
-from backend_metal.engine.batch import build_batch
-from backend_metal.engine.grammar.masks import MaskFiller, Masks
-from backend_metal.engine.sampling.batch import SamplingRow, build_sampling_batch
-from backend_metal.engine.sampling.prompt_logprobs import read_logprobs
-from backend_metal.engine.sampling.sampler import Sampled, sample
+from backend_metal.engine.batch import Batch, build_batch
+from backend_metal.engine.draws import PromptReader, StepDraws
+from backend_metal.engine.grammar.masks import FilledMasks, HeldRow, MaskFiller
+from backend_metal.engine.grammar.matcher_pool import MatcherPool
+from backend_metal.engine.recorded.steps import RecordedSteps, fill_in
+from backend_metal.engine.sampling.batch import build_sampling_batch
+from backend_metal.engine.sampling.masking import Masks
+from backend_metal.engine.sampling.sampler import sample
+from backend_metal.engine.sampling_rows import SamplingRows
 from backend_metal.engine.schedule.int_buffer import Int32Array
-from backend_metal.engine.schedule.prompt_readings import PromptReadings, PromptToken
-from backend_metal.engine.schedule.step import ScheduledSequence, Step, TokenDraw
+from backend_metal.engine.schedule.step import ScheduledSequence, Step
+from backend_metal.engine.step_clock import StepClock
 from backend_metal.models.paged_model import ModelOutput, PagedModel
+from backend_metal.recurrent import StateMetadata, StatePool, StepStates
+
+logger = logging.getLogger(__name__)
+
+NOTHING_DRAWN = np.zeros(0, np.int32)
+
+PART_AHEAD = 0.5
+"""Of a model's layers, which are submitted before the tokens of the step before are read. MLX lets
+only so much wait for a device and then makes who submits more wait, too: with all layers ahead, the
+tokens of one step would be read at the end of the next."""
 
 
 class ModelRunner:
-    def __init__(self, model: PagedModel, pool: KVCachePool) -> None:
-        self._model = model
-        self._pool = pool
-        self._masks = MaskFiller()
-
-    def run(self, step: Step) -> list[TokenDraw]:
-        logits, states = self._forward(step)
-        sampling, reading, read = step.sampling, step.reading, step.readouts
-        if reading:
-            num_ends = sum(item.has_logits for item in step.scheduled)
-            self._read_prompts(reading, logits[num_ends:])
-            logits = logits[:num_ends]
-        if read:
-            logits = _read(step, logits, states)
-        made = [readout.arrays for readout in read]
-        if not sampling:
-            mx.eval(made, self._pool.evaluation_roots())
-            return []
-        rows = [_sampling_row(item) for item in sampling]
-        masks = self._fill_masks(logits, sampling)
-        sampled = sample(logits, build_sampling_batch(rows, self._model.vocab_size, masks))
-        mx.eval(sampled.arrays, made, self._pool.evaluation_roots())
-        return _draws(rows, sampled)
-
-    def _read_prompts(
-        self, reading: list[tuple[PromptReadings, Int32Array]], logits: mx.array
+    def __init__(
+        self,
+        model: PagedModel,
+        pool: KVCachePool,
+        clock: StepClock,
+        matchers: MatcherPool,
+        recorded: RecordedSteps | None = None,
+        states: StatePool | None = None,
     ) -> None:
-        """``logits``: before each of the tokens that are told of, in order."""
-        token_ids = np.concatenate([tokens for _, tokens in reading])
-        told = read_logprobs(
-            logits, token_ids, max(readings.num_alternatives for readings, _ in reading)
-        )
-        mx.eval(told.arrays, self._pool.evaluation_roots())
-        rows = told.rows()
-        for readings, tokens in reading:
-            readings.add(
-                [
-                    PromptToken(token_id, logprob, rank, tuple(top[: readings.num_alternatives]))
-                    for token_id, (logprob, rank, top) in zip(tokens.tolist(), rows, strict=False)
-                ]
-            )
+        """``recorded``: where the device can have steps recorded. ``states``: of a model with
+        recurrent layers."""
+        self.model = model
+        self.pool = pool
+        self._states = states
+        self._recorded = recorded
+        self._filler = MaskFiller(matchers)
+        self._filled: FilledMasks | None = None
+        self._masks: Masks | None = None
+        """Of what was filled last, for what was made of them to serve again."""
+        self.rows = SamplingRows(model.vocab_size)
+        self.clock = clock
 
-    def _fill_masks(self, logits: mx.array, sampling: list[ScheduledSequence]) -> Masks | None:
-        sequences = [item.sequence for item in sampling]
-        guides = [
-            (row, one.guide)
-            for row, one in enumerate(sequences)
-            if one.guide is not None and one.guide.restricts
-        ]
-        restricted = [
-            (row, one.restrictions, one.output_token_ids)
-            for row, one in enumerate(sequences)
-            if one.restrictions and (one.guide is None or one.guide.forced is None)
-        ]
-        if not (guides or restricted):
-            return None
-        mx.async_eval(logits, self._pool.evaluation_roots())  # type: ignore[no-untyped-call]
-        masks = self._masks.fill(guides, len(sampling), self._model.vocab_size)
-        for row, restrictions, output_token_ids in restricted:
-            restrictions.restrict(masks[row], output_token_ids)
-        return masks
+    def forward(self, step: Step, drawn: mx.array | None) -> ModelForward:
+        batch = build_batch(
+            step.scheduled,
+            self.pool.block_size,
+            self.pool.groups,
+            origin_multiple=self.pool.origin_multiple,
+        )
+        if self._recorded is not None and step.decodes_alone:
+            logits = self._recorded.forward(batch, drawn)
+            if logits is not None:
+                self.clock.lap("build")
+                self.submit(logits, num_layers=0)
+                return ModelForward(self, step, logits, is_whole=True)
+        output = self._build(batch, drawn)
+        _read(step, output)
+        self.clock.lap("build")
+        if self.pool.writes_in_place and (self._states is None or self._states.writes_in_place):
+            self.submit(num_layers=max(1, round(self.pool.num_layers * PART_AHEAD)))
+        return ModelForward(self, step, output.logits, is_whole=False)
+
+    def fill_masks(self, held: list[HeldRow]) -> Masks:
+        filled = self._filler.fill(held, self.model.vocab_size)
+        if filled is not self._filled:
+            self._filled = filled
+            self._masks = Masks(filled.rows, filled.words)
+        assert self._masks is not None, "nothing was filled"
+        return self._masks
+
+    def submit(self, *arrays: mx.array, num_layers: int | None = None) -> None:
+        """Have the device compute ``arrays`` and the first layers, all by default."""
+        mx.async_eval(  # type: ignore[no-untyped-call]
+            arrays,
+            self.pool.evaluation_roots(num_layers),
+            self._states.evaluation_roots() if self._states and num_layers is None else [],
+        )
+        self.clock.lap("submit")
 
     def reset(self) -> None:
-        self._pool.reset()
+        try:
+            mx.synchronize()
+        except RuntimeError as error:
+            # Of a step behind one that has failed, which is why the cache is reset.
+            logger.info("what was under way failed, too: %s", error)
+        if self._recorded is not None:
+            self._recorded.reset()
+        self.pool.reset()
+        if self._states is not None:
+            self._states.reset()
+        self.rows.clear()
 
-    def _forward(self, step: Step) -> ModelOutput:
-        batch = build_batch(step.scheduled, self._pool.block_size)
-        metadata = AttentionMetadata(
-            slot_mapping=mx.array(batch.slot_mapping),
-            block_tables=mx.array(batch.block_tables),
-            seq_lens=mx.array(batch.seq_lens),
-            cu_seqlens_q=mx.array(batch.cu_seqlens_q),
-        )
-        return self._model(
-            mx.array(batch.token_ids),
-            mx.array(batch.positions),
-            metadata,
-            mx.array(batch.logit_rows),
-            self._pool,
-        )
+    def _build(self, batch: Batch, drawn: mx.array | None) -> ModelOutput:
+        cu_seqlens_q = mx.array(batch.cu_seqlens_q)
+        metadata = [
+            AttentionMetadata(
+                slot_mapping=mx.array(group.slot_mapping),
+                block_tables=mx.array(group.block_tables),
+                seq_lens=mx.array(group.seq_lens),
+                cu_seqlens_q=(
+                    cu_seqlens_q if group.cu_seqlens_q is None else mx.array(group.cu_seqlens_q)
+                ),
+            )
+            for group in batch.groups
+        ]
+        token_ids = mx.array(batch.token_ids)
+        if batch.has_pending:
+            assert drawn is not None, "a token is pending that no step has drawn"
+            token_ids = fill_in(token_ids, drawn)
+        states = None
+        if self._states is not None:
+            where = StateMetadata.of(batch.read_slots, batch.write_slots, batch.cu_seqlens_q)
+            states = StepStates(self._states, where)
+        positions, logit_rows = mx.array(batch.positions), mx.array(batch.logit_rows)
+        return self.model(token_ids, positions, metadata, logit_rows, self.pool, states)
 
 
-def _read(step: Step, logits: mx.array, states: mx.array) -> mx.array:
-    """Have readouts take what is theirs of a step; returns the logits to draw from."""
+class ModelForward:
+    def __init__(
+        self, runner: ModelRunner, step: Step, logits: mx.array, *, is_whole: bool
+    ) -> None:
+        """``is_whole``: all of ``logits`` is submitted."""
+        self._is_whole = is_whole
+        self._runner = runner
+        self._step = step
+        self._logits = logits
+
+    def sample(self) -> StepDraws:
+        """Once: what the model has computed is given up."""
+        step, logits = self._step, self._logits
+        del self._logits
+        drawing, read = step.drawing, step.readouts
+        num_ends = sum(item.has_logits for item in step.scheduled)
+        reader = PromptReader(step.reading, logits[num_ends:]) if step.reading else None
+        rows = self._runner.rows.build(drawing)
+        sampled = None
+        if rows:
+            logits = _drawn_from(step, logits)
+            masks = self._fill_masks(logits, drawing)
+            vocab_size, counts = self._runner.model.vocab_size, self._runner.rows.counts
+            sampled = sample(logits, build_sampling_batch(rows, vocab_size, masks, counts))
+        made = [array for readout in read for array in readout.arrays]
+        if not (rows or reader):
+            # Nothing else that the step computes says when it is done.
+            made.append(logits)
+        draws = StepDraws(rows, sampled, reader, made)
+        self._runner.clock.lap("build")
+        self._runner.submit(*draws.arrays)
+        return draws
+
+    def _fill_masks(self, logits: mx.array, drawing: list[ScheduledSequence]) -> Masks | None:
+        held = [
+            HeldRow(
+                row,
+                sequence.guide,
+                sequence.restrictions,
+                NOTHING_DRAWN if sequence.restrictions is None else _output(item),
+            )
+            for row, item in enumerate(drawing)
+            if (sequence := item.sequence).restrictions is not None
+            or (sequence.guide is not None and sequence.guide.restricts)
+        ]
+        if not held:
+            return None
+        self._runner.clock.lap("build")
+        if not self._is_whole and any(one.free_mask is None for one in held):
+            # Filling takes a while, in which the device is to have work.
+            self._runner.submit(logits)
+        masks = self._runner.fill_masks(held)
+        self._runner.clock.lap("mask")
+        return masks
+
+
+def _read(step: Step, output: ModelOutput) -> None:
+    """Have readouts take what is theirs of a step."""
     first_state, logit_row = 0, 0
-    drawn: list[int] = []
     for item in step.scheduled:
         readout = item.sequence.readout
-        if readout is None:
-            drawn += [logit_row] * item.samples
-        elif not readout.reads_logits:
-            readout.add(states[first_state : first_state + item.num_tokens], item.start)
-        elif item.has_logits:
-            readout.add(logits[logit_row], item.start)
+        if readout is not None and not readout.reads_logits:
+            readout.add(output.states[first_state : first_state + item.num_tokens], item.start)
+        elif readout is not None and item.has_logits:
+            readout.add(output.logits[logit_row], item.start)
         first_state += item.num_tokens
         logit_row += item.has_logits
-    return logits if len(drawn) == logit_row else logits[mx.array(drawn, mx.int32)]
 
 
-def _sampling_row(item: ScheduledSequence) -> SamplingRow:
-    sequence = item.sequence
-    return SamplingRow(
-        params=sequence.sampling,
-        seed=sequence.seed,
-        position=sequence.num_tokens,
-        token_ids=sequence.tokens.view(),
-        num_prompt_tokens=sequence.num_prompt_tokens,
-    )
+def _drawn_from(step: Step, logits: mx.array) -> mx.array:
+    """Of the rows of sequences that end, which are the first of ``logits``, those that draw."""
+    ends = [item for item in step.scheduled if item.has_logits]
+    rows = [row for row, item in enumerate(ends) if item.draws]
+    if len(rows) < len(ends):
+        return logits[mx.array(rows, mx.int32)]
+    return logits if len(rows) == logits.shape[0] else logits[: len(rows)]
 
 
-def _draws(rows: list[SamplingRow], sampled: Sampled) -> list[TokenDraw]:
-    tokens = np.asarray(sampled.token_ids).tolist()
-    if sampled.logprobs is None:
-        return [TokenDraw(token) for token in tokens]
-    logprobs = np.asarray(sampled.logprobs).tolist()
-    tops: list[list[tuple[int, float]]] = [[] for _ in rows]
-    if sampled.top_token_ids is not None and sampled.top_logprobs is not None:
-        columns = (np.asarray(sampled.top_token_ids), np.asarray(sampled.top_logprobs))
-        tops = [
-            # What a grammar rules out has no logprob.
-            [(token, value) for token, value in zip(ids, values, strict=True) if value > -inf]
-            for ids, values in zip(*(column.tolist() for column in columns), strict=True)
-        ]
-    return [
-        TokenDraw(token)
-        if row.params.logprobs is None
-        else TokenDraw(token, logprob, tuple(top[: row.params.logprobs]))
-        for row, token, logprob, top in zip(rows, tokens, logprobs, tops, strict=True)
-    ]
+def _output(item: ScheduledSequence) -> Int32Array:
+    return item.sequence.token_range(item.sequence.num_prompt_tokens, item.stop)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from backend_metal.engine.request_state import RequestState
-from backend_metal.engine.schedule.sequence import Sequence
+from backend_metal.engine.schedule.sequence import Sequence, Status
 from backend_metal.engine.schedule.step import Step
+from backend_metal.engine.step_clock import PARTS, Part
 from deployments.backend import Histogram
 
 REQUEST_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5)
-
+HOST_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1.0)
 
 UNMEASURED_REQUEST_S = 1.0
 NEWEST_WEIGHT = 0.1
@@ -42,6 +44,10 @@ def _token_seconds() -> HistogramRecorder:
     return HistogramRecorder(TOKEN_SECONDS)
 
 
+def _host_seconds() -> dict[Part, HistogramRecorder]:
+    return {part: HistogramRecorder(HOST_SECONDS) for part in PARTS}
+
+
 @dataclass
 class StatsRecorder:
     request_success: Counter[str] = field(default_factory=Counter)
@@ -60,13 +66,24 @@ class StatsRecorder:
     seconds_per_request: float = UNMEASURED_REQUEST_S
     """From the first step to the last token, a mean of the latest requests."""
     step_duration: HistogramRecorder = field(default_factory=_token_seconds)
+    step_host: dict[Part, HistogramRecorder] = field(default_factory=_host_seconds)
 
-    def record_batch(self, step: Step) -> None:
-        """What a step is about to run, by phase: its sequences and their tokens."""
+    def record_step(self, step: Step, seconds: float) -> None:
+        """A step that is done: its sequences and their tokens, by phase, without those that had
+        ended before it."""
+        self.steps += 1
+        self.step_duration.observe(seconds)
         for item in step.scheduled:
+            if item.sequence.status is Status.FINISHED:
+                continue
             phase = "decode" if item.decodes else "prefill"
             self.step_sequences[phase] += 1
             self.step_tokens[phase] += item.num_tokens
+
+    def record_host(self, seconds: Mapping[Part, float]) -> None:
+        """What the host did to have a step done and the next one under way."""
+        for part, taken in seconds.items():
+            self.step_host[part].observe(taken)
 
     def record_first_run(self, state: RequestState, now: float) -> None:
         if state.first_run_time is None:

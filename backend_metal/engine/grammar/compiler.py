@@ -15,10 +15,14 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
 
+from backend_metal.engine.grammar.free_text import FreeTextReader
 from backend_metal.engine.grammar.matcher import GrammarMatcher
-from backend_metal.engine.grammar.refusals import describe
+from backend_metal.engine.grammar.refusals import describe, reason_of
+from backend_metal.engine.grammar.vocabulary import vocabulary_of
 from deployments.backend import (
     JSON_WHITESPACE,
+    THOUGHT_WHITESPACE,
+    FreeText,
     Grammar,
     InvalidRequestError,
     SchemaPart,
@@ -53,15 +57,23 @@ class GrammarCompiler:
         grammars = [answer]
         if grammar.frame:
             grammars = [{"lark_grammar": grammar.frame}, {**answer, "name": "content"}]
+        thought_end = ""
         if thoughts is not None and thoughts.has_begun(prompt_end):
+            thought_end = thoughts.end
             grammars[0] = {**grammars[0], "name": "answer"}
-            grammars.insert(0, {"lark_grammar": self._thought(thoughts.end)})
+            grammars.insert(0, {"lark_grammar": self._thought(thought_end)})
         matcher = LLMatcher(
             vocabulary, json.dumps({"grammars": grammars}), log_level=0, limits=LIMITS
         )
+        if not matcher.is_error():
+            # The first mask takes longest of all. Copies have it from here.
+            matcher.compute_bitmask()
         if matcher.is_error():
             raise _refused(grammar, matcher.get_error())
-        return GrammarMatcher(matcher, grammar.param)
+        free = None
+        if thought_end or grammar.free != FreeText():
+            free = FreeTextReader(vocabulary, self._eos_token_ids, grammar.free, thought_end)
+        return GrammarMatcher(matcher, grammar.param, free)
 
     def _thought(self, end: str) -> str:
         """A thought that has begun, and must end, with the answer behind it."""
@@ -76,16 +88,14 @@ class GrammarCompiler:
                 f"THOUGHT: TEXT {json.dumps(end)}\n"
                 f"TEXT: /(?s:.*)/ & ~/(?s:.*)({mark})(?s:.*)/"
             )
-        return thought + "\nWHITE: /[ \\t\\r\\n]+/"
+        return f"{thought}\nWHITE: /{THOUGHT_WHITESPACE}/"
 
     @cached_property
     def _vocabulary(self) -> LLTokenizer:
         fast = getattr(self._tokenizer, "backend_tokenizer", None)
         if fast is None:
             raise _UnusableError("this model's tokenizer is not one of the tokenizers library")
-        return LLTokenizer(
-            fast.to_str(), n_vocab=self._vocab_size, eos_token=sorted(self._eos_token_ids)
-        )
+        return vocabulary_of(fast, self._vocab_size, self._eos_token_ids)
 
 
 def _source(grammar: Grammar) -> dict[str, Any]:
@@ -145,7 +155,7 @@ def _refused(grammar: Grammar, problem: str) -> InvalidRequestError:
         if described := describe(part.schema, partial(_problem_of, is_lenient=part.is_lenient)):
             return InvalidRequestError(f"{part.param}{described}", param=part.param)
     return InvalidRequestError(
-        f"{grammar.param} can't be enforced: {problem.strip()}", param=grammar.param
+        f"{grammar.param} can't be enforced: {reason_of(problem)}", param=grammar.param
     )
 
 

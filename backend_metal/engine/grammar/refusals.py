@@ -9,12 +9,18 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _REPORT = re.compile(r"Unimplemented keys: \[.*\]")
-_WHERE = re.compile(r"\s*while processing json-schema:.*", re.DOTALL)
+_WHERE = re.compile(r"\s*while processing \S+:.*", re.DOTALL)
+_IN_OUR_WORDS = (
+    (re.compile("oneOf constraints are not supported.*"), "more than one of its schemas may match"),
+    (re.compile("json-schema://(?=/)"), ""),
+)
+"""Of reasons: the first would be to turn an option on that no client has."""
 _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 """Keywords whose members are named by the schema's author."""
 _DATA = frozenset({"const", "default", "enum", "examples"})
 """Keywords that hold no schema."""
 _SHARED = ("$defs", "definitions")
+_OWN_NAME = ("$id", "id")
 _PLAIN_NAME = re.compile(r"[A-Za-z_$][\w$]*")
 MAX_SEARCH_S = 0.25
 """Of the thread's own time; then what was found so far has to do."""
@@ -26,32 +32,88 @@ Problem = Callable[[Any], str]
 def describe(schema: Any, problem_of: Problem) -> str:
     """The path and the keyword in ``schema`` that is at fault, and why, to follow the name of the
     field; empty: nothing is."""
-    began = time.thread_time()
-    shared = {key: schema[key] for key in _SHARED if isinstance(schema, dict) and key in schema}
+    try:
+        return _Search(schema, problem_of).describe()
+    except _TimeoutError as stopped:
+        return str(stopped)
 
-    def cause(part: Any) -> str:
-        if time.thread_time() - began > MAX_SEARCH_S:
+
+class _TimeoutError(Exception):
+    """What had been found."""
+
+
+class _Search:
+    def __init__(self, schema: Any, problem_of: Problem) -> None:
+        self._schema = schema
+        self._problem_of = problem_of
+        self._shared = (
+            {key: schema[key] for key in _SHARED if key in schema}
+            if isinstance(schema, dict)
+            else {}
+        )
+        self._path, self._told = "", ""
+        self._ends = time.thread_time() + MAX_SEARCH_S
+
+    def describe(self) -> str:
+        self._told = sought = _WHERE.sub("", self._problem_of(self._schema)).strip()
+        if not sought:
             return ""
-        return _WHERE.sub("", problem_of({**shared, **part} if isinstance(part, dict) else part))
+        part = self._schema
+        seen: set[str] = set()
+        while True:
+            if (target := _target(self._schema, part)) and target[0] not in seen:
+                self._path, part = target
+                seen.add(self._path)
+            elif found := self._part_with(part, sought):
+                self._path, part = self._path + found[0], found[1]
+            elif keyword := self._keyword(part, sought):
+                return self._of_keyword(keyword)
+            elif found := self._part_with(part, None):
+                # By itself a part may fail in another way than within the whole.
+                self._path, part = self._path + found[0], found[1]
+                sought = self._cause(part)
+            else:
+                return self._of_path()
 
-    problem = _WHERE.sub("", problem_of(schema))
-    if not problem:
-        return ""
-    path, part = "", schema
-    seen: set[str] = set()
-    while True:
-        if (target := _target(schema, part)) and target[0] not in seen:
-            path, part = target
-            seen.add(path)
-        elif found := next((one for one in _parts(part) if cause(one[1]) == problem), None):
-            path, part = path + found[0], found[1]
-        else:
-            break
-    keyword = next((key for key in part if cause(_without(part, key)) != problem), "")
-    if not keyword:
-        return f"{path} can't be enforced: {problem.strip()}"
-    reason = "" if _REPORT.fullmatch(problem) else f": {problem.strip()}"
-    return f'{path}: keyword "{keyword}" can\'t be enforced{reason}'
+    def _cause(self, part: Any) -> str:
+        """Why ``part`` can't be compiled by itself. Raises ``_TimeoutError``."""
+        if time.thread_time() > self._ends:
+            raise _TimeoutError(self._of_path())
+        if isinstance(part, dict):
+            # With its own name it would be taken for one of those that are shared.
+            part = {key: value for key, value in part.items() if key not in _OWN_NAME}
+            if '"$ref"' in json.dumps(part):
+                part = {**self._shared, **part}
+        return _WHERE.sub("", self._problem_of(part)).strip()
+
+    def _part_with(self, part: Any, problem: str | None) -> tuple[str, Any] | None:
+        """The first schema in it that has that problem; None: any."""
+        for path, one in _parts(part):
+            cause = self._cause(one)
+            if cause == problem or (cause and problem is None):
+                return path, one
+        return None
+
+    def _keyword(self, part: Any, problem: str) -> str:
+        """The one without which there is none, or at least another; empty: there is none such."""
+        left = {key: self._cause(_without(part, key)) for key in part}
+        cures = [key for key, cause in left.items() if not cause]
+        changes = [key for key, cause in left.items() if cause != problem]
+        return next(iter(cures or changes), "")
+
+    def _of_keyword(self, keyword: str) -> str:
+        reason = "" if _REPORT.fullmatch(self._told) else f": {reason_of(self._told)}"
+        return f'{self._path}: keyword "{keyword}" can\'t be enforced{reason}'
+
+    def _of_path(self) -> str:
+        return f"{self._path} can't be enforced: {reason_of(self._told)}"
+
+
+def reason_of(problem: str) -> str:
+    """What a client can make something of."""
+    for pattern, words in _IN_OUR_WORDS:
+        problem = pattern.sub(words, problem)
+    return problem.strip()
 
 
 def _parts(schema: Any) -> Iterator[tuple[str, Any]]:

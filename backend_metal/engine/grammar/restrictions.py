@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from backend_metal.engine.grammar.masks import BITS
+from backend_metal.engine.grammar.words import BITS, Ints
 from deployments.backend import InvalidRequestError, SamplingParams
-
-Ints = npt.NDArray[np.int32]
 
 
 class TokenRestrictions:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from backend_metal.engine.grammar.utf8 import MOST_BYTES_TO_COME, is_cut
 from deployments.backend import Thoughts
-
-MOST_BYTES_TO_COME = 3
-"""Of a character that has begun."""
 
 
 class ThoughtMeter:
@@ -37,7 +35,7 @@ class ThoughtMeter:
         if self._budget is None or not self._is_inside:
             return False
         beyond = self.num_tokens - self._budget
-        return beyond >= MOST_BYTES_TO_COME or (beyond >= 0 and not _is_cut(self._tail))
+        return beyond >= MOST_BYTES_TO_COME or (beyond >= 0 and not is_cut(self._tail))
 
     def push(self, token: bytes) -> None:
         """The next token's bytes."""
@@ -80,14 +78,3 @@ class ThoughtMeter:
     def _first_marker(self) -> bytes | None:
         found = [(at, m) for m in (self._start, *self._closers) if (at := self._tail.find(m)) >= 0]
         return min(found)[1] if found else None
-
-
-def _is_cut(text: bytes) -> bool:
-    """Whether it ends in a part of a UTF-8 character."""
-    for length in range(1, min(len(text), MOST_BYTES_TO_COME) + 1):
-        byte = text[-length]
-        if byte >= 0xC0:
-            return length < (2 if byte < 0xE0 else 3 if byte < 0xF0 else 4)
-        if byte < 0x80:
-            return False
-    return False

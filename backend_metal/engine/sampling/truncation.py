@@ -13,7 +13,8 @@ import mlx.core as mx
 _CHUNK = 32
 _PROBABILITY_ONE = 2.0**31
 _EVERYTHING = 2**32 - 1
-_INFINITY_BITS = 0x7F800000
+_DIGITS = ((20, 11), (10, 10), (0, 10))
+"""Of the 31 bits of a float that is not negative: the place of the lowest, and their number."""
 
 
 def top_tokens(x: mx.array, count: int) -> mx.array:
@@ -54,22 +55,24 @@ def keep_sorted(weights: mx.array, targets: mx.array) -> mx.array:
 def keep_unsorted(z: mx.array, weights: mx.array, targets: mx.array) -> mx.array:
     """Boolean mask of the kept tokens; ``z`` is at most 0 and ranks them.
 
-    The bits of a non-negative float are ordered as the float is, so 31 halvings of the range find
-    the key at which the target is reached, exactly; ties at that key are kept in order of id.
+    The bits of a non-negative float are ordered as the float is. So histograms of ever lower digits
+    of them find the key at which the target is reached, exactly; ties at that key are kept in order
+    of id.
     """
     keys = mx.abs(z).view(mx.uint32)
-    low = mx.zeros(targets.shape, mx.uint32)
-    high = mx.full(targets.shape, _INFINITY_BITS, mx.uint32)
-    for _ in range(31):
-        middle = (low + high) >> 1
-        reached = mx.sum((keys <= middle) * weights, axis=-1, keepdims=True) >= targets
-        high = mx.where(reached, middle, high)
-        low = mx.where(reached, low, middle + 1)
-    above, tied = keys < high, keys == high
-    tied_weights = tied * weights
-    before = (
-        mx.sum(above * weights, axis=-1, keepdims=True)
-        + mx.cumsum(tied_weights, axis=-1)
-        - tied_weights
-    )
-    return above | (tied & (before < targets))
+    rows = mx.arange(z.shape[0], dtype=mx.int32)[:, None]
+    zero = mx.array(0, mx.uint32)
+    prefix = mx.zeros(targets.shape, mx.uint32)
+    before = mx.zeros(targets.shape, mx.uint32)
+    for shift, bits in _DIGITS:
+        digits = ((keys >> shift) & ((1 << bits) - 1)).astype(mx.int32)
+        behind = mx.where((keys >> (shift + bits)) == prefix, weights, zero)
+        histogram = mx.zeros((z.shape[0], 1 << bits), mx.uint32).at[rows, digits].add(behind)
+        up_to = mx.cumsum(histogram, axis=-1) + before
+        # Where no digit reaches the target, every token is kept.
+        digit = mx.minimum(mx.sum(up_to < targets, axis=-1, keepdims=True), (1 << bits) - 1)
+        before = mx.take_along_axis(up_to - histogram, digit, axis=-1)
+        prefix = (prefix << bits) | digit.astype(mx.uint32)
+    tied = mx.where(keys == prefix, weights, zero)
+    before = before + mx.cumsum(tied, axis=-1, inclusive=False)
+    return (keys < prefix) | ((keys == prefix) & (before < targets))

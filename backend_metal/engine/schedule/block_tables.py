@@ -1,93 +1,116 @@
-"""Which blocks a sequence holds: those found in the prefix cache, then its own."""
+"""Which blocks a sequence holds in each group: those found in the prefix cache, then its own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 
-from backend_metal.engine.schedule.block_pool import BlockPool
+from backend_metal.engine.schedule.block_group import BlockGroup
+from backend_metal.engine.schedule.block_table import BlockTable
+from backend_metal.engine.schedule.prefix_match import PrefixMatch
 from backend_metal.engine.schedule.sequence import Sequence
-from deployments.backend import PrefixMiss
 
 
 class BlockTables:
-    def __init__(self, pool: BlockPool, block_size: int) -> None:
-        self._pool = pool
-        self._block_size = block_size
+    """A sequence that runs has a table for each group; any other has none."""
 
-    def find_prefix(self, sequence: Sequence) -> list[int]:
-        """The cached blocks that hold the sequence's first tokens.
+    def __init__(self, groups: tuple[BlockGroup, ...]) -> None:
+        self._groups = groups
+        self._block_size = groups[0].block_size
+        self.has_windows = any(group.window is not None for group in groups)
 
-        They end short of the newest token, which is run in any case, since its logits are wanted;
-        so a shared block is never written; and before any other whose logits are to be read.
-        """
-        blocks = []
-        most_tokens = sequence.num_tokens - 1
-        if sequence.readings is not None and sequence.reads_prompt:
-            most_tokens = sequence.readings.next_row
-        most_blocks = most_tokens // self._block_size
-        for content_hash in islice(sequence.block_hashes(self._block_size), most_blocks):
-            block = self._pool.find(content_hash)
-            if block is None:
-                break
-            blocks.append(block)
-        return blocks
+    def shortage(self, sequence: Sequence, match: PrefixMatch) -> tuple[int, int] | None:
+        """Which group lacks blocks for a sequence that begins with ``match``, and its pool's
+        ``num_gains`` before which they can't fit; None: all have enough."""
+        for index, (group, found) in enumerate(zip(self._groups, match.blocks, strict=True)):
+            first = match.num_blocks - len(found)
+            num_free = group.pool.num_free - sum(map(group.pool.is_free, found))
+            wanted = group.wanted_end(first, sequence.num_tokens) - match.num_blocks
+            if wanted > num_free:
+                return index, group.pool.num_gains + wanted - num_free
+        return None
 
-    def why_no_more(self, sequence: Sequence, found: list[int]) -> PrefixMiss | None:
-        """Why no more of the tokens than the blocks ``found`` were cached; None: no more could be,
-        or nobody may share them."""
-        hashes = sequence.block_hashes(self._block_size)[: len(found) + 1]
-        if len(hashes) <= len(found) or len(found) == (sequence.num_tokens - 1) // self._block_size:
-            return None
-        if self._pool.was_evicted(hashes[-1]):
-            return "evicted"
-        return "diverged" if found else "new"
+    def may_fit(self, sequence: Sequence) -> bool:
+        """Whether enough has happened since the sequence found a shortage."""
+        index, num_gains = sequence.awaited_gains
+        return self._groups[index].pool.num_gains >= num_gains
 
-    def attach_prefix(self, sequence: Sequence, blocks: list[int]) -> None:
-        for block in blocks:
-            self._pool.share(block)
-            sequence.block_table.append(block)
-        sequence.num_computed_tokens = len(blocks) * self._block_size
+    def attach_prefix(self, sequence: Sequence, match: PrefixMatch) -> None:
+        for group, found in zip(self._groups, match.blocks, strict=True):
+            for block in found:
+                group.pool.share(block)
+            sequence.block_tables.append(BlockTable(found, match.num_blocks - len(found)))
+        if match.num_known > match.num_blocks:
+            self._touch(sequence, match.num_known)
+        sequence.num_computed_tokens = match.num_blocks * self._block_size
+        ends = (sequence.num_prompt_tokens - 1, sequence.num_history_tokens)
+        sequence.borders = {
+            match.num_blocks,
+            match.num_known,
+            *(n // self._block_size for n in ends),
+        }
 
-    def num_missing(self, sequence: Sequence, found: list[int]) -> int:
-        """Blocks that the pool lacks for all tokens of a sequence that begins with ``found``."""
-        num_free = self._pool.num_free - sum(map(self._pool.is_free, found))
-        return max(0, self._num_blocks(sequence.num_tokens) - len(found) - num_free)
+    def _touch(self, sequence: Sequence, num_blocks: int) -> None:
+        """What is to be computed once more of so many first blocks, since other layers have lost
+        it, is not to be lost meanwhile where it is not."""
+        hashes = sequence.block_hashes(self._block_size)
+        for group in self._groups:
+            first = group.first_block(num_blocks * self._block_size)
+            group.pool.touch(hashes[first:num_blocks])
 
-    def num_lacking(self, sequence: Sequence, num_tokens: int) -> int:
-        """Blocks that the sequence lacks for its next tokens."""
-        wanted = self._num_blocks(sequence.num_computed_tokens + num_tokens)
-        return max(0, wanted - len(sequence.block_table))
+    def reserve(self, sequences: Iterable[Sequence]) -> bool:
+        """Give each of them the blocks that it lacks before a step, or none if they are too few:
+        whether they were enough."""
+        lacking: list[tuple[BlockGroup, BlockTable, int]] = []
+        for index, group in enumerate(self._groups):
+            total = 0
+            for sequence in sequences:
+                table = sequence.block_tables[index]
+                if num_blocks := group.num_lacking(table, sequence.num_tokens):
+                    lacking.append((group, table, num_blocks))
+                    total += num_blocks
+            if total > group.pool.num_free:
+                return False
+        for group, table, num_blocks in lacking:
+            group.reserve(table, num_blocks)
+        return True
 
-    def reserve(self, sequence: Sequence, num_tokens: int) -> None:
-        for _ in range(self.num_lacking(sequence, num_tokens)):
-            sequence.block_table.append(self._pool.allocate())
+    def fit(self, sequence: Sequence, num_tokens: int) -> int:
+        """How many of the next tokens, at most so many, have blocks to be written to, with those
+        that are free now; at least one, once a step's blocks are reserved."""
+        start = sequence.num_computed_tokens
+        for group, table in zip(self._groups, sequence.block_tables, strict=True):
+            wanted = -(-(start + num_tokens) // self._block_size) - table.end
+            group.reserve(table, min(max(0, wanted), group.pool.num_free))
+            num_tokens = min(num_tokens, table.end * self._block_size - start)
+        return num_tokens
 
     def computed(self, sequence: Sequence, num_tokens: int) -> None:
-        """The next tokens' K/V is in the blocks: those that it fills can be found from now on."""
+        """The next tokens' K/V is in the blocks, for whatever is submitted from now on: those that
+        it fills can be found, and those that no token sees any more are given up. The tokens are
+        known."""
         first_block = sequence.num_computed_tokens // self._block_size
         sequence.num_computed_tokens += num_tokens
         num_full_blocks = sequence.num_computed_tokens // self._block_size
         hashes = sequence.block_hashes(self._block_size)
-        for block in range(first_block, min(num_full_blocks, len(hashes))):
-            self._pool.cache(sequence.block_table[block], hashes[block])
+        for group, table in zip(self._groups, sequence.block_tables, strict=True):
+            for number in range(first_block, min(num_full_blocks, len(hashes))):
+                group.pool.cache(table[number - table.first], hashes[number])
+            if group.window is not None:
+                group.pass_by(table, sequence.num_computed_tokens, sequence.borders)
 
     def free(self, sequence: Sequence) -> None:
-        self._pool.release(sequence.block_table.view().tolist())
-        sequence.block_table.clear()
+        for group, table in zip(self._groups, sequence.block_tables, strict=False):
+            group.pool.release(table.view().tolist())
+        sequence.block_tables.clear()
         sequence.num_computed_tokens = 0
-
-    def _num_blocks(self, num_tokens: int) -> int:
-        return -(-num_tokens // self._block_size)
 
     def check_integrity(self, holders: Iterable[Sequence]) -> None:
         """Raises ``AssertionError`` unless ``holders`` hold all blocks that are not free."""
         holders = list(holders)
-        self._pool.check_integrity(sequence.block_table.view().tolist() for sequence in holders)
         for sequence in holders:
-            covered = len(sequence.block_table) * self._block_size
             assert sequence.num_computed_tokens < sequence.num_tokens
-            assert sequence.num_computed_tokens <= covered, "computed tokens without a block"
-            first_written = sequence.num_computed_tokens // self._block_size
-            for block in sequence.block_table.view()[first_written:].tolist():
-                assert self._pool.is_writable(block), f"block {block} is shared, and to be written"
+            assert len(sequence.block_tables) == len(self._groups), "a table too many or too few"
+        for index, group in enumerate(self._groups):
+            group.check_integrity(
+                (sequence.block_tables[index], sequence.num_computed_tokens) for sequence in holders
+            )

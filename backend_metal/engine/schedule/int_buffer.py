@@ -31,5 +31,14 @@ class IntBuffer:
         self._data[self._length] = value
         self._length += 1
 
+    def replace_last(self, value: int) -> None:
+        self._data[self._length - 1] = value
+
+    def drop_first(self, count: int) -> None:
+        """Those behind move to the front."""
+        left = self._length - count
+        self._data[:left] = self._data[count : self._length]
+        self._length = left
+
     def clear(self) -> None:
         self._length = 0

@@ -43,9 +43,10 @@ class PromptReadings:
         """Of the positions from ``start`` to ``stop``, those whose logits are still to be read."""
         return range(max(start, self.next_row), min(stop, self._num_prompt_tokens - 1))
 
-    def add(self, tokens: list[PromptToken]) -> None:
-        """What the logits of the latest ``rows`` say of the tokens behind them."""
-        self._tokens += tokens
+    def add(self, tokens: list[PromptToken], first_row: int) -> None:
+        """What the logits of rows from ``first_row`` on say of the tokens behind them. Those of a
+        prompt that was begun again may come twice."""
+        self._tokens += tokens[self.next_row - first_row :]
 
     def take(self) -> list[PromptToken]:
         """What was added since the last time, the first token included."""

@@ -9,11 +9,14 @@ recomputed later, mostly from the prefix cache. A pace may hold prompts back so 
 time.
 
 Every sequence comes to its end. Admission refuses what the pool could not hold alone, so some
-sequence is left to run, whoever is preempted. Only decodes lack blocks, since a prompt gets all of
-its blocks at admission. Those that a step finds lacking have drawn a token in the step before, so
-there is a token for every step that takes blocks away; between two tokens places change hands a
-bounded number of times, since each change makes their shares more even, and prompts go on. A tenant
-that is thinned out keeps a place.
+sequence is left to run, whoever is preempted. Only decodes lack blocks, since a prompt gets at
+admission all blocks that it ever holds at once. Those that a step finds lacking have drawn a token
+in the step before, so there is a token for every step that takes blocks away; between two tokens
+places change hands a bounded number of times, since each change makes their shares more even, and
+prompts go on. A tenant that is thinned out keeps a place.
+
+There is one exception. A prompt passes by blocks, with a window, and takes as many others; those
+that another sequence shares are not free for that. Each is lacking once, and prompts go on.
 """
 
 from __future__ import annotations
@@ -22,13 +25,15 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Iterable
 
-from backend_metal.engine.schedule.block_pool import BlockPool
+from backend_metal.engine.schedule.block_group import BlockGroup
 from backend_metal.engine.schedule.block_tables import BlockTables
 from backend_metal.engine.schedule.crowding import STEPS_TILL_ALONE, most_places, surplus
 from backend_metal.engine.schedule.prefill_budget import MOST_PIECES, divide
+from backend_metal.engine.schedule.prefix_match import PrefixMatch, match_prefix, why_no_more
 from backend_metal.engine.schedule.prompt_readings import MAX_ROWS_PER_STEP
 from backend_metal.engine.schedule.sequence import Sequence, Status
 from backend_metal.engine.schedule.shares import NONE_OF_IT, Shares
+from backend_metal.engine.schedule.state_slots import StateSlots
 from backend_metal.engine.schedule.step import ScheduledSequence, Step
 from backend_metal.engine.schedule.step_pace import StepPace
 
@@ -36,21 +41,25 @@ from backend_metal.engine.schedule.step_pace import StepPace
 class Scheduler:
     def __init__(
         self,
-        pool: BlockPool,
+        groups: tuple[BlockGroup, ...],
         *,
-        block_size: int,
         max_num_seqs: int,
         max_num_batched_tokens: int,
         pace: StepPace,
+        states: StateSlots | None = None,
     ) -> None:
+        """``groups``: the blocks of layers that see the same tokens, of one block size. ``states``:
+        for a model with recurrent layers."""
         if max_num_batched_tokens < max_num_seqs:
             raise ValueError(
                 f"max_num_batched_tokens must be at least max_num_seqs ({max_num_seqs}), so that "
                 f"every running sequence can decode in each step, not {max_num_batched_tokens}"
             )
-        self.pool = pool
-        self._tables = BlockTables(pool, block_size)
-        self.block_size = block_size
+        self.groups = groups
+        """First, where there is one, that of layers that see all tokens."""
+        self.states = states
+        self._tables = BlockTables(groups)
+        self.block_size = groups[0].block_size
         self.max_num_seqs = max_num_seqs
         self.max_num_batched_tokens = max_num_batched_tokens
         self.pace = pace
@@ -67,8 +76,8 @@ class Scheduler:
 
     @property
     def capacity_tokens(self) -> int:
-        """The longest sequence that the pool can hold."""
-        return self.pool.num_blocks * self.block_size
+        """The longest sequence that all groups can hold."""
+        return min(group.capacity_tokens for group in self.groups)
 
     @property
     def waiting(self) -> list[Sequence]:
@@ -77,6 +86,10 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         return self._shares.has_any
+
+    @property
+    def holds_blocks(self) -> bool:
+        return any(group.pool.num_free < group.pool.num_blocks for group in self.groups)
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence. Raises ``ValueError`` when the pool could never hold its tokens."""
@@ -88,30 +101,48 @@ class Scheduler:
         self._enqueue(sequence)
 
     def schedule(self) -> Step:
-        """Choose the next step's tokens and reserve their blocks."""
+        """Choose the next step's tokens and reserve their blocks.
+
+        The step before may be under way: a device does things in the order in which they are
+        submitted. ``draw`` is next for this step.
+        """
         if not self._make_room():
             self._thin_out()
             self._admit()
         step = Step()
         decodes, prefills = self._phases()
         given = divide(self._prefill_budget(len(decodes)), prefills)
+        fit = self._tables.fit if self._tables.has_windows else _all
         for sequence in decodes:
-            step.add(ScheduledSequence(sequence, 1 + given.pop(sequence, 0)))
+            step.add(ScheduledSequence(sequence, fit(sequence, 1 + given.pop(sequence, 0))))
         rows_left = MAX_ROWS_PER_STEP
         for sequence, num_tokens in given.items():
             if sequence.reads_prompt:
                 num_tokens = min(num_tokens, rows_left)
                 rows_left -= num_tokens
             if num_tokens:
-                step.add(ScheduledSequence(sequence, num_tokens))
+                step.add(ScheduledSequence(sequence, fit(sequence, num_tokens)))
         return step
 
-    def complete(self, item: ScheduledSequence, next_token: int | None) -> None:
-        """Account for what a step computed; ``next_token`` is what it drew, if it drew one."""
-        sequence = item.sequence
-        self._tables.computed(sequence, item.num_tokens)
-        if next_token is not None:
-            sequence.tokens.append(next_token)
+    def draw(self, step: Step) -> None:
+        """Account for what a step that is submitted computes, and say whose next tokens it draws;
+        the tokens before are known by now. A sequence that wants nothing more gives up its place
+        and its blocks."""
+        row = 0
+        for item in step.scheduled:
+            sequence = item.sequence
+            if sequence.status is Status.FINISHED:
+                continue
+            self._tables.computed(sequence, item.num_tokens)
+            if self.states is not None:
+                self.states.computed(sequence, goes_on=not item.is_all)
+            item.draws = item.may_draw
+            if item.draws and sequence.wants_more:
+                sequence.draw(row)
+            row += item.draws
+            if item.is_all:
+                self._take_out(sequence)
+                sequence.status = Status.ENDING
 
     def extend(self, sequence: Sequence, forced_tokens: Iterable[int]) -> None:
         """Tokens behind the one that was drawn, which need no draw."""
@@ -129,6 +160,13 @@ class Scheduler:
         self._take_out(sequence)
         sequence.status = Status.PAUSED
 
+    def clear_cache(self) -> None:
+        """Forget all that could be found again."""
+        for group in self.groups:
+            group.pool.clear_cache()
+        if self.states is not None:
+            self.states.clear_cache()
+
     def preempt_all(self) -> None:
         """Send every running sequence back to be recomputed."""
         for sequence in list(self.running):
@@ -142,7 +180,10 @@ class Scheduler:
         prefills: dict[Sequence, int] = {}
         for sequence in self.running:
             num_tokens = sequence.num_uncomputed_tokens
-            if num_tokens == 1 or sequence.is_prompt_computed:
+            decodes_one = num_tokens == 1 or sequence.is_prompt_computed
+            if self.states is not None:
+                num_tokens = self.states.most_tokens(sequence, num_tokens)
+            if decodes_one:
                 decodes.append(sequence)
                 num_tokens -= 1
             if num_tokens:
@@ -156,19 +197,9 @@ class Scheduler:
     def _make_room(self) -> bool:
         """Reserve the blocks of all that answer; whether any sequence was preempted for that."""
         was_enough = True
-        while True:
-            # A prompt has all of its blocks.
-            lacking = {
-                sequence: self._tables.num_lacking(sequence, sequence.num_uncomputed_tokens)
-                for sequence in self.running
-            }
-            if sum(lacking.values()) <= self.pool.num_free:
-                break
+        while not self._tables.reserve(self.running):
             was_enough = False
             self._preempt(self._shares.first_to_go(self.running))
-        for sequence, num_blocks in lacking.items():
-            if num_blocks:
-                self._tables.reserve(sequence, sequence.num_uncomputed_tokens)
         return not was_enough
 
     def _admit(self) -> None:
@@ -177,13 +208,15 @@ class Scheduler:
         num_admitted = 0
         while len(refused) <= MOST_PIECES:
             sequence, victim = self._next(refused)
-            if sequence is None or self.pool.num_gains < sequence.awaited_gains:
+            if sequence is None or not self._tables.may_fit(sequence):
                 return
             if victim is None and self._has_its_part(sequence, num_admitted):
                 refused[sequence.tenant] = NONE_OF_IT
                 continue
-            found = self._tables.find_prefix(sequence)
-            num_tokens = sequence.num_tokens - len(found) * self.block_size
+            if victim is None and self.states is not None and not self.states.num_free:
+                return
+            found = match_prefix(sequence, self.groups, self.states)
+            num_tokens = sequence.num_tokens - found.num_blocks * self.block_size
             if not self._would_prefill(sequence, num_tokens):
                 refused[sequence.tenant] += 1
                 continue
@@ -203,15 +236,17 @@ class Scheduler:
         for one in {sequence.tenant: sequence for sequence in self.running}.values():
             if counts[one.tenant] == 1:
                 continue
-            for _ in range(surplus(one, self.running, self.pace.cost.base_in_decodes)):
+            for _ in range(surplus(one, self.running, self.max_num_seqs, self.pace.decode_times)):
                 own = [other for other in self.running if other.tenant == one.tenant]
                 self._preempt(self._shares.first_to_go(own))
 
     def _has_its_part(self, sequence: Sequence, num_admitted: int) -> bool:
         if not self._shares.has_several_tenants:
             return num_admitted > 0 and self._num_steps_alone < STEPS_TILL_ALONE
-        count = sum(other.tenant == sequence.tenant for other in self.running)
-        return count + 1 > most_places(sequence, self.running, self.pace.cost.base_in_decodes)
+        wanted = 1 + sum(other.tenant == sequence.tenant for other in self.running)
+        return wanted > most_places(
+            sequence, self.running, self.max_num_seqs, self.pace.decode_times, wanted
+        )
 
     def _next(self, refused: Counter[str]) -> tuple[Sequence | None, Sequence | None]:
         """The next to start, and who is to give it a place if there is none."""
@@ -224,19 +259,23 @@ class Scheduler:
             self._settled_at = self._shares.num_changes
         return exchange or (None, None)
 
-    def _start(self, sequence: Sequence, found: list[int]) -> bool:
-        """Run a waiting sequence whose first blocks are ``found``, if there are all others."""
-        if num_missing := self._tables.num_missing(sequence, found):
-            sequence.awaited_gains = self.pool.num_gains + num_missing
+    def _start(self, sequence: Sequence, found: PrefixMatch) -> bool:
+        """Run a waiting sequence that begins with ``found``, if there are all other blocks."""
+        if shortage := self._tables.shortage(sequence, found):
+            sequence.awaited_gains = shortage
             return False
         self._shares.start(sequence)
         sequence.status = Status.RUNNING
+        sequence.num_starts += 1
         insort(self.running, sequence, key=lambda running: running.order)
         if sequence.counts_prefix_hit:
-            sequence.prefix_miss = self._tables.why_no_more(sequence, found)
+            sequence.prefix_miss = why_no_more(sequence, found, self.groups, self.states)
         self._tables.attach_prefix(sequence, found)
+        if self.states is not None:
+            self.states.start(sequence, found.num_blocks, found.num_known * self.block_size)
         self._count_prefix_hit(sequence)
-        self._tables.reserve(sequence, sequence.num_uncomputed_tokens)
+        was_enough = self._tables.reserve([sequence])
+        assert was_enough, "a sequence was started without its blocks"
         return True
 
     def _count_prefix_hit(self, sequence: Sequence) -> None:
@@ -266,6 +305,8 @@ class Scheduler:
         elif sequence.status is Status.WAITING:
             self._shares.remove_waiting(sequence)
         self._tables.free(sequence)
+        if self.states is not None:
+            self.states.free(sequence)
 
     def _enqueue(self, sequence: Sequence) -> None:
         sequence.status = Status.WAITING
@@ -274,6 +315,10 @@ class Scheduler:
     def check_integrity(self) -> None:
         """Raises ``AssertionError`` when the bookkeeping contradicts itself."""
         self._tables.check_integrity(self.running)
+        if self.states is not None:
+            self.states.check_integrity(self.running)
+            held = [sequence.state is not None for sequence in self.running]
+            assert all(held), "a sequence runs without a slot"
         assert len(self.running) <= self.max_num_seqs, f"{len(self.running)} sequences run"
         assert self.running == sorted(self.running, key=lambda sequence: sequence.order)
         self._shares.check_integrity(self.running)
@@ -281,4 +326,10 @@ class Scheduler:
             assert sequence.status is Status.RUNNING
         for sequence in self.waiting:
             assert sequence.status is Status.WAITING
-            assert not len(sequence.block_table), "a waiting sequence holds blocks"
+            assert not sequence.block_tables, "a waiting sequence holds blocks"
+            assert sequence.state is None, "a waiting sequence holds a slot"
+
+
+def _all(sequence: Sequence, num_tokens: int) -> int:
+    """The prompts' blocks were reserved when they began to run."""
+    return num_tokens

@@ -5,53 +5,77 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import mlx.core as mx
+
 from backend_metal.engine.pooling.readout import Readout
 from backend_metal.engine.schedule.int_buffer import Int32Array
-from backend_metal.engine.schedule.prompt_readings import PromptReadings
-from backend_metal.engine.schedule.sequence import Sequence
+from backend_metal.engine.schedule.sequence import FROM_ZEROS, Sequence, Status
 
 
 @dataclass
 class ScheduledSequence:
-    """The next ``num_tokens`` uncomputed tokens of one sequence."""
+    """The next ``num_tokens`` uncomputed tokens of one sequence. What is said of them holds as of
+    when they were scheduled, whatever becomes of the sequence."""
 
     sequence: Sequence
     num_tokens: int
+    draws: bool = False
+    """Whether a token is drawn behind them. Said by ``Scheduler.draw``, once all tokens before are
+    known: their end may be one that no token follows."""
 
-    @property
-    def start(self) -> int:
-        return self.sequence.num_computed_tokens
+    def __post_init__(self) -> None:
+        sequence = self.sequence
+        self.start = sequence.num_computed_tokens
+        self.stop = self.start + self.num_tokens
+        self.num_starts = sequence.num_starts
+        self.decodes = self.num_tokens == 1 and sequence.is_prompt_computed
+        """Whether this is the next token of an answer, rather than part of a prompt."""
+        self.is_last = self.stop == sequence.num_tokens
+        """Whether the step reaches the newest token."""
+        readings = sequence.readings
+        self.prompt_rows = readings.rows(self.start, self.stop) if readings else range(0)
+        """Positions in the sequence whose logits tell of the prompt's next token."""
+        held = sequence.state
+        self.read_slot, self.write_slot = (held.read, held.write) if held else (FROM_ZEROS, -1)
+        """Where the state of recurrent layers is before these tokens, and where it goes."""
 
     @property
     def token_ids(self) -> Int32Array:
-        return self.sequence.token_range(self.start, self.start + self.num_tokens)
+        return self.sequence.token_range(self.start, self.stop)
 
     @property
-    def decodes(self) -> bool:
-        """Whether this is the next token of an answer, rather than part of a prompt."""
-        return self.num_tokens == 1 and self.sequence.is_prompt_computed
-
-    @property
-    def is_last(self) -> bool:
-        """Whether the step reaches the newest token."""
-        return self.num_tokens == self.sequence.num_uncomputed_tokens
-
-    @property
-    def samples(self) -> bool:
-        """Whether the logits of its last token draw the next one."""
-        return self.is_last and self.sequence.readout is None
+    def has_prompt(self) -> bool:
+        """Whether the prompt is computed behind them."""
+        return self.stop >= self.sequence.num_prompt_tokens
 
     @property
     def has_logits(self) -> bool:
-        """Whether those logits are wanted, to draw from or to be read."""
+        """Whether the logits of the last token are wanted, to draw from or to be read."""
         readout = self.sequence.readout
         return self.is_last and (readout is None or readout.reads_logits)
 
     @property
-    def prompt_rows(self) -> range:
-        """Positions in the sequence whose logits tell of the prompt's next token."""
-        readings = self.sequence.readings
-        return readings.rows(self.start, self.start + self.num_tokens) if readings else range(0)
+    def may_draw(self) -> bool:
+        """Whether the next token may be drawn from these logits. Where a token turned out to be the
+        sequence's last, or others to be forced behind it, none is."""
+        return self.sequence.readout is None and self.stop == self.sequence.num_tokens
+
+    @property
+    def ends_readout(self) -> bool:
+        """Whether the sequence's readout has taken the last of what it reads, and has not begun
+        again."""
+        sequence = self.sequence
+        return (
+            sequence.readout is not None
+            and self.has_prompt
+            and self.num_starts == sequence.num_starts
+        )
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing is left to be computed of the sequence."""
+        sequence = self.sequence
+        return self.stop == sequence.num_known_tokens and not sequence.wants_more
 
 
 @dataclass
@@ -70,17 +94,27 @@ class Step:
         return [one for item in self.scheduled if (one := item.sequence.readout) is not None]
 
     @property
-    def reading(self) -> list[tuple[PromptReadings, Int32Array]]:
-        """Whose prompt is read, and the tokens that are told of."""
-        return [
-            (item.sequence.readings, item.sequence.token_range(rows.start + 1, rows.stop + 1))
-            for item in self.scheduled
-            if item.sequence.readings and (rows := item.prompt_rows)
-        ]
+    def reading(self) -> list[ScheduledSequence]:
+        """Those whose prompt is read."""
+        return [item for item in self.scheduled if item.prompt_rows]
 
     @property
-    def sampling(self) -> list[ScheduledSequence]:
-        return [item for item in self.scheduled if item.samples]
+    def decodes_alone(self) -> bool:
+        """Whether each sequence has one token, behind which the next one is drawn, and no more."""
+        return (
+            self.num_decodes == len(self.scheduled)
+            and all(item.has_logits for item in self.scheduled)
+            and not (self.readouts or self.reading)
+        )
+
+    @property
+    def drawing(self) -> list[ScheduledSequence]:
+        return [item for item in self.scheduled if item.draws]
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody waits for what comes of it."""
+        return any(item.sequence.status is not Status.FINISHED for item in self.scheduled)
 
 
 @dataclass(frozen=True)
@@ -91,13 +125,36 @@ class TokenDraw:
     """The most likely (token id, logprob), best first."""
 
 
-class Runner(Protocol):
-    """What the engine needs of a model."""
+class Draws(Protocol):
+    """The tokens that a step draws, under way."""
 
-    def run(self, step: Step) -> list[TokenDraw]:
-        """One draw for each of ``step.sampling``, in order."""
+    @property
+    def token_ids(self) -> mx.array:
+        """int32 ``[len(step.drawing)]``, on the device."""
+        ...
+
+    def wait(self) -> list[TokenDraw]:
+        """One for each of ``step.drawing``, in order, once the step is done. Raises what made the
+        step fail."""
+        ...
+
+
+class Forward(Protocol):
+    """A step's model, submitted."""
+
+    def sample(self) -> Draws:
+        """Submit the rest of the step, which ``Scheduler.draw`` has been told of."""
+        ...
+
+
+class Runner(Protocol):
+    """What the engine needs of a model. All that is submitted is done in its order."""
+
+    def forward(self, step: Step, drawn: mx.array | None) -> Forward:
+        """Submit the model of a step. ``drawn``: the ``token_ids`` of the step before it, which the
+        pending tokens in it are."""
         ...
 
     def reset(self) -> None:
-        """Forget every cached K/V after a failed run."""
+        """Forget every cached K/V after a failed run, and what is under way."""
         ...

@@ -7,11 +7,12 @@ decode alone: a factor fits any model and machine, where seconds could be out of
 
 from __future__ import annotations
 
-from math import floor, inf
+from math import floor
 
 import numpy as np
 from numpy.typing import NDArray
 
+from backend_metal.engine.schedule.decode_times import DecodeTimes
 from backend_metal.engine.schedule.step import Step
 
 FORGETTING = 0.995
@@ -58,11 +59,6 @@ class StepCost:
     @property
     def per_prefill_token(self) -> float:
         return float(self._solved()[2])
-
-    @property
-    def base_in_decodes(self) -> float:
-        """How many decodes take as long as the base; infinite while a decode costs nothing."""
-        return self.base / self.per_decode if self.per_decode else inf
 
     def _solved(self) -> NDArray[np.float64]:
         """Only when somebody asks: it takes as long as all else that a step's schedule does."""
@@ -116,14 +112,17 @@ class StepPace:
         self._num_sequences = 0
         """In the latest step."""
         self.cost = StepCost()
+        self.decode_times = DecodeTimes()
         self._alone = DecodeAlone()
 
     def observe(self, step: Step, seconds: float) -> None:
         """A step took so long, counted from the end of the one before it."""
         num_prefill_tokens = step.num_tokens - step.num_decodes
-        self.cost.observe(step.num_decodes, num_prefill_tokens, seconds)
+        if not num_prefill_tokens:
+            self.decode_times.observe(step.num_decodes, seconds)
         if self._max_slowdown is None:
             return
+        self.cost.observe(step.num_decodes, num_prefill_tokens, seconds)
         self._num_sequences = len(step.scheduled)
         if step.num_decodes == step.num_tokens == 1:
             self._alone.observe(seconds)

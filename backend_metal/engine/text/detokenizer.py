@@ -1,13 +1,16 @@
 """From token ids to text, a token at a time.
 
-A window over the last tokens is decoded again for each new one, and what the new token added is
-sent: decoders look at neighbours (leading spaces, characters in several tokens), but never far.
+Where tokens are bytes, so is the text. Else a window over the last tokens is decoded again for each
+new one, and what the new token added is sent: decoders look at neighbours (leading spaces,
+characters in several tokens), but never far.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
+from backend_metal.engine.text.byte_level import ByteStream
+from backend_metal.engine.text.decode import byte_level_vocabulary, decoder_of
 from backend_metal.engine.text.stop import StopMatcher
 from backend_metal.engine.text.tokenizer import Tokenizer
 
@@ -37,7 +40,12 @@ class IncrementalDetokenizer:
     ) -> None:
         """``hidden_ids``: tokens without a text; None: all special ones. ``include_stop``: the text
         is cut behind the stop string."""
-        self._window = _Window(tokenizer, prompt_token_ids, hidden_ids)
+        vocabulary = byte_level_vocabulary(tokenizer)
+        self._text = (
+            _Window(tokenizer, prompt_token_ids, hidden_ids)
+            if vocabulary is None
+            else ByteStream(vocabulary, prompt_token_ids, hidden_ids)
+        )
         self._matcher = StopMatcher(stop, include=include_stop)
 
     @property
@@ -50,12 +58,12 @@ class IncrementalDetokenizer:
 
         Empty once a stop string was hit; without ``may_stop`` none is.
         """
-        return "".join([self._feed(self._window.push(i), may_stop) for i in token_ids])
+        return "".join([self._feed(self._text.push(i), may_stop) for i in token_ids])
 
     def finish(self, *, may_stop: bool = True) -> str:
         """What was held back; a character that was never completed is U+FFFD. Call it once, when
         the sequence ends; it may hit a stop string."""
-        text = self._feed(self._window.flush(), may_stop)
+        text = self._feed(self._text.flush(), may_stop)
         return text + self._matcher.flush()
 
     def _feed(self, text: str, may_stop: bool) -> str:
@@ -68,7 +76,7 @@ class _Window:
     def __init__(
         self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], hidden_ids: Set[int] | None
     ) -> None:
-        self._tokenizer = tokenizer
+        self._decoder = decoder_of(tokenizer)
         self._hidden_ids = hidden_ids
         self._unfinished = 0
         """Tokens since the text last ended with a whole character."""
@@ -154,4 +162,4 @@ class _Window:
         hidden = self._hidden_ids
         if hidden is not None:
             token_ids = [token_id for token_id in token_ids if token_id not in hidden]
-        return self._tokenizer.decode(token_ids, hidden is None, clean_up_tokenization_spaces=False)
+        return self._decoder(token_ids, hidden is None)

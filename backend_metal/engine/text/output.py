@@ -78,6 +78,10 @@ class SequenceOutput:
         draws = [TokenDraw(token_id, logprob) for token_id in token_ids]
         return self._delta(text, draws, finish_reason, replayed=True)
 
+    def ends_at(self, token_id: int) -> bool:
+        """Whether such a token ends the answer, and is no part of it."""
+        return token_id in self._stop_token_ids
+
     def push(self, draw: TokenDraw) -> Delta:
         """The delta of the sequence's next token, and of those behind it that are forced. Raises
         ``InvalidRequestError`` when its grammar has become too complex to go on with, or when no

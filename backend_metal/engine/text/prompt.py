@@ -12,6 +12,7 @@ from jinja2 import TemplateError
 from backend_metal.engine.text.chat_template import ChatTemplate
 from backend_metal.engine.text.context_length import Prompted, check_num_tokens
 from backend_metal.engine.text.control_tokens import ControlTokens, random_digits
+from backend_metal.engine.text.history import common_length, other_conversation
 from backend_metal.engine.text.tokenizer import Tokenizer
 from deployments.backend import BackendError, ChatPrompt, InvalidRequestError
 
@@ -51,6 +52,8 @@ MAX_RENDERING_S = 10.0
 """Of the thread's own time: templates take milliseconds, even of long conversations."""
 MOST_CHARS_PER_TOKEN = 64
 """Of the context: a prompt that is truncated is tokenized as a whole, and may be so long."""
+TOKENS_AT_A_CUT = 2
+"""That may be others when what follows is."""
 SLICE_CHARS_PER_TOKEN = 8
 """Of the context: twice what text usually has, so that most prompts that fit are one slice."""
 
@@ -72,7 +75,8 @@ class PromptEncoder:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._max_model_len = max_model_len
-        self._longest_token = max(map(len, tokenizer.get_vocab()))
+        self.longest_token = max(map(len, tokenizer.get_vocab()))
+        """Its characters: a text has a token for so many, at least."""
         self._final_end = random_digits()
         """Nobody can guess it, and no filter of a template changes it."""
         self._template = template = ChatTemplate(tokenizer)
@@ -126,9 +130,22 @@ class PromptEncoder:
         behind = self._behind_texts if isinstance(request.prompt, str) else []
         return token_ids[: max(0, kept - len(behind))] + behind[:kept]
 
+    def encode_with_history(self, request: Prompted) -> tuple[list[int], int]:
+        """As ``encode``, and how many of a chat's tokens stand before the last message of its user
+        and stay as they are when the conversation goes on; 0 where that can't be told."""
+        prompt = request.prompt
+        if not isinstance(prompt, ChatPrompt) or request.truncate_prompt_tokens is not None:
+            return self.encode(request), 0
+        text = self._chat_text(request, prompt)
+        token_ids = self._checked(self._tokenize_chat(request, text), request.param)
+        return token_ids, self._num_history_tokens(request, prompt, text, len(token_ids))
+
     def _encode_whole(self, request: Prompted) -> list[int]:
-        prompt, param = request.prompt, request.param
+        prompt = request.prompt
         token_ids = list(prompt) if isinstance(prompt, tuple) else self.tokenize(request)
+        return self._checked(token_ids, request.param)
+
+    def _checked(self, token_ids: list[int], param: str) -> list[int]:
         if not token_ids:
             raise InvalidRequestError(f"{param} must give at least one token", param=param)
         self.check_ids(token_ids, param)
@@ -148,7 +165,7 @@ class PromptEncoder:
         prompt = request.prompt
         assert not isinstance(prompt, tuple)
         if isinstance(prompt, ChatPrompt):
-            return self._tokenize_chat(request, prompt)
+            return self._tokenize_chat(request, self._chat_text(request, prompt))
         encode = self._encoding(prompt, add_special_tokens=add_special_tokens)
         return self._tokenize(request, encode, prompt)
 
@@ -170,11 +187,12 @@ class PromptEncoder:
         adds = add_special_tokens and not begins_itself
         return partial(self._tokenizer.encode, add_special_tokens=adds)
 
-    def _tokenize_chat(self, request: Prompted, prompt: ChatPrompt) -> list[int]:
+    def _chat_text(self, request: Prompted, prompt: ChatPrompt) -> str:
+        """Rendered, with marks where messages spell control tokens."""
         self._check_chat(prompt)
         messages = [_flatten(index, message) for index, message in enumerate(prompt.messages)]
         try:
-            text = self._render(
+            return self._render(
                 request,
                 messages,
                 _arguments(prompt),
@@ -185,9 +203,31 @@ class PromptEncoder:
             raise InvalidRequestError(
                 f"the chat template refused the messages: {reason}", param=request.param
             ) from error
+
+    def _tokenize_chat(self, request: Prompted, text: str) -> list[int]:
         tokenizer, text = self._control_tokens.separate(text)
         encode = partial(tokenizer.encode, add_special_tokens=False)
         return self._tokenize(request, encode, text)
+
+    def _num_history_tokens(
+        self, request: Prompted, prompt: ChatPrompt, text: str, num_tokens: int
+    ) -> int:
+        """By what another rendering has in common, of the same history with another last message
+        and another turn behind it: some templates write the last turn in a way of its own."""
+        going_on = other_conversation(prompt, self._final_end)
+        if going_on is None:
+            return 0
+        try:
+            other = self._chat_text(request, going_on)
+        except BackendError:
+            # Nobody has asked for this rendering.
+            return 0
+        common = common_length(text, other)
+        if 2 * common < len(text):
+            num_common = len(self._tokenize_chat(request, text[:common]))
+        else:
+            num_common = num_tokens - len(self._tokenize_chat(request, text[common:]))
+        return max(0, num_common - TOKENS_AT_A_CUT)
 
     def _render(
         self,
@@ -261,7 +301,7 @@ class PromptEncoder:
             return
         num_tokens = 0
         for start in range(0, len(text), size):
-            num_tokens += max(0, len(encode(text[start : start + size])) - self._longest_token)
+            num_tokens += max(0, len(encode(text[start : start + size])) - self.longest_token)
             check_num_tokens(request, num_tokens, self._max_model_len, least="at least ")
 
     def _check_length(self, request: Prompted, num_characters: int) -> None:
@@ -272,7 +312,7 @@ class PromptEncoder:
                     f"{param} must have at most {most} characters to be truncated", param=param
                 )
             return
-        least = num_characters // self._longest_token
+        least = num_characters // self.longest_token
         check_num_tokens(request, least, self._max_model_len, least="at least ")
 
     def _check_chat(self, prompt: ChatPrompt) -> None:

@@ -25,6 +25,8 @@ class StopMatcher:
     def feed(self, text: str, *, may_hit: bool = True) -> str:
         """Text that is safe to send: no part of it can belong to a stop string. Without ``may_hit``
         none ends in it."""
+        if not self._stop:
+            return text
         if self.hit is not None:
             return ""
         seen = self._held + text

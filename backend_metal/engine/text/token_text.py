@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
 
+from backend_metal.engine.text.byte_level import bytes_of
+from backend_metal.engine.text.decode import byte_level_vocabulary
 from backend_metal.engine.text.tokenizer import Tokenizer
 from deployments.backend import TokenLogprob
 
@@ -18,6 +19,7 @@ class TokenText:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self._vocabulary = byte_level_vocabulary(tokenizer)
         # Decoded behind another token, a word keeps its leading space.
         self._anchor = tokenizer.encode("a", add_special_tokens=False)[-1:]
         self._anchor_length = len(self._decode(self._anchor))
@@ -67,10 +69,17 @@ class TokenText:
         return self._lookup(token_id)[1]
 
     def _lookup(self, token_id: int) -> tuple[str, bytes]:
-        if token_id not in self._cache:
-            text = self._decode([*self._anchor, token_id])[self._anchor_length :]
-            self._cache[token_id] = text, self._bytes(token_id, text)
-        return self._cache[token_id]
+        known = self._cache.get(token_id)
+        if known is None:
+            known = self._cache[token_id] = self._read(token_id)
+        return known
+
+    def _read(self, token_id: int) -> tuple[str, bytes]:
+        if self._vocabulary is not None:
+            utf8 = self._vocabulary.utf8(token_id)
+            return utf8.decode(errors="replace"), utf8
+        text = self._decode([*self._anchor, token_id])[self._anchor_length :]
+        return text, self._bytes(token_id, text)
 
     def _bytes(self, token_id: int, text: str) -> bytes:
         if "\ufffd" not in text:
@@ -78,21 +87,8 @@ class TokenText:
         token = self._tokenizer.convert_ids_to_tokens(token_id) or ""
         if match := _BYTE_TOKEN.fullmatch(token):
             return bytes.fromhex(match[1])
-        alphabet = _byte_level_alphabet()
-        if all(character in alphabet for character in token):
-            return bytes(alphabet[character] for character in token)
-        return text.encode()
+        utf8 = bytes_of(token)
+        return text.encode() if utf8 is None else utf8
 
     def _decode(self, token_ids: list[int]) -> str:
         return self._tokenizer.decode(token_ids, False, clean_up_tokenization_spaces=False)
-
-
-@cache
-def _byte_level_alphabet() -> dict[str, int]:
-    """The byte that each character of a byte-level vocabulary stands for (GPT-2's table): printable
-    Latin-1 characters stand for themselves, the others are shifted past it, in order."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {
-        chr(0x100 + i): byte for i, byte in enumerate(others)
-    }

@@ -1,0 +1,1 @@
+"""Decode steps that the device records once and then launches whole."""

@@ -1,0 +1,104 @@
+"""Decode steps as recordings: one launch each, however many kernels a model takes."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from typing import Protocol
+
+import mlx.core as mx
+
+from backend_metal.attention.kv_cache import GroupedMetadata, KVCachePool
+from backend_metal.attention.recording import Recorder, Recording
+from backend_metal.engine.batch import Batch
+from backend_metal.engine.recorded.shape import StepShape
+from backend_metal.engine.schedule.int_buffer import Int32Array
+from backend_metal.models.paged_model import ModelOutput
+
+logger = logging.getLogger(__name__)
+
+MOST_RECORDINGS = 24
+"""Each keeps the memory that its step works in: tens of MB for a small model, a few hundred for a
+large one. What was not replayed for longest goes."""
+MOST_FAILURES = 3
+"""One may be an accident, such as memory that another thread took meanwhile."""
+
+
+class Model(Protocol):
+    def __call__(
+        self,
+        token_ids: mx.array,
+        positions: mx.array,
+        metadata: GroupedMetadata,
+        logit_rows: mx.array,
+        pool: KVCachePool,
+    ) -> ModelOutput: ...
+
+
+class RecordedSteps:
+    def __init__(
+        self, model: Model, pool: KVCachePool, recorder: Recorder, max_num_seqs: int
+    ) -> None:
+        self._model = model
+        self._pool = pool
+        self._recorder: Recorder | None = recorder
+        self._max_num_seqs = max_num_seqs
+        self._recordings: OrderedDict[StepShape, Recording] = OrderedDict()
+        self._num_failures = 0
+        self._nothing_drawn = mx.zeros(0, mx.int32)
+        mx.eval(self._nothing_drawn)
+
+    def forward(self, batch: Batch, drawn: mx.array | None) -> mx.array | None:
+        """Logits of a batch in which every sequence has one token and wants its logits, to be used
+        before the next step; None where there is no recording to be had."""
+        if self._recorder is None:
+            return None
+        shape = StepShape.of(batch, self._max_num_seqs)
+        ints = shape.pack(batch)
+        newest = self._nothing_drawn if drawn is None else drawn
+        recording = self._recordings.get(shape) or self._record(shape, ints, newest)
+        if recording is None:
+            return None
+        self._recordings.move_to_end(shape)
+        logits, *caches = recording.replay(ints, newest, self._pool.evaluation_roots())
+        self._pool.rebind(caches)
+        return logits[: batch.num_seqs]
+
+    def reset(self) -> None:
+        """Before the caches are others: recordings write those that there were."""
+        self._recordings.clear()
+
+    def _record(self, shape: StepShape, ints: Int32Array, newest: mx.array) -> Recording | None:
+        assert self._recorder is not None
+
+        def forward(ints: mx.array, drawn: mx.array) -> mx.array:
+            token_ids, positions, metadata, logit_rows = shape.unpack(ints)
+            token_ids = fill_in(token_ids, drawn)
+            return self._model(token_ids, positions, metadata, logit_rows, self._pool).logits
+
+        while len(self._recordings) >= MOST_RECORDINGS:
+            self._recordings.popitem(last=False)
+        before = self._pool.evaluation_roots()
+        try:
+            recording = self._recorder(forward, ints, newest, self._max_num_seqs)
+        except RuntimeError as error:
+            # What a model does may be nothing that can be recorded; it runs as any other step then.
+            self._pool.rebind(before)
+            self._num_failures += 1
+            if self._num_failures < MOST_FAILURES:
+                logger.info("a decode step is not recorded this time: %s", error)
+            else:
+                logger.warning("decode steps are not recorded, and slower: %s", error)
+                self._recorder = None
+                self.reset()
+            return None
+        self._num_failures = 0
+        logger.info("recorded a step of %d sequences", shape.num_seqs)
+        self._recordings[shape] = recording
+        return recording
+
+
+def fill_in(token_ids: mx.array, drawn: mx.array) -> mx.array:
+    """Each pending token is that of its row of ``drawn``, int32 ``[rows]``."""
+    rows = mx.maximum(-1 - token_ids, 0)
+    return mx.where(token_ids < 0, drawn[rows], token_ids)
