@@ -137,7 +137,7 @@ def test_kernels_that_the_device_does_not_have_are_refused(setting: str) -> None
 def test_a_device_without_kernels_serves_with_the_reference() -> None:
     path, status = choose("auto", Device("cuda", CPU_DEVICE, REFERENCE))
     assert path is REFERENCE
-    assert status == AttentionStatus("reference", "cuda has no kernels here", "reference")
+    assert status == AttentionStatus("reference", "cuda has no kernels here", "cuda")
     with pytest.raises(ValueError, match=r"must be one of \('auto', 'reference'\)"):
         choose("cpu", Device("cuda", CPU_DEVICE, REFERENCE))
 

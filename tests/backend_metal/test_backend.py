@@ -381,7 +381,7 @@ async def test_a_request_that_cannot_be_added_fails_alone(
     good = backend.generate(GenerationRequest("good", "hello", GREEDY))
     first = await anext(good)
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, "add_request", lambda *arguments: 1 / 0)
+        patch.setattr(Engine, "add_request", lambda *arguments, **options: 1 / 0)
         with pytest.raises(StepError, match="division by zero"):
             await collect(backend, GenerationRequest("bad", "hello", GREEDY))
     assert len(tokens([first, *[delta async for delta in good]])) == 12

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
 
+from backend_metal.engine.text.decode import decoder_of
 from backend_metal.engine.text.detokenizer import IncrementalDetokenizer
 from backend_metal.engine.text.stop import StopMatcher
 from backend_metal.engine.text.token_text import TokenText
@@ -288,3 +290,33 @@ def test_however_stop_strings_are_made_a_token_costs_as_little(text: str) -> Non
     fed = num_calls(lambda: [matchers[0].feed(text) for _ in range(num_tokens)])
     # Each character is looked at a few times by each stop string.
     assert fed <= 12 * len(stop) * num_tokens * len(text)
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(
+    name=tokenizer_names,
+    data=st.data(),
+    skips=st.booleans(),
+    is_wrapped=st.booleans(),
+)
+def test_text_is_that_of_transformers(
+    name: str, data: st.DataObject, skips: bool, is_wrapped: bool
+) -> None:
+    tokenizer: Any = tokenizers.ALL[name]()
+    if not is_wrapped:
+        tokenizer = tokenizer._tokenizer
+    ids = data.draw(st.lists(st.integers(0, len(tokenizer.get_vocab()) - 1), max_size=20))
+    wanted = tokenizer.decode(ids, skips, clean_up_tokenization_spaces=False)
+    assert decoder_of(tokenizer)(ids, skips) == wanted
+
+
+def test_a_tokenizer_that_decodes_in_its_own_way_does() -> None:
+    class Shouting(PreTrainedTokenizerFast):  # type: ignore[misc]
+        def _decode(self, *args: Any, **kwargs: Any) -> str:
+            return str(super()._decode(*args, **kwargs)).upper()
+
+    plain: Any = tokenizers.byte_level()._tokenizer
+    shouting: Any = Shouting(tokenizer_object=plain.backend_tokenizer)
+    ids = plain.encode("the dog")
+    assert decoder_of(plain)(ids, True) == "the dog"
+    assert decoder_of(shouting)(ids, True) == "THE DOG"

@@ -30,6 +30,20 @@ def test_the_cpu_is_always_there() -> None:
     mx.set_default_device(previous)
 
 
+@pytest.mark.parametrize(
+    ("kind", "step_tokens"), [(mx.cpu, device.CPU_STEP_TOKENS), (mx.gpu, device.GPU_STEP_TOKENS)]
+)
+def test_a_step_is_as_long_as_suits_the_device(kind: mx.DeviceType, step_tokens: int) -> None:
+    assert device.Device("a device", mx.Device(kind), CPU).step_tokens == step_tokens
+
+
+def test_a_step_of_cuda_is_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = dataclasses.replace(CPU, name="cuda")
+    monkeypatch.setattr(device, "CUDA", path)
+    cuda = device.Device("cuda", mx.Device(mx.gpu), path)
+    assert cuda.step_tokens == device.CUDA_STEP_TOKENS > device.GPU_STEP_TOKENS
+
+
 def test_a_registered_device_is_there_by_its_name_alone() -> None:
     previous = mx.default_device()
     mine = device.Device("mine", mx.Device(mx.cpu), dataclasses.replace(CPU, name="mine"))

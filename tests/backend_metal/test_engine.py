@@ -1,12 +1,13 @@
 import itertools
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from backend_metal.engine.engine import MAX_CONSECUTIVE_FAILURES
-from backend_metal.engine.schedule.step import Step, TokenDraw
+from backend_metal.engine.schedule.snapshot_borders import SnapshotPolicy
+from backend_metal.engine.schedule.step import TokenDraw
 from backend_metal.engine.text.output import SequenceOutput
 from deployments.backend import (
     Delta,
@@ -24,7 +25,12 @@ from tests.support.backend_metal.engine_harness import (
     run,
     token_ids,
 )
-from tests.support.backend_metal.stub_runner import expected_tokens
+from tests.support.backend_metal.stub_runner import (
+    StubDraws,
+    StubForward,
+    StubRunner,
+    expected_tokens,
+)
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
 
@@ -143,15 +149,15 @@ def test_what_a_request_takes_is_counted_from_its_first_step(
 def test_a_bounded_slowdown_holds_requests_back_and_changes_no_token(
     tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine, runner = make_engine(tokenizer, max_num_seqs=16, num_blocks=512, max_slowdown=1.5)
-    now, run_step = [0.0], runner.run
+    engine, _ = make_engine(tokenizer, max_num_seqs=16, num_blocks=512, max_slowdown=1.5)
+    now, wait = [0.0], StubDraws.wait
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
 
-    def timed(step: Step) -> list[TokenDraw]:
-        now[0] += 0.004 + 0.0004 * step.num_tokens
-        return run_step(step)
+    def timed(draws: StubDraws) -> list[TokenDraw]:
+        now[0] += 0.004 + 0.0004 * draws.step.num_tokens
+        return wait(draws)
 
-    monkeypatch.setattr(runner, "run", timed)
+    monkeypatch.setattr(StubDraws, "wait", timed)
     for wave in range(6):
         # Whatever happens while it is idle says nothing about steps.
         now[0] += 1000.0
@@ -190,13 +196,13 @@ def test_abort_frees_blocks_at_once_and_touches_nobody_else(tokenizer: Any) -> N
     engine.add_request(*request("a", PROMPT, n=2))
     engine.add_request(*request("b", [7] * 20))
     engine.step()
-    held = engine.scheduler.pool.num_free
+    held = engine.scheduler.groups[0].pool.num_free
     outputs = engine.abort("a")
     assert [(out.item.index, out.item.finish_reason) for out in outputs] == [
         (0, "abort"),
         (1, "abort"),
     ]
-    assert engine.scheduler.pool.num_free > held
+    assert engine.scheduler.groups[0].pool.num_free > held
     engine.check_integrity()
     assert engine.abort("a") == []
     assert token_ids(run(engine)["b"]) == expected(8, [7] * 20)[1:]
@@ -213,6 +219,8 @@ def test_a_paused_request_makes_room_and_goes_on_with_the_tokens_it_would_have_h
     engine.add_request(*request("next", [3] * 20, max_tokens=10))
     engine.pause("slow")
     engine.check_integrity()
+    # What is under way comes, and no more.
+    before += engine.step()
     items = run(engine)
     assert [*items] == ["next"]
     assert token_ids(items["next"]) == expected_tokens([3] * 20, 10, VOCAB_SIZE)
@@ -233,6 +241,7 @@ def test_a_paused_request_can_be_aborted(tokenizer: Any) -> None:
     engine.add_request(*request("slow", [1] * 20, n=2, max_tokens=10))
     engine.step()
     engine.pause("slow")
+    assert [output.item.index for output in engine.step()] == [0]
     assert not engine.has_work
     engine.check_integrity()
     engine.abort("slow")
@@ -241,12 +250,114 @@ def test_a_paused_request_can_be_aborted(tokenizer: Any) -> None:
     engine.check_integrity()
 
 
+def test_what_is_paused_while_its_last_token_is_under_way_ends(tokenizer: Any) -> None:
+    engine, _ = make_engine(tokenizer)
+    engine.add_request(*request("a", PROMPT, max_tokens=2))
+    items = [output.item for output in engine.step()]
+    engine.pause("a")
+    assert engine.stats().requests_running == 0
+    engine.resume("a")
+    items += run(engine)["a"]
+    assert token_ids(items) == expected(2)
+    assert engine.stats().request_success == {"length": 1}
+
+
+def test_siblings_of_a_request_that_is_paused_wait_as_well(tokenizer: Any) -> None:
+    engine, _ = make_engine(tokenizer, max_num_batched_tokens=8, max_num_seqs=4)
+    engine.add_request(*request("a", PROMPT, n=3, max_tokens=3))
+    items = [output.item for output in engine.step()]
+    engine.pause("a")
+    while engine.has_work:
+        items += [output.item for output in engine.step()]
+        engine.check_integrity()
+    assert [token_ids(items, index) for index in range(3)] == [expected(1), [], []]
+    engine.resume("a")
+    items += run(engine)["a"]
+    assert [token_ids(items, index) for index in range(3)] == [expected(3)] * 3
+
+
+def test_the_next_step_is_submitted_before_a_token_of_this_one_is_read(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, _ = make_engine(tokenizer)
+    told: list[str] = []
+    for kind, name in ((StubRunner, "forward"), (StubForward, "sample"), (StubDraws, "wait")):
+        spy(monkeypatch, kind, name, told)
+    engine.add_request(*request("a", PROMPT, max_tokens=3))
+    run(engine)
+    one = ["forward", "wait", "sample"]
+    assert told == ["forward", "sample", *one, *one, "wait"]
+
+
+def spy(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, told: list[str]) -> None:
+    """Have a method's calls told."""
+    method = getattr(kind, name)
+
+    def telling(*arguments: Any) -> Any:
+        told.append(name)
+        return method(*arguments)
+
+    monkeypatch.setattr(kind, name, telling)
+
+
+def test_what_is_computed_behind_an_end_is_dropped_and_not_counted(tokenizer: Any) -> None:
+    eos = expected(3)[2]
+    assert eos not in expected(2)
+    engine, _ = make_engine(tokenizer, eos_token_ids=frozenset({eos}))
+    engine.add_request(*request("ends", PROMPT))
+    engine.add_request(*request("goes on", PROMPT, ignore_eos=True, max_tokens=5))
+    items = run(engine)
+    assert token_ids(items["ends"]) == expected(3)
+    assert token_ids(items["goes on"]) == expected(5)
+    stats = engine.stats()
+    assert stats.generation_tokens == 8
+    assert (stats.steps, stats.step_tokens) == (5, {"prefill": 2 * len(PROMPT), "decode": 6})
+
+
+def test_an_engine_whose_requests_have_ended_waits_for_no_step(tokenizer: Any) -> None:
+    eos = expected(3)[2]
+    engine, _ = make_engine(tokenizer, eos_token_ids=frozenset({eos}))
+    engine.add_request(*request("ends", PROMPT))
+    steps = 0
+    while engine.has_work:
+        engine.step()
+        steps += 1
+    assert steps == engine.stats().steps == 3
+    engine.check_integrity()
+
+
+@pytest.mark.parametrize("where", ["forward", "sample", "wait"])
+def test_a_step_that_fails_takes_the_one_behind_it_along_and_no_other(
+    tokenizer: Any, where: Literal["forward", "sample", "wait"]
+) -> None:
+    engine, runner = make_engine(tokenizer, max_num_seqs=3, max_num_batched_tokens=16)
+    engine.add_request(*request("a", PROMPT))
+    items = [output.item for output in engine.step()]
+    engine.add_request(*request("b", [8] * 12))
+    runner.fails_at = where
+    outputs = engine.step()
+    engine.check_integrity()
+    later = run(engine)
+    # The step under way had only the first in it, the one behind it both.
+    both = where != "wait"
+    items += [output.item for output in outputs if output.request_id == "a"]
+    assert token_ids(items) == expected(1 + both)
+    assert isinstance(items[-1], StepError)
+    if both:
+        assert not later
+        assert isinstance(outputs[-1].item, StepError)
+        assert {output.request_id for output in outputs[-2:]} == {"a", "b"}
+    else:
+        assert token_ids(later["b"]) == expected(8, [8] * 12)
+    assert engine.is_healthy
+
+
 def test_a_failed_step_ends_its_requests_and_the_engine_goes_on(tokenizer: Any) -> None:
     engine, runner = make_engine(tokenizer, max_num_seqs=1)
     engine.add_request(*request("running", PROMPT))
     engine.add_request(*request("waiting", [8] * 12))
     engine.step()
-    runner.fail_next = True
+    runner.fails_at = "wait"
     (failed,) = engine.step()
     assert failed.request_id == "running"
     assert isinstance(failed.item, StepError)
@@ -265,7 +376,7 @@ def test_an_engine_that_cannot_step_says_so(tokenizer: Any) -> None:
         engine.add_request(*request(str(index), PROMPT))
     failures = []
     while engine.has_work:
-        runner.fail_next = True
+        runner.fails_at = "wait"
         failures += engine.step()
     assert not engine.is_healthy
     assert len(failures) == MAX_CONSECUTIVE_FAILURES + 2
@@ -281,7 +392,7 @@ def test_a_cache_that_cannot_be_reset_ends_every_request(
     for name in "ab":
         engine.add_request(*request(name, PROMPT))
     monkeypatch.setattr(runner, "reset", lambda: 1 / 0)
-    runner.fail_next = True
+    runner.fails_at = "wait"
     failed = engine.step()
     assert sorted(output.request_id for output in failed) == ["a", "b"]
     assert all(isinstance(output.item, StepError) for output in failed)
@@ -332,6 +443,7 @@ def test_stats_add_up(tokenizer: Any) -> None:
     assert sum(stats.inter_token_latency.counts) == 35
     assert sum(stats.time_per_output_token.counts) == 5
     assert sum(stats.step_duration.counts) == stats.steps == 8
+    assert {sum(part.counts) for part in stats.step_host.values()} == {8}
     assert stats.step_tokens == {"prefill": 100, "decode": 35}
     assert stats.step_sequences == {"prefill": 5, "decode": 35}
 
@@ -393,3 +505,49 @@ def test_why_a_prompt_was_not_found_in_the_prefix_cache(tokenizer: Any) -> None:
     engine.reset_prefix_cache()
     assert miss(long) == "evicted"
     assert engine.stats().prefix_cache_misses == {"new": 4, "diverged": 1, "evicted": 2}
+
+
+def test_why_a_state_was_not_found(tokenizer: Any) -> None:
+    """Of a model with recurrent layers, in blocks of 8 tokens."""
+    engine, _ = make_engine(
+        tokenizer, num_state_slots=34, snapshots=SnapshotPolicy(least_gain=8), max_num_seqs=32
+    )
+
+    def found(prompt: list[int]) -> tuple[int, str | None]:
+        engine.add_request(*request("a", prompt, max_tokens=1))
+        (delta,) = run(engine)["a"]
+        assert isinstance(delta, Delta)
+        return delta.num_cached_tokens, delta.prefix_miss
+
+    assert found([1] * 20) == (0, "new")
+    assert found([1] * 20) == (16, None)
+    assert found([1] * 12 + [2] * 8) == (0, "no_snapshot")
+    assert found([1] * 12 + [3] * 8) == (8, "diverged")
+    engine.reset_prefix_cache()
+    assert found([1] * 20) == (0, "evicted")
+    stats = engine.stats()
+    assert stats.prefix_cache_misses == {"new": 1, "no_snapshot": 1, "diverged": 1, "evicted": 1}
+    assert (stats.state_slots, stats.state_slots_free) == (34, 34)
+    assert stats.state_snapshots == 1
+    assert stats.state_snapshots_taken == 5
+
+
+def test_samples_of_one_request_begin_with_one_state(tokenizer: Any) -> None:
+    engine, _ = make_engine(
+        tokenizer, num_state_slots=8, snapshots=SnapshotPolicy(least_gain=1), max_num_seqs=4
+    )
+    prompt = list(range(20))
+    engine.add_request(*request("a", prompt, n=4))
+    items = run(engine)["a"]
+    for index in range(4):
+        assert token_ids(items, index) == expected_tokens(prompt, 8, VOCAB_SIZE)
+    assert engine.stats().step_tokens["prefill"] == 20 + 3 * 4
+
+
+def test_a_resumed_request_computes_the_state_of_what_it_has(tokenizer: Any) -> None:
+    engine, _ = make_engine(tokenizer, num_state_slots=4, max_num_seqs=2)
+    prompt = list(range(20))
+    expected = expected_tokens(prompt, 8, VOCAB_SIZE)
+    begun, _ = request("a", prompt, seed=1)
+    engine.add_request(replace(begun, resume=(tuple(expected[:5]),)), prompt)
+    assert token_ids(run(engine)["a"]) == expected[5:]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from backend_metal import LLM  # isort: skip
 from backend_metal.engine.engine import MAX_CONSECUTIVE_FAILURES, Engine
 from backend_metal.engine.request_state import SEED_STRIDE
+from backend_metal.engine.schedule.snapshot_borders import SnapshotPolicy
 from deployments.backend import Delta, GenerationRequest, SamplingParams
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.engine_harness import (
@@ -48,39 +49,58 @@ prompts = st.builds(
 )
 
 
+windows = st.just({}) | st.dictionaries(st.integers(1, 30), st.integers(6, 14), max_size=2)
+"""Of groups of layers, each with how many blocks it has."""
+
+
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_books_and_tokens_are_right_in_a_pool_that_is_too_small(tokenizer: Any, data: Any) -> None:
     max_num_seqs = data.draw(st.integers(1, 6), "max_num_seqs")
+    num_spare_slots = data.draw(st.none() | st.integers(0, 6), "num_spare_slots")
     engine, runner = make_engine(
         tokenizer,
         num_blocks=data.draw(st.integers(6, 14), "num_blocks"),
+        windows=data.draw(windows, "windows"),
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_seqs + data.draw(st.integers(0, 40), "budget"),
         prefix_caching=data.draw(st.booleans(), "prefix_caching"),
+        # Of a model with recurrent layers.
+        num_state_slots=0 if num_spare_slots is None else max_num_seqs + num_spare_slots,
+        snapshots=SnapshotPolicy(
+            data.draw(st.sampled_from([8, 24, 2048]), "interval"),
+            data.draw(st.sampled_from([1, 9, 64]), "least_gain"),
+            data.draw(st.sampled_from([8, 64]), "answer_interval"),
+        ),
     )
+    ends = tuple(data.draw(st.sets(st.integers(0, VOCAB_SIZE - 1), max_size=4), "ends"))
     matcher: Any = StubMatcher() if data.draw(st.booleans(), "forces") else None
     added: dict[str, tuple[list[int], int, int]] = {}
     items: dict[str, list[Delta | Exception]] = {}
     ended: set[str] = set()
 
     paused: set[str] = set()
+    quiet: set[str] = set()
+    """Paused, and none of their tokens is under way any more."""
     failures_in_a_row = 0
 
     def step() -> None:
         nonlocal failures_in_a_row
         if engine.has_work:
-            failures_in_a_row = failures_in_a_row + 1 if runner.fail_next else 0
+            failures_in_a_row = failures_in_a_row + 1 if runner.fails_at else 0
             for output in engine.step():
-                assert output.request_id not in paused
+                assert output.request_id not in quiet
                 items[output.request_id].append(output.item)
         engine.check_integrity()
+        quiet.update(paused)
 
     for number in range(data.draw(st.integers(1, 6), "requests")):
         name, prompt = str(number), data.draw(prompts, "prompt")
         n, length = data.draw(st.integers(1, 4), "n"), data.draw(st.integers(1, 12), "length")
         added[name], items[name] = (prompt, n, min(length, engine.max_model_len - len(prompt))), []
-        engine.add_request(*request(name, prompt, n=n, max_tokens=length), matcher=matcher)
+        engine.add_request(
+            *request(name, prompt, n=n, max_tokens=length, stop_token_ids=ends), matcher=matcher
+        )
         for _ in range(data.draw(st.integers(0, 4), "steps")):
             step()
         match data.draw(
@@ -90,9 +110,9 @@ def test_books_and_tokens_are_right_in_a_pool_that_is_too_small(tokenizer: Any, 
                 ended.add(victim := data.draw(st.sampled_from([*added]), "victim"))
                 engine.abort(victim)
             case "fail" if failures_in_a_row < MAX_CONSECUTIVE_FAILURES - 1:
-                runner.fail_next = True
+                runner.fails_at = data.draw(st.sampled_from(["forward", "sample", "wait"]), "where")
                 step()
-                runner.fail_next = False
+                runner.fails_at = ""
             case "reset":
                 engine.reset_prefix_cache()
             case "pause":
@@ -100,11 +120,13 @@ def test_books_and_tokens_are_right_in_a_pool_that_is_too_small(tokenizer: Any, 
                 engine.pause(victim)
             case "resume" if paused:
                 paused.remove(victim := data.draw(st.sampled_from(sorted(paused)), "victim"))
+                quiet.discard(victim)
                 engine.resume(victim)
         engine.check_integrity()
     for name in sorted(paused):
         engine.resume(name)
     paused.clear()
+    quiet.clear()
     while engine.has_work:
         step()
     for name, (prompt, n, length) in added.items():
@@ -112,9 +134,16 @@ def test_books_and_tokens_are_right_in_a_pool_that_is_too_small(tokenizer: Any, 
         for index in range(n):
             drawn, expected = (
                 token_ids(items[name], index),
-                expected_tokens(prompt, length, VOCAB_SIZE, forces=matcher is not None),
+                up_to_end(
+                    expected_tokens(prompt, length, VOCAB_SIZE, forces=matcher is not None), ends
+                ),
             )
             assert drawn == (expected[: len(drawn)] if failed or name in ended else expected)
+
+
+def up_to_end(tokens: list[int], ends: tuple[int, ...]) -> list[int]:
+    stops = [number for number, token in enumerate(tokens) if token in ends]
+    return tokens[: stops[0] + 1] if stops else tokens
 
 
 class StubMatcher:
@@ -127,6 +156,9 @@ class StubMatcher:
 
     def copy(self) -> StubMatcher:
         return StubMatcher()
+
+    def free_text(self) -> None:
+        """Every token moves it."""
 
     def advance(self, token_id: int) -> None:
         if self._left:

@@ -17,22 +17,20 @@ from backend_metal.attention.operators import default_path
 from deployments.backend import Delta, GenerationRequest
 from tests.support.backend_metal import tiny_models
 
+# One with each option of attention, and head dims without kernels and with the widest;
+# ``test_engine_families`` has all.
 FAMILIES = [
     "llama",
-    "qwen2",
-    "qwen3",
     "qwen3_moe",
-    "mistral",
     # mlx-lm leaves out Gemma 2's window, so it is compared where there is none.
     "gemma2-dense",
-    "gemma3",
     "gemma3_text",
-    "phi3",
-    "olmo2",
-    "granite",
     "gpt_oss",
-    *tiny_models.WITHOUT_KERNELS,
+    "llama-16",
     "qwen3-512",
+]
+OTHER_FAMILIES = [
+    *("qwen2", "qwen3", "mistral", "gemma3", "phi3", "olmo2", "granite", "qwen3-32", "llama-48")
 ]
 PROMPT_LENGTHS = (1, 5, 16, 47, 160, 300)
 NUM_TOKENS = 64
@@ -70,7 +68,13 @@ class Checkpoint:
     expected: list[list[int]]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(
+    scope="module",
+    params=[
+        *FAMILIES,
+        *(pytest.param(family, marks=pytest.mark.exhaustive) for family in OTHER_FAMILIES),
+    ],
+)
 def checkpoint(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Checkpoint:
@@ -131,7 +135,7 @@ def test_greedy_samples_of_one_request_share_its_prompt(checkpoint: Checkpoint) 
         for output in llm.engine.step():
             if isinstance(output.item, Delta):
                 tokens[output.item.index] += output.item.token_ids
-        pool = llm.engine.scheduler.pool
+        pool = llm.engine.scheduler.groups[0].pool
         most_held = max(most_held, pool.num_blocks - pool.num_free)
     assert tokens == [expected] * 3
     shared = (len(prompt) - 1) // 16

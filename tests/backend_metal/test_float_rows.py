@@ -38,6 +38,53 @@ def test_a_row_does_not_depend_on_its_neighbours() -> None:
         assert np.array_equal(np.array(part), whole[first:last])
 
 
+def test_inputs_of_any_strides() -> None:
+    """Slices, transposed ones and a scalar repeated, without a copy in the graph."""
+    wide = normal(40, 6, 96)
+    views = (
+        wide[:, 2:5, ::2],
+        wide[:, 1:2, 7:71],
+        wide[:, 1:4],
+        wide[:, ::2],
+        wide[::3, None, 2:, None],
+        wide[5:6, 2:4],
+        wide.transpose(2, 0, 1),
+        wide[:, 0],
+        wide[7, 3, 4:],
+    )
+    for x in views:
+        weight = mx.broadcast_to(mx.array(2.5), (x.shape[-1],))
+        expected = native.rms_norm(mx.array(np.array(x)), mx.array(np.array(weight)), 1e-6)
+        assert np.array_equal(np.array(native.rms_norm(x, weight, 1e-6)), np.array(expected))
+        packed = mx.array(np.array(x))
+        assert np.array_equal(
+            np.array(native.swiglu(x, x)), np.array(native.swiglu(packed, packed))
+        )
+    positions = mx.arange(80)[::2]
+    for heads in (wide[:, :, None, :64], wide[:, 2:4, None], wide[:, None, 3:].swapaxes(1, 2)):
+        expected = rotated(mx.array(np.array(heads)), mx.array(np.array(positions)), 64, 1e4, 1.0)
+        assert np.array_equal(np.array(rotated(heads, positions, 64, 1e4, 1.0)), np.array(expected))
+
+
+@pytest.mark.parametrize("cut", [[60, 90], [30, 90]])
+def test_two_inputs_of_different_strides(cut: list[int]) -> None:
+    """Parts of one array, of which each has runs of its own, and a contiguous one."""
+    wide = normal(30, 5, 120)
+    parts = mx.split(wide, cut, axis=-1)
+    views = [part for part in parts if part.shape[-1] == 30]
+    views += [
+        wide.reshape(-1)[: 30 * 5 * 30].reshape(30, 5, 30),
+        wide[:, :, :60:2],
+        wide[0, :, :30],
+    ]
+    for gate in views:
+        for up in views:
+            if gate.shape != up.shape:
+                continue
+            expected = native.swiglu(mx.array(np.array(gate)), mx.array(np.array(up)))
+            assert np.array_equal(np.array(native.swiglu(gate, up)), np.array(expected))
+
+
 def rotated(x: mx.array, positions: mx.array, dims: int, base: float, scale: float) -> mx.array:
     frequencies = float_rows.rope_frequencies(dims // 2, base)
     return native.rope(x, positions, frequencies, scale)

@@ -205,6 +205,10 @@ def test_a_matcher_that_fails_ends_its_own_request_alone(llm: LLM) -> None:
     llm.engine.check_integrity()
 
 
+BLANKS = "\n" * 9
+"""More than a model needs: some would write them for ever."""
+
+
 @pytest.mark.parametrize(
     ("grammar", "answer"),
     [
@@ -232,6 +236,7 @@ def test_a_thought_that_the_prompt_began_comes_first(
         assert accepts(f"so: 1 < 2 {end}\n\n{answer}", begun)
         assert accepts(f"so {answer}{end}{answer}", begun)
         assert not accepts(answer, begun)
+        assert not accepts(f"so{end}{BLANKS}{answer}", begun)
         assert not accepts(f"so{end}so{end}{answer}", begun)
         assert not accepts(f"so{end}", begun)
     for not_begun in ("", "<think>\n\n</think>\n\n"):
@@ -271,6 +276,41 @@ def test_a_thought_that_the_prompt_began_comes_first(
         (
             {"properties": {"a": {"$ref": "#/properties/b"}, "b": {"not": {}}}},
             '.properties.b: keyword "not" can\'t be enforced',
+        ),
+        (
+            {"properties": {"x": {"oneOf": [{"type": "object"}, {"minProperties": 1}]}}},
+            '.properties.x: keyword "oneOf" can\'t be enforced: more than one of its schemas may '
+            "match",
+        ),
+        (
+            {
+                "$id": "https://example.org/x",
+                "properties": {"y": {"$ref": "#/$defs/y"}},
+                "$defs": {"y": {"properties": {"z": {"pattern": "(?=a)"}}}},
+            },
+            '.$defs.y.properties.z: keyword "pattern" can\'t be enforced',
+        ),
+        (
+            {
+                "properties": {"x": {"$ref": "#/$defs/x"}},
+                "$defs": {"x": {"$id": "x", "type": "string", "oneOf": [{"enum": ["a"]}, {}]}},
+            },
+            '.$defs.x: keyword "oneOf" can\'t be enforced: more than one of its schemas may match',
+        ),
+        (
+            {
+                "properties": {
+                    "x": {
+                        "additionalProperties": {"oneOf": [{"$ref": "#/$defs/a"}]},
+                        "items": {"oneOf": [{"$ref": "#/$defs/a"}]},
+                    }
+                },
+                "$defs": {
+                    "a": {"oneOf": [{}, {"properties": {"y": {"items": {"$ref": "#/$defs/b"}}}}]},
+                    "b": {"$ref": "#", "required": []},
+                },
+            },
+            '.$defs.a: keyword "oneOf" can\'t be enforced: more than one of its schemas may match',
         ),
     ],
 )

@@ -12,11 +12,12 @@ import pytest
 
 from backend_metal.attention import kv_cache, operators
 from backend_metal.attention.kv_cache import (
-    AttentionMetadata,
+    GroupedMetadata,
     KVCachePool,
     LayerAttention,
     LayerCacheSpec,
 )
+from backend_metal.attention.kv_groups import KVGroup
 from backend_metal.attention.operators import AttentionPath
 from tests.support.backend_metal.packed_step import Chunk, metadata_of
 
@@ -34,7 +35,7 @@ def make_pool(
     return KVCachePool(LAYERS, num_blocks, BLOCK_SIZE, dtype, path=path)
 
 
-def step(table: list[int], start: int, end: int) -> AttentionMetadata:
+def step(table: list[int], start: int, end: int) -> GroupedMetadata:
     chunk = Chunk(np.zeros(end, np.int32), np.array(table, np.int32), start, end)
     return metadata_of([chunk], BLOCK_SIZE)[1]
 
@@ -44,9 +45,9 @@ def heads(seed: int, num_tokens: int, num_heads: int, dim: int) -> mx.array:
     return mx.array(values.astype(np.float32))
 
 
-def attend(pool: KVCachePool, layer: int, metadata: AttentionMetadata, seed: int) -> mx.array:
+def attend(pool: KVCachePool, layer: int, metadata: GroupedMetadata, seed: int) -> mx.array:
     """Store and attend; the queries are always the same."""
-    spec, num_tokens = SPECS[layer], metadata.slot_mapping.size
+    spec, num_tokens = SPECS[layer], metadata[0].slot_mapping.size
     return pool.attend(
         layer,
         heads(0, num_tokens, 2 * spec.num_kv_heads, spec.head_dim),
@@ -57,7 +58,7 @@ def attend(pool: KVCachePool, layer: int, metadata: AttentionMetadata, seed: int
     )
 
 
-def run(pool: KVCachePool, metadata: AttentionMetadata, seed: int) -> list[np.ndarray]:
+def run(pool: KVCachePool, metadata: GroupedMetadata, seed: int) -> list[np.ndarray]:
     outs = [attend(pool, layer, metadata, seed) for layer in range(len(SPECS))]
     mx.eval(outs, pool.evaluation_roots())
     return [np.array(out) for out in outs]
@@ -86,7 +87,7 @@ def test_chunks_give_what_one_prefill_gives() -> None:
             )
             for a, b in ((0, 7), (7, 11), (11, 12))
         ]
-        assert metadata.slot_mapping.size == 12
+        assert metadata[0].slot_mapping.size == 12
         np.testing.assert_allclose(
             np.array(mx.concatenate(parts)), whole[layer], rtol=1e-5, atol=1e-6
         )
@@ -120,6 +121,17 @@ def test_reset_forgets_also_a_graph_that_cannot_run() -> None:
 def test_the_result_keeps_the_queries_dtype() -> None:
     pool = make_pool(dtype=mx.float16)
     assert attend(pool, 0, step([1], 0, 2), seed=1).dtype == mx.float32
+
+
+def test_layers_with_the_same_window_have_one_table_and_as_many_blocks() -> None:
+    windows = (16, None, 4, 16)
+    layers = [replace(LAYERS[0], window=window) for window in windows]
+    pool = KVCachePool(layers, [5, 3, 2], BLOCK_SIZE, mx.float32)
+    assert pool.groups == (KVGroup(None, (1,)), KVGroup(16, (0, 3)), KVGroup(4, (2,)))
+    assert [array.shape[0] for array in pool.evaluation_roots(4)] == 2 * [3, 5, 2, 3]
+    of_a_block = KVCachePool.bytes_per_block(SPECS[:1], BLOCK_SIZE, mx.float32)
+    assert pool.nbytes == sum(array.nbytes for array in pool.evaluation_roots())
+    assert pool.nbytes == (5 + 2 * 3 + 2) * of_a_block
 
 
 def test_a_pool_without_blocks_is_refused() -> None:

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import gc
 import math
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
 from backend_metal import LLM, SamplingParams
+from backend_metal.device import CPU_STEP_TOKENS
+from backend_metal.models.paged_model import PagedModel
 from deployments.backend import InvalidRequestError, StepError
 from tests.support.backend_metal import tiny_models
 
@@ -35,6 +39,22 @@ def sampled(seed: int | None = 7, **params: object) -> SamplingParams:
 def tokens(llm: LLM, prompts: list[str], params: SamplingParams | list[SamplingParams]) -> list:
     completions = llm.generate(prompts, params, show_progress=False)
     return [completion.token_ids for completion in completions]
+
+
+@pytest.mark.parametrize(
+    ("settings", "budget"),
+    [
+        ({}, CPU_STEP_TOKENS),
+        ({"max_num_seqs": CPU_STEP_TOKENS + 8}, CPU_STEP_TOKENS + 8),
+        ({"max_num_batched_tokens": 48}, 48),
+    ],
+    ids=["by device", "more sequences than that", "as set"],
+)
+def test_the_budget_of_a_step_is_the_devices_unless_it_is_set(
+    checkpoint: str, settings: dict[str, Any], budget: int
+) -> None:
+    made = LLM(checkpoint, num_kv_blocks=8, device="cpu", **settings)
+    assert made.engine.scheduler.max_num_batched_tokens == budget
 
 
 def test_a_seed_gives_the_same_tokens_in_any_company(llm: LLM) -> None:
@@ -107,22 +127,40 @@ def test_a_step_that_fails_in_the_model_is_reported_and_recovered_from(
     llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = tokens(llm, PROMPTS, sampled())
-    broken = llm.engine._runner
     with monkeypatch.context() as patch:
 
-        def fail(step: object) -> mx.array:
+        def fail(*arguments: object) -> mx.array:
             raise RuntimeError("out of memory")
 
-        patch.setattr(broken, "_forward", fail)
+        patch.setattr(PagedModel, "__call__", fail)
         with pytest.raises(StepError, match="out of memory"):
             llm.generate(PROMPTS, sampled(), show_progress=False)
     llm.engine.check_integrity()
     assert tokens(llm, PROMPTS, sampled()) == expected
 
 
+def active_bytes() -> int:
+    """What is held once nothing is under way: an answer may end before its last step does."""
+    mx.synchronize()
+    gc.collect()
+    return mx.get_active_memory()
+
+
 def test_memory_stays_flat(llm: LLM) -> None:
     tokens(llm, PROMPTS, sampled())
-    before = mx.get_active_memory()
+    before = active_bytes()
     for seed in range(3):
         tokens(llm, PROMPTS, sampled(seed))
-    assert mx.get_active_memory() <= before * 1.01
+    assert active_bytes() <= before * 1.01
+
+
+def test_a_stream_has_what_is_generated_and_leaves_nothing_running(llm: LLM) -> None:
+    greedy = SamplingParams(temperature=0, max_tokens=12)
+    [expected] = llm.generate(PROMPTS[:1], greedy, show_progress=False)
+    deltas = list(llm.stream(PROMPTS[0], greedy))
+    assert len(deltas) > 1
+    assert [token for delta in deltas for token in delta.token_ids] == expected.token_ids
+    stream = llm.stream(PROMPTS[0], greedy)
+    next(stream)
+    stream.close()
+    assert not llm.engine.has_work

@@ -22,39 +22,20 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.file_download import DryRunFileInfo
 from mlx.utils import tree_flatten
-from mlx_lm.utils import load_model, quantize_model
 
 from backend_metal import LLM
-from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.engine.build import check_config
 from backend_metal.models import hub
-from backend_metal.models.loader import LoadedModel, load
+from backend_metal.models.loader import load
 from backend_metal.models.pooling_config import POOLING_FILES
 from backend_metal.models.weights import check_stored_weights
 from deployments.backend import EngineConfig
 from tests.support.backend_metal import tiny_models
-from tests.support.backend_metal.packed_step import Chunk, forward, relative_rms
+from tests.support.backend_metal.checkpoints import CPU, PLENTY, dense_logits, load_cpu, logits_of
+from tests.support.backend_metal.packed_step import relative_rms
 
-CPU = mx.Device(mx.cpu)
-TOKENS = np.arange(20, dtype=np.int32) * 13 % tiny_models.VOCAB_SIZE
-TABLE = np.array([2, 0, 3], np.int32)
-PLENTY = 2**30
 SETTINGS = ["config.json", "generation_config.json", *POOLING_FILES]
 MAIN, OTHER = "1" * 40, "2" * 40
-
-
-def load_cpu(directory: Path, **options: Any) -> LoadedModel:
-    return load(str(directory), device=CPU, **{"memory_limit_bytes": PLENTY} | options)
-
-
-def logits_of(loaded: LoadedModel) -> np.ndarray:
-    model = loaded.model
-    pool = KVCachePool(model.layers, num_blocks=4, block_size=8, dtype=model.dtype)
-    return forward(model, pool, [Chunk(TOKENS, TABLE, 0, 20)])[0]
-
-
-def dense_logits(network: Any) -> np.ndarray:
-    return np.array(network(mx.array(TOKENS[None]))[0].astype(mx.float32))
 
 
 def edit_config(directory: Path, **changed: Any) -> None:
@@ -66,16 +47,6 @@ def edit_config(directory: Path, **changed: Any) -> None:
 def qwen3(tmp_path: Path) -> Path:
     tiny_models.save("qwen3", tmp_path)
     return tmp_path
-
-
-def save_quantized(family: str, directory: Path, mode: str) -> None:
-    tiny_models.save(family, directory)
-    network, config = tiny_models.build(family)
-    bits, group_size = {"affine": (4, 32), "mxfp4": (4, 32), "nvfp4": (4, 16)}[mode]
-    network, config = quantize_model(network, config, group_size, bits, mode=mode)
-    weights = dict(tree_flatten(network.parameters()))
-    mx.save_safetensors(str(directory / "model.safetensors"), weights, {"format": "mlx"})
-    (directory / "config.json").write_text(json.dumps(config))
 
 
 @pytest.mark.parametrize("family", ["qwen3", "gemma2", "gemma3", "gpt_oss", "phi3-longrope"])
@@ -107,33 +78,6 @@ def test_half_precision_becomes_float32_on_the_cpu(qwen3: Path) -> None:
     assert relative_rms(logits_of(loaded), dense_logits(network)) <= 1e-5
     assert load_cpu(qwen3, dtype="bfloat16").model.dtype == mx.bfloat16
     assert load_cpu(qwen3, dtype="float16").weight_bytes == stored
-
-
-@pytest.mark.parametrize("family", ["qwen3", "qwen3_moe", "gpt_oss"])
-@pytest.mark.parametrize("mode", ["affine", "mxfp4", "nvfp4"])
-def test_quantized_weights_are_dequantized_on_the_cpu(
-    family: str, mode: str, tmp_path: Path
-) -> None:
-    save_quantized(family, tmp_path, mode)
-    quantized, _ = load_model(tmp_path)
-    loaded = load_cpu(tmp_path)
-    dense, _ = tiny_models.build(family)
-    assert loaded.model.dtype == mx.float32
-    assert loaded.weight_bytes == sum(w.nbytes for _, w in tree_flatten(dense.parameters()))
-    assert relative_rms(logits_of(loaded), dense_logits(quantized)) <= 1e-4
-    assert relative_rms(logits_of(loaded), dense_logits(dense)) > 0.01
-
-
-def test_quantized_weights_stay_so_where_memory_is_short(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    save_quantized("qwen3", tmp_path, "affine")
-    dense_bytes = load_cpu(tmp_path).weight_bytes
-    loaded = load_cpu(tmp_path, memory_limit_bytes=dense_bytes)
-    assert loaded.weight_bytes < dense_bytes / 4
-    assert "keeping the weights quantized" in caplog.text
-    assert "50 times slower" in caplog.text
-    assert relative_rms(logits_of(loaded), dense_logits(load_model(tmp_path)[0])) <= 1e-4
 
 
 def test_weights_that_do_not_fit_are_refused_with_the_figures(qwen3: Path) -> None:
@@ -212,7 +156,7 @@ def write_index(directory: Path) -> None:
         (remove("model.safetensors"), r"holds no model\*.safetensors; `mlx_lm.convert` makes"),
         (remove("tokenizer.json"), "holds no tokenizer: none of tokenizer.json"),
         (write_index, "lacks model-00002-of-00002.safetensors"),
-        (lambda d: edit_config(d, model_type="mamba"), "model_type 'mamba' is not supported"),
+        (lambda d: edit_config(d, model_type="rwkv7"), "model_type 'rwkv7' is not supported"),
         (lambda d: edit_config(d, model_file="evil.py"), "trust_remote_code"),
         (lambda d: edit_config(d, max_position_embeddings=None), "how long a context"),
         (
@@ -254,9 +198,29 @@ def test_a_file_is_no_model(qwen3: Path) -> None:
         load_cpu(qwen3 / "config.json")
 
 
-def test_a_chat_template_that_is_not_there(qwen3: Path) -> None:
-    with pytest.raises(ValueError, match=r"chat_template 'none\.jinja': there is no such file"):
-        load_cpu(qwen3, chat_template="none.jinja")
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("none.jinja", "No such file"),
+        ("/", "Is a directory"),
+        ("/etc/hosts/none.jinja", "Not a directory"),
+        ("{{ messages }}" * 500, "File name too long"),
+        ("~nobody-of-that-name/none.jinja", "home directory"),
+        ("a\0b", "null byte"),
+    ],
+)
+def test_a_chat_template_that_is_not_there(qwen3: Path, path: str, problem: str) -> None:
+    with pytest.raises(
+        ValueError, match=f"engine.chat_template is no file that.*{problem}"
+    ) as said:
+        load_cpu(qwen3, chat_template=path)
+    assert len(str(said.value)) < 300
+
+
+def test_a_chat_template_that_is_no_text(qwen3: Path, tmp_path: Path) -> None:
+    (tmp_path / "template").write_bytes(b"\xff")
+    with pytest.raises(ValueError, match=r"engine.chat_template is no file that.*utf-8"):
+        load_cpu(qwen3, chat_template=str(tmp_path / "template"))
 
 
 def test_an_unreachable_hub(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,7 +306,7 @@ def test_all_files_are_of_the_commit_that_was_checked(
 def test_a_hub_model_is_refused_before_its_weights_are_fetched(
     qwen3: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    edit_config(qwen3, model_type="deepseek_v3")
+    edit_config(qwen3, model_type="rwkv7")
     fetched: list[list[str]] = []
 
     def download(_: str, allow_patterns: list[str], **how: Any) -> Any:
@@ -352,7 +316,7 @@ def test_a_hub_model_is_refused_before_its_weights_are_fetched(
         return str(qwen3)
 
     monkeypatch.setattr(hub, "snapshot_download", download)
-    with pytest.raises(ValueError, match="model_type 'deepseek_v3' is not supported"):
+    with pytest.raises(ValueError, match="model_type 'rwkv7' is not supported"):
         load("some/model", device=CPU, memory_limit_bytes=PLENTY)
     assert fetched == [SETTINGS]
     edit_config(qwen3, model_type="qwen3")

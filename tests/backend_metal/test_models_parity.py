@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
@@ -14,10 +17,17 @@ from backend_metal.models import gemma2
 from backend_metal.models.families import FAMILIES
 from backend_metal.models.paged_model import PagedModel
 from tests.support.backend_metal import tiny_models
-from tests.support.backend_metal.packed_step import Chunk, forward, relative_rms
+from tests.support.backend_metal.packed_step import (
+    Chunk,
+    forward,
+    relative_rms,
+    states_for,
+)
+from tests.support.backend_metal.tiny_configs import FAMILY_CONFIGS, VARIANTS
+from tests.support.tables import TABLE
 
 # Gemma 2's window, which mlx-lm ignores, has its own test.
-LIKE_MLX_LM = [*(FAMILIES.keys() - {"gemma2"}), *tiny_models.VARIANTS]
+LIKE_MLX_LM = [*(FAMILIES.keys() - {"gemma2"}), *VARIANTS]
 
 
 def dense_logits(model: nn.Module, tokens: np.ndarray, chunks: list[int]) -> np.ndarray:
@@ -36,11 +46,36 @@ def tokens_of(length: int, seed: int) -> np.ndarray:
 
 
 def test_every_family_has_a_tiny_model() -> None:
-    assert FAMILIES.keys() == tiny_models.FAMILY_CONFIGS.keys()
+    assert FAMILIES.keys() == FAMILY_CONFIGS.keys()
+
+
+def groups_of(model: PagedModel) -> str:
+    """What a model keeps of a token, such as ``2 of 2x64 w16``: layers, heads, dims, window or
+    chunk; and of a sequence, such as ``2 of 3x96 4x16x24``: layers, arrays."""
+    counts = Counter(
+        (spec.num_kv_heads, spec.head_dims, spec.values_in_keys, layer.window, layer.chunk)
+        for layer in model.layers
+        for spec in [layer.cache]
+    )
+    states = Counter(
+        " ".join("x".join(map(str, array.shape)) for array in spec.arrays)
+        for spec in model.recurrent
+    )
+    attention = [
+        f"{count} of {heads}x{dims[0]}"
+        + ("" if dims[0] == dims[1] else f"/{dims[1]}")
+        + (" latent" if in_keys else "")
+        + (f" w{window}" if window else "")
+        + (f" c{chunk}" if chunk else "")
+        for (heads, dims, in_keys, window, chunk), count in counts.items()
+    ]
+    return ", ".join([*attention, *(f"{count} of {arrays}" for arrays, count in states.items())])
 
 
 @pytest.mark.parametrize("family", sorted(LIKE_MLX_LM))
-def test_mixed_batches_match_the_dense_model(family: str) -> None:
+def test_mixed_batches_match_the_dense_model(
+    family: str, record_property: Callable[[str, object], None]
+) -> None:
     """Chunked prefill and decode, three sequences of different progress in one step."""
     network, config = tiny_models.build(family)
     sequences = [tokens_of(length, seed) for seed, length in enumerate((41, 33, 21))]
@@ -51,11 +86,12 @@ def test_mixed_batches_match_the_dense_model(family: str) -> None:
     ]
     model = PagedModel(network, config)
     pool = KVCachePool(model.layers, num_blocks=14, block_size=8, dtype=model.dtype)
+    states = states_for(model, num_slots=3)
     order = np.random.default_rng(7).permutation(14).astype(np.int32)
     tables = [order[:6], order[6:11], order[11:]]
 
     def chunk(sequence: int, start: int, end: int) -> Chunk:
-        return Chunk(sequences[sequence], tables[sequence], start, end)
+        return Chunk(sequences[sequence], tables[sequence], start, end, slot=2 - sequence)
 
     actual: list[list[np.ndarray]] = [[], [], []]
     steps = [
@@ -66,11 +102,51 @@ def test_mixed_batches_match_the_dense_model(family: str) -> None:
         {2: (20, 21), 1: (32, 33), 0: (40, 41)},
     ]
     for step in steps:
-        logits = forward(model, pool, [chunk(seq, *span) for seq, span in step.items()])
+        logits = forward(model, pool, [chunk(seq, *span) for seq, span in step.items()], states)
         for sequence, rows in zip(step, logits, strict=True):
             actual[sequence].append(rows)
-    for got, want in zip(actual, expected, strict=True):
-        assert relative_rms(np.concatenate(got), want) <= 1e-5
+    worst = max(
+        relative_rms(np.concatenate(got), want) for got, want in zip(actual, expected, strict=True)
+    )
+    record_property(TABLE, ("Logits against mlx-lm's", family, groups_of(model), f"{worst:.1e}"))
+    assert worst <= 1e-5
+
+
+@pytest.mark.parametrize(
+    "family", ["deepseek_v3", "deepseek_v32", "deepseek_v32-320", "glm4_moe_lite", "mistral4"]
+)
+def test_long_chunks_of_latents_match_the_dense_model(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long enough that latents are decompressed, where tokens don't choose among them."""
+    decompressed: list[int] = []
+    attend_beside = KVCachePool.attend_beside
+
+    def counted(pool: KVCachePool, q: mx.array, *args: mx.array, **options: float) -> mx.array:
+        decompressed.append(q.shape[0])
+        return attend_beside(pool, q, *args, **options)
+
+    monkeypatch.setattr(KVCachePool, "attend_beside", counted)
+    network, config = tiny_models.build(family)
+    sequences = [tokens_of(760, 1), tokens_of(30, 2)]
+    expected = [
+        dense_logits(network, sequences[0], [360, 759, 760]),
+        dense_logits(network, sequences[1], [29, 30]),
+    ]
+    model = PagedModel(network, config)
+    pool = KVCachePool(model.layers, num_blocks=99, block_size=8, dtype=model.dtype)
+    order = np.random.default_rng(7).permutation(99).astype(np.int32)
+    tables = [order[:95], order[95:]]
+    parts: list[list[np.ndarray]] = [[], []]
+    for step in ({0: (0, 360)}, {1: (0, 29), 0: (360, 759)}, {0: (759, 760), 1: (29, 30)}):
+        chunks = [Chunk(sequences[seq], tables[seq], *span) for seq, span in step.items()]
+        for seq, rows in zip(step, forward(model, pool, chunks), strict=True):
+            parts[seq].append(rows)
+    for own, want in zip(parts, expected, strict=True):
+        assert relative_rms(np.concatenate(own), want) <= 1e-5
+    # What chooses among few keys has no long chunks that see all that there are.
+    longest = {"deepseek_v32": [], "deepseek_v32-320": [320, 320]}
+    assert decompressed == longest.get(family, [360, 360, 399, 399])
 
 
 def gemma2_with_window(model: nn.Module, tokens: np.ndarray, windows: list[int | None]) -> mx.array:

@@ -27,9 +27,10 @@ from tests.support.backend_metal.native_cases import (
     short_spans,
 )
 from tests.support.backend_metal.packed_step import relative_rms
+from tests.support.examples import examples
 
 
-@fuzz(1500)
+@fuzz(examples(400, exhaustive=5000))
 @given(
     **options,
     spans=short_spans,
@@ -41,7 +42,7 @@ def test_any_step_matches_float64(**arguments: Any) -> None:
     check(make_case(**arguments))
 
 
-@fuzz(400)
+@fuzz(examples(100, exhaustive=1000))
 @given(**options, spans=short_spans, skipped_slots=st.booleans())
 def test_any_step_matches_the_reference(**arguments: Any) -> None:
     case = make_case(**arguments)
@@ -53,7 +54,7 @@ def test_any_step_matches_the_reference(**arguments: Any) -> None:
         np.testing.assert_array_equal(as_numpy(cache), as_numpy(want))
 
 
-@fuzz(150)
+@fuzz(examples(60, exhaustive=500))
 @given(
     **options | {"heads": st.sampled_from([(1, 1), (1, 2), (2, 3)])},
     spans=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 40)), min_size=1, max_size=2),
@@ -62,7 +63,7 @@ def test_long_prefills_match_float64(**arguments: Any) -> None:
     check(make_case(**arguments))
 
 
-@fuzz(60)
+@fuzz(examples(30, exhaustive=200))
 @given(
     **options
     | {

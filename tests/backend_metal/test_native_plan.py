@@ -27,6 +27,7 @@ def plan(
     window: int | None = None,
     num_threads: int = 4,
     memory: int = L2,
+    one_kernel: bool = False,
 ) -> _native.LaunchPlan:
     num_kv_heads, group = heads
     return native.plan_launch(
@@ -39,6 +40,7 @@ def plan(
         window=window,
         num_threads=num_threads,
         cache_bytes=memory,
+        one_kernel=one_kernel,
     )
 
 
@@ -213,3 +215,15 @@ def test_a_prefills_bits_do_not_depend_on_its_chunks(window: int | None) -> None
             **case.mlx_options(),
         )
         np.testing.assert_array_equal(as_numpy(out), whole[start:end])
+
+
+@FUZZ
+@given(
+    spans=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 900)), min_size=1, max_size=4),
+    heads=st.tuples(st.integers(1, 3), st.sampled_from([1, 3, 8, 16])),
+)
+def test_one_kernel_takes_tokens_that_are_alone_too(
+    spans: list[tuple[int, int]], heads: tuple[int, int]
+) -> None:
+    made = plan(spans, heads=heads, one_kernel=True)
+    assert {task.kernel for task in made.tasks} == {"prefill"}

@@ -22,24 +22,37 @@ PROMPTS = [[1] * 8 + [2] * length for length in (0, 1, 7, 8, 9, 30)] + [[3], [4,
 GREEDY = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
 
 
+class Breaker:
+    place: str = ""
+
+    def fail(self, place: str) -> None:
+        if self.place == place:
+            self.place = ""
+            raise RuntimeError("injected")
+
+
 class Breaking:
-    """The engine's runner, which fails when it is told to: before a step, or behind it."""
+    """The engine's runner, or what it submitted, which fails when it is told to: before the model,
+    before the tokens are drawn, or behind."""
 
-    def __init__(self, runner: Any) -> None:
-        self._runner = runner
-        self.fails: str = ""
+    def __init__(self, made: Any, breaker: Breaker) -> None:
+        self._made = made
+        self._breaker = breaker
 
-    def run(self, step: Any) -> Any:
-        fails, self.fails = self.fails, ""
-        if fails == "before":
-            raise RuntimeError("injected")
-        draws = self._runner.run(step)
-        if fails == "behind":
-            raise RuntimeError("injected")
-        return draws
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made, name)
 
-    def reset(self) -> None:
-        self._runner.reset()
+    def forward(self, *arguments: Any) -> Any:
+        self._breaker.fail("forward")
+        return Breaking(self._made.forward(*arguments), self._breaker)
+
+    def sample(self) -> Any:
+        self._breaker.fail("sample")
+        return Breaking(self._made.sample(), self._breaker)
+
+    def wait(self) -> Any:
+        self._breaker.fail("wait")
+        return self._made.wait()
 
 
 class Model:
@@ -54,8 +67,9 @@ class Model:
             max_num_batched_tokens=14,
             device="cpu",
         )
-        self.runner = Breaking(self.llm.engine._runner)
-        self.llm.engine._runner = self.runner
+        self.breaker = Breaker()
+        pipeline: Any = self.llm.engine._pipeline
+        pipeline.runner = Breaking(pipeline.runner, self.breaker)
         network, _ = tiny_models.build("qwen3")
         pool = {"last": lambda rows: rows[-1], "mean": np.mean, "cls": lambda rows: rows[0]}
         self.wanted = []
@@ -73,7 +87,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_vectors_are_right_in_a_pool_that_is_too_small(model: Model, data: Any) -> None:
-    engine, runner = model.llm.engine, model.runner
+    engine, breaker = model.llm.engine, model.breaker
     # Each example begins with an engine that has neither failed of late nor a cache.
     model.llm.embed([[9]])
     model.llm.reset_prefix_cache()
@@ -87,9 +101,8 @@ def test_vectors_are_right_in_a_pool_that_is_too_small(model: Model, data: Any) 
     def step() -> None:
         nonlocal failures
         if not engine.has_work:
-            runner.fails = ""
             return
-        failures = failures + 1 if runner.fails else 0
+        failures = failures + 1 if breaker.place else 0
         for output in engine.step():
             if isinstance(output.item, Pooled):
                 made[output.item.index] = output.item.values
@@ -105,13 +118,17 @@ def test_vectors_are_right_in_a_pool_that_is_too_small(model: Model, data: Any) 
             engine.add_request(generation, prompt)
         for _ in range(data.draw(st.integers(0, 2), "steps")):
             step()
-        match data.draw(st.sampled_from(["", "", "abort", "before", "behind", "preempt"]), "event"):
+        events = ["", "", "abort", "forward", "sample", "wait", "preempt"]
+        match data.draw(st.sampled_from(events), "event"):
             case "abort":
                 aborted.add(victim := id_of_input("r", data.draw(st.sampled_from(chosen))))
                 engine.abort(victim)
-            case ("before" | "behind") as when if failures < MAX_CONSECUTIVE_FAILURES - 1:
-                runner.fails = when
+            case ("forward" | "sample" | "wait") as place if (
+                failures < MAX_CONSECUTIVE_FAILURES - 1
+            ):
+                breaker.place = place
                 step()
+                breaker.place = ""
             case "preempt":
                 engine.scheduler.preempt_all()
         engine.check_integrity()

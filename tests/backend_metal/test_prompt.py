@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from mlx_lm.tokenizer_utils import TokenizerWrapper
-from transformers import PreTrainedTokenizerFast
 
 from backend_metal.engine.text.prompt import MOST_CHARS_PER_TOKEN, PromptEncoder
 from deployments.backend import (
@@ -17,6 +15,7 @@ from deployments.backend import (
     SamplingParams,
 )
 from tests.support.backend_metal import tokenizers_for_tests as tokenizers
+from tests.support.backend_metal.tokenizers_for_tests import with_template
 
 VOCAB, LONG = 1000, 100_000
 
@@ -24,17 +23,6 @@ VOCAB, LONG = 1000, 100_000
 def encode_prompt(tokenizer: Any, prompt: Prompt, vocab_size: int) -> list[int]:
     encoder = PromptEncoder(tokenizer, vocab_size=vocab_size, max_model_len=LONG)
     return encoder.encode(GenerationRequest("a", prompt, SamplingParams()))
-
-
-def with_template(template: str | None, tokenizer: TokenizerWrapper | None = None) -> Any:
-    inner = (tokenizer or tokenizers.byte_level())._tokenizer
-    copy = PreTrainedTokenizerFast(
-        tokenizer_object=inner.backend_tokenizer,
-        bos_token=inner.bos_token,
-        eos_token=inner.eos_token,
-        chat_template=template,
-    )
-    return TokenizerWrapper(copy)
 
 
 def user(content: Any) -> dict[str, Any]:

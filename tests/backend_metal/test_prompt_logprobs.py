@@ -14,7 +14,7 @@ import pytest
 from backend_metal import LLM  # isort: skip
 from backend_metal.engine.engine import Engine, Output
 from backend_metal.engine.schedule.prompt_readings import MAX_ROWS_PER_STEP, PromptReadings
-from backend_metal.engine.schedule.step import Step, TokenDraw
+from backend_metal.engine.schedule.step import Step
 from deployments.backend import GenerationRequest, Prefill, SamplingParams, TokenLogprob
 from tests.support.backend_metal import tiny_models
 
@@ -132,14 +132,15 @@ def test_prompts_that_are_interrupted_are_read_on(
 
 
 def test_a_step_reads_so_many_rows_at_most(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, most = llm.engine._runner.run, 0
+    schedule, most = llm.engine.scheduler.schedule, 0
 
-    def counted(step: Step) -> list[TokenDraw]:
+    def counted() -> Step:
         nonlocal most
+        step = schedule()
         most = max(most, sum(len(item.prompt_rows) for item in step.scheduled))
-        return run(step)
+        return step
 
-    monkeypatch.setattr(llm.engine._runner, "run", counted)
+    monkeypatch.setattr(llm.engine.scheduler, "schedule", counted)
     ask(llm.engine, *(request(str(i), prompt_of(300)) for i in range(3)))
     assert most == MAX_ROWS_PER_STEP
 
@@ -215,10 +216,10 @@ def test_readings_go_on_where_they_were() -> None:
     assert not readings.is_complete
     (first,) = readings.take()
     assert first.token_id == 7
-    readings.add([first] * 3)
+    readings.add([first] * 3, 0)
     assert not readings.rows(0, 3)
     assert readings.rows(0, 6) == range(3, 5)
-    readings.add([first] * 2)
+    readings.add([first] * 4, 1)
     assert readings.is_complete
     assert len(readings.take()) == 5
     assert readings.take() == []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 import numpy as np
@@ -12,14 +13,49 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend_metal.engine.sampling.batch import SamplingRow, build_sampling_batch
+from backend_metal.engine.sampling import sampler
+from backend_metal.engine.sampling.batch import (
+    Biases,
+    SamplingBatch,
+    SamplingRow,
+    build_sampling_batch,
+    penalises,
+)
+from backend_metal.engine.sampling.graph import draw_by_graph
 from backend_metal.engine.sampling.noise import draw_keys, gumbel, uniform_noise
 from backend_metal.engine.sampling.sampler import Sampled, sample
+from backend_metal.engine.sampling.token_counts import History, TokenCounts
 from backend_metal.engine.sampling.truncation import top_tokens
 from deployments.backend import SamplingParams
 
 Array = npt.NDArray[np.float64]
 CHUNKED_VOCAB = 9001
+
+
+@pytest.fixture(params=["kernel", "graph"], autouse=True, scope="module")
+def path(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Both ways to draw."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "graph":
+            patch.setattr(sampler, "_draw", draw_by_graph)
+        yield
+
+
+class Owner:
+    """Of a history."""
+
+
+@dataclass(frozen=True)
+class Row(SamplingRow):
+    """With what came before, for an oracle that counts by itself."""
+
+    prompt: tuple[int, ...] = ()
+    output: tuple[int, ...] = ()
+
+    @property
+    def history(self) -> History:
+        token_ids = np.array([*self.prompt, *self.output], np.int32)
+        return History(Owner(), len(self.prompt), token_ids)
 
 
 def make_row(
@@ -28,8 +64,17 @@ def make_row(
     position: int = 0,
     prompt: Sequence[int] = (),
     output: Sequence[int] = (),
-) -> SamplingRow:
-    return SamplingRow(params, seed, position, np.array([*prompt, *output], np.int32), len(prompt))
+) -> Row:
+    biases = Biases.of(params.logit_bias) if params.logit_bias else None
+    return Row(params, seed, position, None, biases, tuple(prompt), tuple(output))
+
+
+def batch_of(rows: Sequence[Row], vocab_size: int) -> SamplingBatch:
+    counts = TokenCounts(vocab_size)
+    histories = {i: row.history for i, row in enumerate(rows) if penalises(row.params)}
+    row_of = dict(zip(histories, counts.rows_of([*histories.values()]), strict=True))
+    counted = [replace(row, counts_row=row_of.get(i)) for i, row in enumerate(rows)]
+    return build_sampling_batch(counted, vocab_size, counts=counts.table)
 
 
 def make_logits(rows: int, vocab_size: int, seed: int = 0, ties: bool = False) -> mx.array:
@@ -39,19 +84,18 @@ def make_logits(rows: int, vocab_size: int, seed: int = 0, ties: bool = False) -
     return mx.array(logits.astype(np.float32))
 
 
-def draw(logits: mx.array, rows: Sequence[SamplingRow]) -> list[int]:
-    return list(sample(logits, build_sampling_batch(rows, logits.shape[1])).token_ids.tolist())
+def draw(logits: mx.array, rows: Sequence[Row]) -> list[int]:
+    return list(sample(logits, batch_of(rows, logits.shape[1])).token_ids.tolist())
 
 
-def oracle_scores(logits: Array, row: SamplingRow) -> tuple[Array, Array]:
+def oracle_scores(logits: Array, row: Row) -> tuple[Array, Array]:
     """Scaled logits and the mass ranked before each token, both before top_p."""
     p, x = row.params, logits.copy()
-    output = row.token_ids[row.num_prompt_tokens :]
-    for token in np.unique(row.token_ids):
+    for token in {*row.prompt, *row.output}:
         x[token] = (
             x[token] / p.repetition_penalty if x[token] > 0 else x[token] * p.repetition_penalty
         )
-    for token, count in zip(*np.unique(output, return_counts=True), strict=True):
+    for token, count in Counter(row.output).items():
         x[token] -= p.frequency_penalty * count + p.presence_penalty
     for token, bias in p.logit_bias.items():
         x[token] += bias
@@ -65,7 +109,7 @@ def oracle_scores(logits: Array, row: SamplingRow) -> tuple[Array, Array]:
     return z, before
 
 
-def oracle_draw(logits: Array, row: SamplingRow, noise: Array) -> set[int]:
+def oracle_draw(logits: Array, row: Row, noise: Array) -> set[int]:
     """Every token that rounding of float32 may make the right one."""
     z, before = oracle_scores(logits, row)
     allowed = set()
@@ -175,14 +219,12 @@ def test_a_row_is_the_same_alone_and_in_any_batch(
     logits = make_logits(len(params), vocab_size, seed=5, ties=ties)
     rows = [make_row(p, 100 + i, i, [1, 2, 3], [3, 4, i]) for i, p in enumerate(params)]
     rows = [replace(row, params=replace(row.params, logprobs=i % 4)) for i, row in enumerate(rows)]
-    together = sample(logits, build_sampling_batch(rows, vocab_size))
+    together = sample(logits, batch_of(rows, vocab_size))
     order = list(range(len(rows)))
     shuffle.shuffle(order)
-    shuffled = sample(
-        logits[mx.array(order)], build_sampling_batch([rows[i] for i in order], vocab_size)
-    )
+    shuffled = sample(logits[mx.array(order)], batch_of([rows[i] for i in order], vocab_size))
     for place, i in enumerate(order):
-        alone = sample(logits[i : i + 1], build_sampling_batch([rows[i]], vocab_size))
+        alone = sample(logits[i : i + 1], batch_of([rows[i]], vocab_size))
         k = rows[i].params.logprobs or 0
         assert bits(alone, 0, k) == bits(together, i, k) == bits(shuffled, place, k)
 
@@ -225,10 +267,11 @@ def test_stages_that_are_off_change_no_bit() -> None:
         presence_penalty=1.0,
         frequency_penalty=0.3,
         logit_bias={6: 4.0, 499: -9.0},
+        logprobs=0,
     )
     mixed = [off, make_row(on, 2, 2, [5], [6]), off, make_row(replace(on, top_k=7), 3, 3, [5], [6])]
-    together = sample(logits, build_sampling_batch(mixed, 500))
-    alone = sample(logits, build_sampling_batch([off] * 4, 500))
+    together = sample(logits, batch_of(mixed, 500))
+    alone = sample(logits, batch_of([off] * 4, 500))
     for row in (0, 2):
         assert bits(together, row, 2) == bits(alone, row, 2)
 
@@ -242,8 +285,8 @@ def test_resuming_continues_with_the_same_tokens() -> None:
     def generate(context: list[int], num_prompt_tokens: int, total: int) -> list[int]:
         context = list(context)
         while len(context) < total:
-            ids = np.array(context, np.int32)
-            row = SamplingRow(params, -77, len(context), ids, num_prompt_tokens)
+            prompt, output = context[:num_prompt_tokens], context[num_prompt_tokens:]
+            row = make_row(params, -77, len(context), prompt, output)
             context += draw(mx.array(table[context[-1]][None]), [row])
         return context
 
@@ -292,34 +335,33 @@ def test_token_ids_outside_the_vocabulary_have_no_effect() -> None:
     assert draw(logits, rows) == draw(logits, plain)
 
 
-def test_logprobs_are_the_models_own() -> None:
+def test_logprobs_are_the_models_own_of_the_rows_that_ask() -> None:
     vocab_size = CHUNKED_VOCAB
-    logits = make_logits(3, vocab_size, seed=2).astype(mx.bfloat16)
+    logits = make_logits(4, vocab_size, seed=2).astype(mx.bfloat16)
     params = SamplingParams(temperature=0.3, top_k=3, logit_bias={7: 50.0}, logprobs=5)
-    rows = [make_row(params), make_row(replace(params, logprobs=20)), make_row(SamplingParams())]
-    sampled = sample(logits, build_sampling_batch(rows, vocab_size))
-    assert sampled.token_ids.tolist()[:2] == [7, 7]
+    no_logprobs = make_row(SamplingParams())
+    rows = [make_row(params), no_logprobs, make_row(replace(params, logprobs=20)), no_logprobs]
+    sampled = sample(logits, batch_of(rows, vocab_size))
+    asking = [0, 2]
+    assert sampled.token_ids[mx.array(asking)].tolist() == [7, 7]
     assert sampled.logprobs is not None
     assert sampled.top_token_ids is not None
     assert sampled.top_logprobs is not None
 
-    exact = np.array(logits.astype(mx.float32), np.float64)
+    exact = np.array(logits.astype(mx.float32), np.float64)[asking]
     logprobs = exact - np.log(np.exp(exact).sum(1, keepdims=True))
     order = np.argsort(-logprobs, axis=1, kind="stable")[:, :20]
-    drawn = np.array(sampled.token_ids)[:, None]
     np.testing.assert_array_equal(np.array(sampled.top_token_ids), order)
     np.testing.assert_allclose(
         np.array(sampled.top_logprobs), np.take_along_axis(logprobs, order, 1), atol=1e-5
     )
-    np.testing.assert_allclose(
-        np.array(sampled.logprobs), np.take_along_axis(logprobs, drawn, 1)[:, 0], atol=1e-5
-    )
+    np.testing.assert_allclose(np.array(sampled.logprobs), logprobs[:, 7], atol=1e-5)
 
 
 @pytest.mark.parametrize("logprobs", [None, 0])
 def test_arrays_that_nobody_asked_for_are_none(logprobs: int | None) -> None:
     sampled = sample(
-        make_logits(1, 10), build_sampling_batch([make_row(SamplingParams(logprobs=logprobs))], 10)
+        make_logits(1, 10), batch_of([make_row(SamplingParams(logprobs=logprobs))], 10)
     )
     assert (sampled.logprobs is None) == (logprobs is None)
     assert sampled.top_token_ids is None
@@ -352,6 +394,6 @@ def test_extreme_logits_still_give_a_token_that_is_allowed() -> None:
 
 
 def test_wrong_shape_is_refused() -> None:
-    batch = build_sampling_batch([make_row(SamplingParams())], 10)
+    batch = batch_of([make_row(SamplingParams())], 10)
     with pytest.raises(ValueError, match=r"logits must be \(1, 10\), not \(2, 10\)"):
         sample(mx.zeros((2, 10)), batch)

@@ -11,43 +11,66 @@ from hypothesis.stateful import (
 )
 
 from backend_metal.engine.schedule.sequence import Sequence, Status
+from backend_metal.engine.schedule.snapshot_borders import SnapshotPolicy
 from tests.support.backend_metal.known_cost import knowing
-from tests.support.backend_metal.scheduler_harness import BLOCK_SIZE, Harness, output
+from tests.support.backend_metal.scheduler_harness import Harness, output
 from tests.support.backend_metal.stub_readout import StubReadout
 from tests.support.backend_metal.stub_runner import expected_tokens
+from tests.support.examples import examples
 
 MAX_SEQUENCES = 24
 WEIGHTS = {"": 1.0, "light": 0.1, "even": 1.0, "heavy": 3.0}
 """By tenant."""
 
 
+groups = st.tuples(
+    st.integers(3, 14), st.just({}) | st.dictionaries(st.integers(1, 30), st.integers(3, 14))
+) | st.tuples(
+    st.just(0), st.dictionaries(st.integers(1, 30), st.integers(3, 14), min_size=1, max_size=2)
+)
+"""Blocks of layers that see all tokens, if there are any, and by window."""
+
+
 class SchedulerMachine(RuleBasedStateMachine):
     """Add, repeat, step, pause, cancel, preempt all, over a pool that is too small."""
 
     @initialize(
-        num_blocks=st.integers(3, 14),
+        groups=groups,
         max_num_seqs=st.integers(1, 6),
         extra_budget=st.integers(0, 40),
         prefix_caching=st.booleans(),
         base=st.sampled_from([None, 0.2, 3.0]),
         forces=st.booleans(),
+        num_spare_slots=st.none() | st.integers(0, 6),
+        interval=st.sampled_from([8, 24, 2048]),
+        least_gain=st.sampled_from([1, 9, 64]),
+        answer_interval=st.sampled_from([8, 64]),
     )
     def start(
         self,
-        num_blocks: int,
+        groups: tuple[int, dict[int, int]],
         max_num_seqs: int,
         extra_budget: int,
         prefix_caching: bool,
         base: float | None,
         forces: bool,
+        num_spare_slots: int | None,
+        interval: int,
+        least_gain: int,
+        answer_interval: int,
     ) -> None:
+        """``num_spare_slots``: of a model with recurrent layers, those for snapshots alone."""
         self.harness = Harness(
-            num_blocks=num_blocks,
+            num_blocks=groups[0],
+            windows=groups[1],
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_seqs + extra_budget,
             prefix_caching=prefix_caching,
             pace=knowing(base),
             forces=forces,
+            depth=2,
+            num_state_slots=0 if num_spare_slots is None else max_num_seqs + num_spare_slots,
+            snapshots=SnapshotPolicy(interval, least_gain, answer_interval),
         )
         self.sequences: list[Sequence] = []
         self.cancelled: set[Sequence] = set()
@@ -62,6 +85,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         salt=st.sampled_from(["", "tenant"]),
         tenant=st.sampled_from([*WEIGHTS]),
         group=st.sampled_from(["", "one", "two"]),
+        num_history_tokens=st.integers(0, 20),
     )
     def add(
         self,
@@ -72,6 +96,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         salt: str,
         tenant: str,
         group: str,
+        num_history_tokens: int,
     ) -> None:
         prompt = prefix + suffix
         room = self.harness.scheduler.capacity_tokens - len(prompt)
@@ -85,6 +110,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                     tenant=tenant,
                     weight=WEIGHTS[tenant],
                     group=group,
+                    num_history_tokens=num_history_tokens,
                 )
             )
 
@@ -131,11 +157,11 @@ class SchedulerMachine(RuleBasedStateMachine):
                 )
             )
 
-    @precondition(lambda self: self.harness.scheduler.has_work)
+    @precondition(lambda self: self.harness.has_work)
     @rule(steps=st.integers(1, 4))
     def step(self, steps: int) -> None:
         for _ in range(steps):
-            if self.harness.scheduler.has_work:
+            if self.harness.has_work:
                 assert self.harness.step().scheduled, "there is work, but nothing was scheduled"
 
     @precondition(lambda self: self.unfinished())
@@ -174,10 +200,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         do so for ever."""
         longest_wait = sum(one.num_prompt_tokens + one.max_tokens for one in self.unfinished())
         waited = 0
-        while self.harness.scheduler.has_work:
+        while self.harness.has_work:
             step = self.harness.step()
             has_ended = any(item.sequence.status is Status.FINISHED for item in step.scheduled)
-            waited = 0 if has_ended or step.sampling else waited + 1
+            waited = 0 if has_ended or step.drawing else waited + 1
             assert waited <= longest_wait, f"no token in {waited} steps"
 
     def teardown(self) -> None:
@@ -189,6 +215,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.run_to_the_end()
         target(float(self.harness.scheduler.num_preemptions), label="preemptions")
         target(float(self.harness.scheduler.num_prefix_hit_tokens), label="prefix hits")
+        if (states := self.harness.states) is not None:
+            target(float(states.num_snapshots_evicted), label="snapshots evicted")
+            assert states.num_free == states.num_slots
         for sequence in self.sequences:
             prompt = sequence.tokens.view()[: sequence.num_prompt_tokens].tolist()
             if isinstance(sequence.readout, StubReadout):
@@ -199,10 +228,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             if sequence in self.cancelled:
                 expected = expected[: len(output(sequence))]
             assert output(sequence) == expected
-        assert self.harness.pool.num_free * BLOCK_SIZE == self.harness.scheduler.capacity_tokens
+        assert not self.harness.scheduler.holds_blocks
 
 
 SchedulerMachine.TestCase.settings = settings(
-    max_examples=200, stateful_step_count=50, deadline=None, derandomize=True
+    max_examples=examples(100, exhaustive=2000),
+    stateful_step_count=50,
+    deadline=None,
+    derandomize=True,
 )
 TestScheduler = SchedulerMachine.TestCase

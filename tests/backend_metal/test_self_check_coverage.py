@@ -39,6 +39,10 @@ LAYERS = [
     )
     for window in (None, 128, 1024, 4096)
 ]
+LAYERS += [
+    LayerAttention(LayerCacheSpec(1, 576, 512, values_in_keys=True), num_heads, 192**-0.5)
+    for num_heads in (16, 20, 64, 128)
+]
 
 
 def choices(layer: LayerAttention, dtype: mx.Dtype, num_cores: int, **batch: Any) -> set[object]:

@@ -8,13 +8,16 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from backend_metal.engine.engine import Engine
-from backend_metal.engine.schedule.block_pool import BlockPool
+from backend_metal.engine.grammar.matcher_pool import MatcherPool
+from backend_metal.engine.schedule.snapshot_borders import SnapshotPolicy
+from backend_metal.engine.schedule.state_slots import StateSlots
 from deployments.backend import Delta, EngineConfig, GenerationRequest, Prefill, SamplingParams
 from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.block_groups import BLOCK_SIZE as BLOCK_SIZE
+from tests.support.backend_metal.block_groups import make_groups
 from tests.support.backend_metal.stub_runner import StubRunner
 
 VOCAB_SIZE = 50
-BLOCK_SIZE = 8
 
 
 def byte_tokenizer(directory: Path) -> Any:
@@ -26,21 +29,33 @@ def make_engine(
     tokenizer: Any,
     *,
     num_blocks: int = 64,
+    windows: dict[int, int] | None = None,
+    max_num_batched_tokens: int = 512,
     max_model_len: int = 200,
     eos_token_ids: frozenset[int] = frozenset(),
+    num_state_slots: int = 0,
+    snapshots: SnapshotPolicy | None = None,
     **settings: Any,
 ) -> tuple[Engine, StubRunner]:
-    runner = StubRunner(num_blocks, BLOCK_SIZE, VOCAB_SIZE)
+    """``windows``: as ``make_groups`` has it. ``num_state_slots``: for a model with recurrent
+    layers."""
+    groups = make_groups(num_blocks, windows)
+    runner = StubRunner(groups, VOCAB_SIZE, num_state_slots)
+    states = StateSlots(num_state_slots, BLOCK_SIZE, snapshots) if num_state_slots else None
     config = EngineConfig(block_size=BLOCK_SIZE, **settings)
     engine = Engine(
         config,
         runner,
-        BlockPool(num_blocks),
+        groups,
         tokenizer,
+        max_num_batched_tokens=max_num_batched_tokens,
         vocab_size=VOCAB_SIZE,
         max_model_len=max_model_len,
         default_sampling=SamplingParams(),
         eos_token_ids=eos_token_ids,
+        # Stand-ins for matchers have nothing that threads could move.
+        matchers=MatcherPool(1),
+        states=states,
     )
     return engine, runner
 

@@ -57,6 +57,20 @@ def byte_level() -> TokenizerWrapper:
     )
 
 
+def with_template(
+    template: str | None, tokenizer: TokenizerWrapper | None = None
+) -> TokenizerWrapper:
+    """``byte_level``, or another one, with this chat template."""
+    inner = (tokenizer or byte_level())._tokenizer
+    copy = PreTrainedTokenizerFast(
+        tokenizer_object=inner.backend_tokenizer,
+        bos_token=inner.bos_token,
+        eos_token=inner.eos_token,
+        chat_template=template,
+    )
+    return TokenizerWrapper(copy)
+
+
 @cache
 def byte_fallback() -> TokenizerWrapper:
     """As in Llama 2, Mistral and Gemma: SentencePiece BPE in which unknown characters are bytes."""

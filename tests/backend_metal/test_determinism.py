@@ -1,0 +1,188 @@
+"""``engine.deterministic``: the logits of a request are the same, bit for bit, in any company."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx_lm
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend_metal import LLM, SamplingParams
+from backend_metal.engine.runner import ModelForward
+from backend_metal.engine.schedule.step import Step
+from tests.support.backend_metal import tiny_models
+
+PLACES = 12
+MOST_TOKENS = 10
+Rows = dict[int, list[npt.NDArray[np.float32]]]
+"""By how many tokens are before them: logits, once for each time that they were computed."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One way in which company has a request computed."""
+
+    name: str
+    budget: int
+    num_kv_blocks: int = 200
+    prefix_caching: bool = True
+    shares_prefixes: bool = False
+    preempts: bool = False
+
+
+CUTS = (
+    Cut("whole prompts", budget=1024, prefix_caching=False),
+    Cut("small chunks", budget=PLACES + 1, prefix_caching=False),
+    Cut("cached prefixes", budget=100, shares_prefixes=True),
+    Cut("preemption", budget=64, num_kv_blocks=16, preempts=True),
+)
+MODELS = {
+    "qwen3": {},
+    "qwen3 in bfloat16": {"dtype": "bfloat16"},
+    "qwen3 in float16": {"dtype": "float16"},
+    "qwen3 in 4 bits": {},
+    # With windows, sinks and experts; latents; recurrent layers.
+    "gemma3": {},
+    "gpt_oss": {},
+    "deepseek_v3": {},
+    "qwen3_next": {},
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    alone: LLM
+    crowds: dict[str, LLM]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    path: Path = tmp_path_factory.mktemp("model")
+    tiny_models.save(request.param.split()[0], path)
+    if "bits" in request.param:
+        quantized = path / "quantized"
+        mlx_lm.convert(str(path), str(quantized), quantize=True, q_bits=4, q_group_size=32)
+        path = quantized
+
+    def load(**given: Any) -> LLM:
+        settings = {"num_kv_blocks": 200, "deterministic": True, **MODELS[request.param], **given}
+        return LLM(str(path), max_num_seqs=PLACES, device="cpu", **settings)
+
+    crowds = {
+        cut.name: load(
+            max_num_batched_tokens=cut.budget,
+            num_kv_blocks=cut.num_kv_blocks,
+            prefix_caching=cut.prefix_caching,
+        )
+        for cut in CUTS
+    }
+    return Model(load(prefix_caching=False), crowds)
+
+
+@contextmanager
+def kept_logits(llm: LLM, request_id: str) -> Iterator[Rows]:
+    """What ``request_id`` gets within the block, of which the caller has the rest."""
+    runner: Any = llm.engine._pipeline.runner
+    found: list[tuple[int, mx.array, int]] = []
+    forward = runner.forward
+
+    def keeping(step: Step, drawn: mx.array | None) -> ModelForward:
+        flight: ModelForward = forward(step, drawn)
+        ends = [item for item in step.scheduled if item.has_logits]
+        for row, item in enumerate(ends):
+            if item.sequence.request_id == request_id:
+                found.append((item.stop, flight._logits, row))
+        return flight
+
+    runner.forward = keeping
+    rows: Rows = {}
+    try:
+        yield rows
+    finally:
+        runner.forward = forward
+    for stop, logits, row in found:
+        rows.setdefault(stop, []).append(np.array(logits[row].astype(mx.float32)))
+
+
+def answer(
+    llm: LLM, prompts: list[list[int]], lengths: list[int], index: int
+) -> tuple[list[int], Rows]:
+    sampling = [
+        SamplingParams(temperature=0.0, max_tokens=length, ignore_eos=True) for length in lengths
+    ]
+    with kept_logits(llm, str(index)) as rows:
+        completions = llm.generate(prompts, sampling, show_progress=False)
+    return completions[index].token_ids, rows
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.name)
+def test_logits_are_the_same_bits_in_any_company(model: Model, cut: Cut) -> None:
+    crowd = model.crowds[cut.name]
+
+    @settings(max_examples=4, deadline=None, derandomize=True, database=None)
+    @given(seed=st.integers(0, 2**32 - 1))
+    def check(seed: int) -> None:
+        random = np.random.default_rng(seed)
+
+        def tokens(most: int) -> list[int]:
+            return random.integers(0, 256, int(random.integers(1, most))).tolist()
+
+        prompts = [tokens(90) for _ in range(PLACES)]
+        index = int(random.integers(PLACES))
+        prompt = prompts[index]
+        if cut.shares_prefixes:
+            # Whole blocks of them, and once all but a token, which is then decoded alone.
+            prompts = [prompt[: int(random.integers(len(prompt)))] + one for one in prompts]
+            prompts[index] = prompt
+            prompts.insert(0, prompt)
+            index += 1
+        lengths = random.integers(1, 2 * MOST_TOKENS, len(prompts)).tolist()
+        lengths[index] = MOST_TOKENS
+        alone, expected = answer(model.alone, [prompt], [MOST_TOKENS], 0)
+        among, found = answer(crowd, prompts, lengths, index)
+        assert among == alone
+        # A token that is computed behind the last one is dropped.
+        assert expected.keys() >= found.keys() - {len(prompt) + MOST_TOKENS}
+        for stop in expected.keys() & found.keys():
+            for row in found[stop]:
+                np.testing.assert_array_equal(row, expected[stop][0])
+
+    check()
+    assert (crowd.stats().preemptions > 0) == cut.preempts
+
+
+def test_without_it_a_token_that_is_computed_again_may_differ(tmp_path: Path) -> None:
+    """What the setting is for: it has something to do."""
+    tiny_models.save("qwen3", tmp_path)
+    prompt = list(range(2, 35))
+    for deterministic in (False, True):
+        llm = LLM(str(tmp_path), num_kv_blocks=8, device="cpu", deterministic=deterministic)
+        _, whole = answer(llm, [prompt], [1], 0)
+        # All but the last token is found.
+        _, again = answer(llm, [prompt], [1], 0)
+        assert whole.keys() == again.keys() == {len(prompt)}
+        (row,), (other,) = whole[len(prompt)], again[len(prompt)]
+        assert np.array_equal(row, other) == deterministic
+
+
+def test_a_path_that_depends_on_the_number_of_rows_is_refused(tmp_path: Path) -> None:
+    tiny_models.save("qwen3", tmp_path)
+    with pytest.raises(ValueError, match=r"engine\.deterministic must be false where plain MLX"):
+        LLM(str(tmp_path), num_kv_blocks=8, deterministic=True, attention="reference", device="cpu")
+
+
+def test_a_model_that_chooses_keys_is_refused(tmp_path: Path) -> None:
+    tiny_models.save("deepseek_v32", tmp_path)
+    with pytest.raises(
+        ValueError, match=r"engine\.deterministic must be false .* sparse attention"
+    ):
+        LLM(str(tmp_path), num_kv_blocks=8, deterministic=True, device="cpu")

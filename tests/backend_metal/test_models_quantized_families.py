@@ -1,0 +1,55 @@
+"""Every supported family from a quantized checkpoint, as an engine on the CPU loads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.utils import load_model
+
+from backend_metal.models.families import FAMILIES
+from tests.support.backend_metal.checkpoints import (
+    PLENTY,
+    ROUNDED,
+    TOKENS,
+    load_cpu,
+    logits_of,
+    save_quantized,
+)
+from tests.support.backend_metal.packed_step import relative_rms
+from tests.support.tables import TABLE
+
+
+def logits_of_mlx(directory: Path) -> np.ndarray:
+    """With caches, since some families compute something else without."""
+    network, _ = load_model(directory)
+    network.set_dtype(mx.float32)
+    return np.array(network(mx.array(TOKENS[None]), cache=make_prompt_cache(network))[0])
+
+
+# Gemma 2's window is one that mlx-lm ignores.
+FAMILIES_OR_VARIANTS = sorted(FAMILIES.keys() - {"gemma2"} | {"gemma2-dense"})
+
+
+def has_rounded_router(directory: Path) -> bool:
+    """mlx-lm makes some routers 8 bits wide, whatever the rest is."""
+    quantization = json.loads((directory / "config.json").read_text())["quantization"]
+    return any(isinstance(one, dict) and one["bits"] == 8 for one in quantization.values())
+
+
+@pytest.mark.parametrize("bits", [4, 6])
+@pytest.mark.parametrize("family", FAMILIES_OR_VARIANTS)
+def test_quantized_weights_give_mlx_lms_logits(
+    family: str, bits: int, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    save_quantized(family, tmp_path, bits=bits, group_size=32)
+    loaded = load_cpu(tmp_path, memory_limit_bytes=PLENTY)
+    error = relative_rms(logits_of(loaded), logits_of_mlx(tmp_path))
+    title = f"Logits of {bits}-bit weights against mlx-lm's"
+    record_property(TABLE, (title, family, f"{error:.1e}"))
+    assert error <= (ROUNDED if bits == 4 or has_rounded_router(tmp_path) else 1e-5)

@@ -1,0 +1,187 @@
+"""Recorded steps: which are, how they are packed, and what becomes of one that can't be."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend_metal import LLM, SamplingParams  # isort: skip
+import mlx.core as mx
+
+from backend_metal.attention.paths import CPU
+from backend_metal.attention.recording import Forward, Ints
+from backend_metal.device import Device, registered
+from backend_metal.engine.batch import Batch, GroupTables
+from backend_metal.engine.recorded.shape import FEWEST_BLOCKS, StepShape
+from backend_metal.engine.recorded.steps import MOST_RECORDINGS
+from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.rerun import Rerun
+
+PROMPTS = [[*range(first, first + 9)] for first in range(12)]
+
+
+def batch_of(num_seqs: int, widths: list[int]) -> Batch:
+    """``widths``: blocks of a table, by group."""
+    rows = np.arange(num_seqs, dtype=np.int32)
+    groups = tuple(
+        GroupTables(
+            slot_mapping=rows + 200 + index,
+            block_tables=np.arange(num_seqs * width, dtype=np.int32).reshape(num_seqs, width),
+            seq_lens=rows + 1 + index,
+        )
+        for index, width in enumerate(widths)
+    )
+    return Batch(
+        token_ids=rows - 3,
+        positions=rows + 100,
+        cu_seqlens_q=np.arange(num_seqs + 1, dtype=np.int32),
+        logit_rows=rows,
+        read_slots=rows,
+        write_slots=rows,
+        groups=groups,
+    )
+
+
+@given(
+    num_seqs=st.integers(1, 70),
+    widths=st.lists(st.integers(1, 300), min_size=1, max_size=3),
+    most=st.integers(1, 70),
+)
+def test_what_is_packed_is_unpacked_and_padded_with_the_last_row(
+    num_seqs: int, widths: list[int], most: int
+) -> None:
+    batch = batch_of(num_seqs, widths)
+    shape = StepShape.of(batch, most)
+    assert num_seqs <= shape.num_seqs <= max(num_seqs + 7, 2 * num_seqs - 1)
+    for width, widest in zip(widths, shape.max_blocks, strict=True):
+        assert width <= widest <= max(FEWEST_BLOCKS, 2 * width - 1)
+    token_ids, positions, metadata, logit_rows = shape.unpack(mx.array(shape.pack(batch)))
+    rows = np.minimum(np.arange(shape.num_seqs), num_seqs - 1)
+    np.testing.assert_array_equal(token_ids, batch.token_ids[rows])
+    np.testing.assert_array_equal(positions, batch.positions[rows])
+    np.testing.assert_array_equal(logit_rows, np.arange(shape.num_seqs))
+    for width, group, one in zip(widths, batch.groups, metadata, strict=True):
+        np.testing.assert_array_equal(one.slot_mapping, group.slot_mapping[rows])
+        np.testing.assert_array_equal(one.seq_lens, group.seq_lens[rows])
+        np.testing.assert_array_equal(one.cu_seqlens_q, np.arange(shape.num_seqs + 1))
+        tables = np.asarray(one.block_tables)
+        np.testing.assert_array_equal(tables[:, :width], group.block_tables[rows])
+        assert not tables[:, width:].any()
+
+
+class Counting(Rerun):
+    made: int = 0
+    replayed: int = 0
+
+    def __init__(self, forward: Forward, ints: Ints, newest: mx.array, max_drawn: int) -> None:
+        type(self).made += 1
+        super().__init__(forward, ints, newest, max_drawn)
+
+    def replay(self, ints: Ints, newest: mx.array, caches: list[mx.array]) -> list[mx.array]:
+        type(self).replayed += 1
+        return super().replay(ints, newest, caches)
+
+
+class Refusing:
+    def __init__(self, forward: Forward, ints: Ints, newest: mx.array, max_drawn: int) -> None:
+        forward(mx.array(ints), newest)  # Which leaves the pool with arrays that are never made.
+        raise RuntimeError("this device forgets")
+
+
+class RefusingOnce(Counting):
+    refused: int = 0
+
+    def __init__(self, forward: Forward, ints: Ints, newest: mx.array, max_drawn: int) -> None:
+        if not type(self).refused:
+            type(self).refused += 1
+            Refusing(forward, ints, newest, max_drawn)
+        super().__init__(forward, ints, newest, max_drawn)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    tiny_models.save("qwen3", tmp_path)
+    return str(tmp_path)
+
+
+@pytest.fixture
+def counting() -> Iterator[type[Counting]]:
+    Counting.made = Counting.replayed = 0
+    with registered(Device("counts", mx.Device(mx.cpu), replace(CPU, recorder=Counting))):
+        yield Counting
+
+
+def answers(llm: LLM, **sampling: Any) -> list[tuple[int, ...]]:
+    params = SamplingParams(max_tokens=20, ignore_eos=True, seed=3, **sampling)
+    completions = llm.generate(PROMPTS, params, show_progress=False)
+    return [completion.token_ids for completion in completions]
+
+
+def test_each_shape_is_recorded_once(model: str, counting: type[Counting]) -> None:
+    recorded = LLM(model, device="counts", max_num_seqs=12)
+    assert answers(recorded) == answers(LLM(model, max_num_seqs=12))
+    # All of them start in one step and end in another.
+    assert counting.made == 1
+    assert counting.replayed >= 18
+    answers(recorded)
+    assert counting.made == 1
+
+
+def test_a_new_cache_has_new_recordings(model: str, counting: type[Counting]) -> None:
+    llm = LLM(model, device="counts", max_num_seqs=12)
+    before = answers(llm)
+    runner: Any = llm.engine._pipeline.runner
+    llm.reset_prefix_cache()
+    runner.reset()
+    assert answers(llm) == before
+    assert counting.made == 2
+
+
+def test_no_more_are_kept_than_there_is_room_for(model: str, counting: type[Counting]) -> None:
+    llm = LLM(model, device="counts", max_num_seqs=400, num_kv_blocks=4000)
+    runner: Any = llm.engine._pipeline.runner
+    for count in range(8, 8 * (MOST_RECORDINGS + 5), 8):
+        params = SamplingParams(max_tokens=4, ignore_eos=True)
+        llm.generate([[1, 2, 3]] * count, params, show_progress=False)
+        assert len(runner._recorded._recordings) <= MOST_RECORDINGS
+    assert counting.made > MOST_RECORDINGS
+
+
+def test_what_cant_be_recorded_runs_as_before(model: str, caplog: pytest.LogCaptureFixture) -> None:
+    device = Device("forgets", mx.Device(mx.cpu), replace(CPU, recorder=Refusing))
+    with registered(device), caplog.at_level(logging.WARNING):
+        assert answers(LLM(model, device="forgets")) == answers(LLM(model))
+    assert [record.message for record in caplog.records if "recorded" in record.message] == [
+        "decode steps are not recorded, and slower: this device forgets"
+    ]
+
+
+def test_a_failure_to_record_may_be_an_accident(
+    model: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    RefusingOnce.made = RefusingOnce.replayed = RefusingOnce.refused = 0
+    device = Device("forgets once", mx.Device(mx.cpu), replace(CPU, recorder=RefusingOnce))
+    with registered(device), caplog.at_level(logging.WARNING):
+        assert answers(LLM(model, device="forgets once")) == answers(LLM(model))
+    assert RefusingOnce.replayed > 0
+    assert not [record for record in caplog.records if "recorded" in record.message]
+
+
+@pytest.mark.parametrize(
+    ("family", "is_recorded"), [("deepseek_v3", True), ("deepseek_v32", False)]
+)
+def test_steps_that_are_read_on_the_host_are_not_recorded(
+    family: str, is_recorded: bool, counting: type[Counting], tmp_path: Path
+) -> None:
+    tiny_models.save(family, tmp_path)
+    recorded = answers(LLM(str(tmp_path), device="counts", max_num_seqs=12), temperature=0.0)
+    assert recorded == answers(LLM(str(tmp_path), max_num_seqs=12), temperature=0.0)
+    assert (counting.made > 0) == is_recorded

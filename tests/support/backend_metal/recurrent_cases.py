@@ -1,0 +1,107 @@
+"""Random steps of the recurrent operators, held to float64 whatever runs them."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import numpy as np
+
+from backend_metal import native
+from backend_metal.recurrent import operators
+from backend_metal.recurrent.paths import Kernels
+from tests.support.backend_metal import recurrent_oracle as oracle
+from tests.support.backend_metal.packed_step import relative_rms
+
+TOLERANCES = {mx.float32: 1e-5, mx.float16: 1e-3, mx.bfloat16: 8e-3}
+
+
+def check_conv(
+    kernels: Kernels,
+    layout: oracle.Layout,
+    *,
+    channels: int,
+    kernel: int,
+    has_bias: bool,
+    is_part: bool,
+    dtype: mx.Dtype,
+    seed: int,
+) -> None:
+    """``is_part``: ``x`` is a part of larger rows."""
+    rng = np.random.default_rng(seed)
+    x = oracle.rounded(_normal(rng, layout.num_tokens, channels), dtype)
+    states = oracle.rounded(_normal(rng, oracle.NUM_SLOTS, kernel - 1, channels), dtype)
+    weight = _normal(rng, kernel, channels)
+    bias = _normal(rng, channels) if has_bias else None
+    want, want_states = oracle.conv(x, weight, bias, states, layout)
+    out, after = operators.causal_conv(
+        kernels,
+        _rows(x, dtype, is_part),
+        mx.array(weight),
+        None if bias is None else mx.array(bias),
+        _state_array(states, dtype),
+        layout.metadata,
+    )
+    assert out.dtype == dtype
+    assert relative_rms(np.array(out.astype(mx.float32)), want) <= TOLERANCES[dtype]
+    np.testing.assert_array_equal(np.array(after.astype(mx.float32)), want_states)
+
+
+def check_linear_attention(
+    kernels: Kernels,
+    layout: oracle.Layout,
+    *,
+    heads: tuple[int, int],
+    dims: tuple[int, int],
+    channel_gates: bool,
+    delta_rule: bool,
+    is_part: bool,
+    dtype: mx.Dtype,
+    seed: int,
+) -> None:
+    """``heads``: key heads, and value heads of each; ``dims``: of keys and values; ``is_part``:
+    ``q``, ``k`` and ``v`` are parts of larger rows."""
+    rng = np.random.default_rng(seed)
+    (k_heads, group), (dim, dim_v), tokens = heads, dims, layout.num_tokens
+    v_heads = k_heads * group
+    q, k = (oracle.rounded(_normal(rng, tokens, k_heads, dim) / dim**0.5, dtype) for _ in range(2))
+    v = oracle.rounded(_normal(rng, tokens, v_heads, dim_v), dtype)
+    gate_shape = (tokens, v_heads, dim) if channel_gates else (tokens, v_heads)
+    gates = rng.uniform(0.5, 1, gate_shape).astype(np.float32)
+    betas = rng.uniform(0, 1, (tokens, v_heads)).astype(np.float32)
+    states = _normal(rng, oracle.NUM_SLOTS, v_heads, dim_v, dim)
+    want, want_states = oracle.linear_attention(
+        q, k, v, gates, betas, states, layout, delta_rule=delta_rule
+    )
+    out, after = operators.linear_attention(
+        kernels,
+        *(_rows(part, dtype, is_part) for part in (q, k, v)),
+        mx.array(gates),
+        mx.array(betas),
+        _state_array(states, mx.float32),
+        layout.metadata,
+        delta_rule=delta_rule,
+    )
+    assert out.dtype == dtype
+    assert relative_rms(np.array(out.astype(mx.float32)), want) <= TOLERANCES[dtype]
+    assert relative_rms(np.array(after), want_states) <= 1e-5
+    # Slots that nobody writes keep every bit.
+    kept = [slot for slot in range(oracle.NUM_SLOTS) if slot not in layout.writes]
+    np.testing.assert_array_equal(np.array(after)[kept], states[kept])
+
+
+def _normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def _state_array(states: np.ndarray, dtype: mx.Dtype) -> mx.array:
+    array = native.zeros(states.shape, dtype)
+    array[:] = mx.array(states).astype(dtype)
+    mx.eval(array)
+    return array
+
+
+def _rows(x: np.ndarray, dtype: mx.Dtype, is_part: bool) -> mx.array:
+    if not is_part:
+        return mx.array(x).astype(dtype)
+    whole = mx.concatenate([mx.array(x), mx.ones_like(mx.array(x))], axis=-1).astype(dtype)
+    mx.eval(whole)
+    return whole[..., : x.shape[-1]]
