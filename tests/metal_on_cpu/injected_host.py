@@ -57,7 +57,7 @@ HOST_BUGS = (
     HostBug(
         "this step's tokens are not scattered",
         "attention.cpp",
-        "      encode_scatter(device, encoder, *a.new_tokens);\n",
+        "      add_scatter(device, encoder, *a.new_tokens);\n",
         "",
         ("decode",),
         "numbers",
@@ -73,10 +73,18 @@ HOST_BUGS = (
     HostBug(
         "a cache that is written is declared as an input",
         "attention.cpp",
-        "encoder.set_output_array(tokens.k_cache, POMONA_BUFFER_K_CACHE)",
-        "encoder.set_input_array(tokens.k_cache, POMONA_BUFFER_K_CACHE)",
+        "encoder.set_output_array(cache, slot)",
+        "encoder.set_input_array(cache, slot)",
         ("decode",),
         "not declared as an output",
+    ),
+    HostBug(
+        "MLX is not told of the caches",
+        "attention.cpp",
+        "  declare_caches(encoder, a.k_cache, a.v_cache, scatters);\n",
+        "",
+        ("decode",),
+        "has not been declared",
     ),
     HostBug(
         "the offset of this step's keys is forgotten",

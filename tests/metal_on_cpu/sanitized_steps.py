@@ -15,10 +15,12 @@ from pathlib import Path
 import backend_metal  # noqa: F401
 from tests.metal_on_cpu import host
 from tests.metal_on_cpu.emulator import compile_source
+from tests.metal_on_cpu.emulator.races import compile_unsanitized
 from tests.metal_on_cpu.injection import STEPS
 
 
 def main(folder: str, *steps: str) -> None:
+    compile_unsanitized()
     host.extension().set_compiler(
         lambda source, track_loads: str(compile_source(source, sanitizer="thread").path)
     )

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.ladder
 CSRC = ROOT / "backend_metal" / "csrc"
 LIBMLX = "@rpath/libmlx.dylib"
 # Built on Linux or on x86 only.
-NOT_FOR_MACS = {"blas/interpose.cpp", "blas/parallel.cpp", "blas/sgemm.cpp"}
+NOT_FOR_MACS = {"blas/interpose.cpp"}
 NOT_FOR_MACS |= {"cpu/kernels/avx2.cpp", "cpu/kernels/avx512.cpp"}
 
 

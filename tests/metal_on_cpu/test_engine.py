@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.metal_on_cpu import host
 from tests.metal_on_cpu.engine_device import NAME, metal_on_cpu, path
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.packed_step import Chunk, lazy_forward
+from tests.support.instantiations import is_turn_of, marked
 
 # One with each option that a kernel has, and one of another head dim; the rest are the ladder's.
 FAST_FAMILIES = ["llama", "gemma2", "gpt_oss"]
@@ -32,6 +34,10 @@ FAMILIES = [
     "phi3",
     "olmo2",
     "granite",
+    # Latents, layers that attend over another one's cache, and chunks.
+    "mistral4",
+    "gemma4_text",
+    "llama4",
 ]
 PROMPT_LENGTHS = (1, 5, 47, 120)
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
@@ -103,36 +109,49 @@ def test_greedy_tokens_are_those_of_the_cpu_path(family: str, tmp_path: Path) ->
     check_greedy_tokens(family, MIXED, tmp_path)
 
 
-@pytest.mark.ladder
-@pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.name)
-@pytest.mark.parametrize("family", [*FAST_FAMILIES, *FAMILIES])
+def in_ladder(family: str, cut: Cut) -> bool:
+    """Families that have each option of the kernels with all cuts, the others with one in turn."""
+    return family in FAST_FAMILIES or is_turn_of(cut, CUTS, FAMILIES.index(family))
+
+
+@pytest.mark.parametrize(
+    ("family", "cut"), marked(itertools.product([*FAST_FAMILIES, *FAMILIES], CUTS), in_ladder)
+)
 def test_greedy_tokens_of_every_family_and_cut(family: str, cut: Cut, tmp_path: Path) -> None:
     check_greedy_tokens(family, cut, tmp_path)
 
 
 def test_a_step_is_one_lazy_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine evaluates once a step, and that evaluation launches once a layer."""
+    """The engine submits it in two parts, which launch once a layer between them; nothing else
+    does."""
     tiny_models.save("llama", tmp_path)
     llm = load(tmp_path, MIXED, NAME)
     host.take_launches()
     launches: list[int] = []
-    evaluate = mx.eval
+    submit, evaluate = mx.async_eval, mx.eval
 
     def counted(*arrays: Any) -> None:
-        assert not host.take_launches(), "something was evaluated outside of mx.eval"
-        evaluate(*arrays)
+        assert not host.take_launches(), "something was launched that was not submitted"
+        submit(*arrays)
+        mx.synchronize()
         launches.append(len(host.take_launches()))
 
-    monkeypatch.setattr(mx, "eval", counted)
+    def waits(*arrays: Any) -> None:
+        evaluate(*arrays)
+        assert not host.take_launches(), "something was submitted late"
+
+    monkeypatch.setattr(mx, "async_eval", counted)
+    monkeypatch.setattr(mx, "eval", waits)
     for index, prompt in enumerate(prompts()):
         llm._add(str(index), prompt, GREEDY)
-    steps = 0
     while llm.engine.has_work:
         llm.engine.step()
-        steps += 1
     layers = tiny_models.config_of("llama")["num_hidden_layers"]
+    steps = llm.stats().steps
     assert steps > GREEDY.max_tokens
-    assert launches == [layers] * steps
+    assert len(launches) == 2 * steps
+    assert all(launches), "a part has no layer"
+    assert sum(launches) == layers * steps
 
 
 def test_a_forward_launches_nothing() -> None:

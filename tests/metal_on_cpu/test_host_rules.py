@@ -292,8 +292,32 @@ def test_an_output_that_is_not_declared() -> None:
     np.testing.assert_array_equal(np.array(run(registered)[0]), WRITTEN)
 
 
-def test_a_buffer_bound_by_itself_is_an_input_and_an_output() -> None:
-    np.testing.assert_array_equal(scatter(table=("buffer", 0, 0, 0)), WRITTEN)
+def test_a_buffer_bound_by_itself_is_to_be_declared() -> None:
+    by_itself = ("buffer", 0, 0, 0)
+    with refused(r"buffer\(0\) is bound by itself, and has not been declared"):
+        scatter(table=by_itself)
+    with refused(r"buffer\(0\) is written by the kernel, but not declared"):
+        run([("input", 0, 0, 0), *(scatter_commands() | {"table": by_itself}).values()])
+    declared = [("output", 0, 0, 0), *(scatter_commands() | {"table": by_itself}).values()]
+    np.testing.assert_array_equal(np.array(run(declared)[0]), WRITTEN)
+
+
+def test_a_buffer_bound_by_itself_orders_nothing() -> None:
+    """What has declared it does, once for all dispatches that follow."""
+    by_itself = list((scatter_commands() | {"table": ("buffer", 0, 0, 0)}).values())
+    run([*sum_commands(), ("output", 0, 0, 0), *by_itself, *by_itself], SUM_OUTPUTS)
+    (launch,) = host.take_launches()
+    assert [dispatch.barrier_before for dispatch in launch.dispatches] == [False, True, False]
+
+
+def test_elements_that_count_towards_the_end_of_a_command_buffer() -> None:
+    """Each buffer once, with the whole array, unless it has been bound by itself before."""
+    counted = []
+    for first in ([], [("buffer", 0, 0, 0)]):
+        run([*first, *scatter_commands().values(), *scatter_commands().values()])
+        counted.append(host.take_launches()[0].counted_elements)
+    small = VALUES.size + ROWS.size
+    assert counted == [TABLE.size + small, small]
 
 
 def test_memory_that_nobody_keeps() -> None:

@@ -18,6 +18,7 @@ from tests.metal_on_cpu.instantiations import (
     expected_kernels,
     run_kernels,
 )
+from tests.support.instantiations import TYPICAL_HEAD_DIMS, marked
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +30,10 @@ def pool() -> Iterator[Executor]:
         yield executor
 
 
-@pytest.mark.ladder
-@pytest.mark.parametrize("head_dims", ALL_HEAD_DIMS)
+@pytest.mark.parametrize(
+    "head_dims",
+    marked(((dims,) for dims in ALL_HEAD_DIMS), lambda dims: dims in TYPICAL_HEAD_DIMS),
+)
 def test_attention_kernels(head_dims: tuple[int, int], pool: Executor) -> None:
     runs = {dtype: pool.submit(run_kernels, head_dims, dtype) for dtype in METAL_TYPES}
     for dtype, run in runs.items():

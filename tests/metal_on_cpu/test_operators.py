@@ -10,11 +10,14 @@ import pytest
 
 from tests.metal_on_cpu import host, operators
 from tests.metal_on_cpu.arrays import to_mlx
+from tests.metal_on_cpu.host.build import SHADERS
 from tests.support.backend_metal import attention_oracle as oracle
 from tests.support.backend_metal.native_cases import attention, make_case
 from tests.support.backend_metal.packed_step import relative_rms
 
 CASE = make_case(1, heads=(2, 4), has_sinks=True, dtype=mx.float32, spans=[(1, 700), (7, 20)])
+# Keys of one split: no reduction, which waits for all that was dispatched before it.
+UNSPLIT = make_case(2, heads=(2, 4), has_sinks=False, dtype=mx.float32, spans=[(1, 70), (7, 20)])
 CACHES = ("k_cache", "v_cache")
 
 
@@ -92,6 +95,66 @@ def test_no_barrier_between_scatter_and_attention() -> None:
         assert operators.last_launch().barriers == 1
     for first, second in zip(*results, strict=True):
         np.testing.assert_array_equal(first, second)
+
+
+def in_one_encoder(*calls: str) -> list[bool]:
+    """Operators on the cache "a" or "b" by turns; whether each waits for dispatches before it."""
+    inputs, options = UNSPLIT.mlx(), UNSPLIT.mlx_options()
+    caches = {pool: {name: inputs[name] * 1 for name in CACHES} for pool in ("a", "b")}
+    mx.eval(inputs, caches)
+    read = {name: inputs[name] for name in ("q", "block_tables", "seq_lens", "cu_seqlens_q")}
+    module = host.extension()
+    module.end_encoding()
+    module.take_launches()
+    for call in calls:
+        operator, pool = call.split()
+        if operator == "read":
+            mx.eval(module.paged_attention(**read, **caches[pool], **options))
+        elif operator == "attend":
+            mx.eval(module.scatter_paged_attention(**inputs | caches[pool], **options))
+        else:
+            new = {name: inputs[name] for name in ("k", "v", "slot_mapping")}
+            mx.eval(module.reshape_and_cache(**new, **caches[pool]))
+    return [launch.dispatches[0].barrier_before for launch in host.take_launches()]
+
+
+def test_a_launch_waits_for_those_that_used_its_caches() -> None:
+    """And for no other: a barrier idles the GPU."""
+    assert in_one_encoder("attend a", "attend b") == [False, False]
+    assert in_one_encoder("read a", "read a") == [False, False]
+    assert in_one_encoder("read b", "attend a") == [False, False]
+    assert in_one_encoder("read a", "attend a") == [False, True]
+    assert in_one_encoder("attend a", "read a") == [False, True]
+    assert in_one_encoder("attend a", "attend a") == [False, True]
+    assert in_one_encoder("read a", "write a", "attend a") == [False, True, True]
+
+
+def test_the_cache_does_not_end_a_command_buffer() -> None:
+    """MLX ends one when the arrays that it meets are large, whose memory waits for the GPU."""
+    counted = []
+    for extra in (0, 1000):
+        caches = {
+            name: np.pad(arguments()[name], [(0, extra), (0, 0), (0, 0), (0, 0)]) for name in CACHES
+        }
+        host.extension().end_encoding()
+        run(**caches)
+        counted.append(operators.last_launch().launch.counted_elements)
+    assert counted[0] == counted[1]
+    assert counted[0] > CASE.q.size
+
+
+def test_a_kernel_is_searched_by_name_once() -> None:
+    """Each layer of each step asks for the same few."""
+    module = host.extension()
+    module.clear_libraries(str(SHADERS))
+    before = module.num_kernel_searches()
+    pipelines: set[str] = set()
+    for window, is_new in ((None, True), (None, False), (33, True), (None, False), (33, False)):
+        operators.scatter_paged_attention(**arguments(), **CASE.options | {"window": window})
+        used = {dispatch.pipeline_key for dispatch in operators.last_launch().dispatches}
+        assert (not used <= pipelines) == is_new
+        pipelines |= used
+        assert module.num_kernel_searches() - before == len(pipelines)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

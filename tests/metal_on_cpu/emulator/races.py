@@ -66,8 +66,11 @@ def race_report(
         return run_sanitized("tests.metal_on_cpu.emulator.races", request.name)
 
 
-def run_sanitized(module: str, *arguments: str, timeout: float = 170) -> list[Race]:
+def run_sanitized(module: str, *arguments: str, timeout: float = 3600) -> list[Race]:
     """Runs `python -m module arguments...` under ThreadSanitizer and returns what it reports.
+
+    Args:
+        timeout: seconds after which a process counts as stuck; far more than any takes.
 
     Raises:
         KernelError: the process failed; the message is the end of what it said.
@@ -92,6 +95,12 @@ def run_sanitized(module: str, *arguments: str, timeout: float = 170) -> list[Ra
     if done.returncode:
         raise KernelError(f"{module} under ThreadSanitizer: {(done.stdout + done.stderr)[-3000:]}")
     return parse_reports(done.stderr)
+
+
+def compile_unsanitized() -> None:
+    """For a sanitized process: compilers that it starts load no sanitizer, which would make them
+    many times slower."""
+    os.environ.pop("LD_PRELOAD", None)
 
 
 def parse_reports(text: str) -> list[Race]:
@@ -126,6 +135,7 @@ def _symbolizer() -> str:
 
 
 def _main(request: str) -> None:
+    compile_unsanitized()
     source, name, includes, dispatch = pickle.loads(Path(request).read_bytes())
     compile_source(source, includes=includes, sanitizer="thread").dispatch(name, **dispatch)
 

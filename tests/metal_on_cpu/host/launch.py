@@ -36,6 +36,9 @@ class Dispatch:
 @dataclass(frozen=True)
 class Launch:
     primitive: str
+    counted_elements: int
+    """Of the arrays that MLX's encoder meets here first: it ends a command buffer when they are
+    many."""
     dispatches: tuple[Dispatch, ...]
 
     @property
@@ -60,10 +63,11 @@ class Launch:
 def take_launches() -> list[Launch]:
     """All since the last call that have been evaluated; raises unless they have run."""
     launches = []
-    for primitive, records in load().take_launches():
+    for primitive, counted, records in load().take_launches():
         if not all(record.pop("has_run") for record in records):
             raise RuntimeError(f"{primitive} has been encoded, but did not run to its end")
-        launches.append(Launch(primitive, tuple(_dispatch(record) for record in records)))
+        dispatches = tuple(_dispatch(record) for record in records)
+        launches.append(Launch(primitive, counted, dispatches))
     return launches
 
 

@@ -30,14 +30,20 @@ def _compile(source: str, track_loads: bool) -> str:
     return str(build_library(library.translation, "traced") if track_loads else library.path)
 
 
+_folders = [SHADERS]
+"""The last one is where kernels are compiled from."""
+
+
 @contextmanager
 def shaders(folder: Path) -> Iterator[None]:
     """Within it kernels are compiled from the texts in ``folder``, a copy of the shipped one."""
+    _folders.append(folder)
     extension().set_shader_folder(str(folder))
     try:
         yield
     finally:
-        extension().set_shader_folder(str(SHADERS))
+        _folders.pop()
+        extension().set_shader_folder(str(_folders[-1]))
 
 
 @contextmanager
@@ -86,12 +92,12 @@ def execution(
     }
     with _changed(module.settings, **changed):
         if track_loads:
-            module.clear_libraries()
+            module.clear_libraries(str(_folders[-1]))
         try:
             yield
         finally:
             if track_loads:
-                module.clear_libraries()
+                module.clear_libraries(str(_folders[-1]))
 
 
 @contextmanager

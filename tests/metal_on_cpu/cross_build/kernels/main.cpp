@@ -6,8 +6,7 @@
 #include <cstring>
 #include <memory>
 
-#include "blas/parallel.h"
-#include "blas/sgemm.h"
+#include "blas/products.h"
 #include "cpu/attention.h"
 #include "cpu/kernels/table.h"
 #include "cpu/scatter.h"
@@ -139,7 +138,7 @@ void attention() {
 }
 
 void product() {
-  blas::set_num_threads(integer());
+  cpu::ThreadPool::shared().resize(integer());
   int64_t m = integer(), n = integer(), k = integer();
   bool transposed_a = integer(), transposed_b = integer();
   float alpha = real(), beta = real();
@@ -182,7 +181,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   cpu::set_instruction_set(argv[1]);
-  if (!blas::set_sgemm_kernel(argv[2])) {
+  if (!blas::set_kernel(argv[2])) {
     std::fprintf(stderr, "no %s here\n", argv[2]);
     return 2;
   }

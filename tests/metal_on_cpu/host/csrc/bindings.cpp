@@ -8,9 +8,10 @@
 #include "compiler.h"
 #include "evaluation.h"
 #include "gpu_model.h"
-#include "metal/shader_source.h"
+#include "gpu/shader_source.h"
 #include "mlx/backend/metal/device.h"
 #include "python/operator_bindings.h"
+#include "python/recurrent_bindings.h"
 #include "scripted_primitive.h"
 #include "settings.h"
 
@@ -40,8 +41,13 @@ void bind_settings(nb::module_& m) {
   m.attr("gpu_model") = nb::cast(&gpu_model(), nb::rv_policy::reference);
   m.attr("settings") = nb::cast(&settings(), nb::rv_policy::reference);
   m.def("set_compiler", &set_compiler, "compiler"_a);
-  m.def("set_shader_folder", &pomona::metal::set_shader_folder, "folder"_a);
-  m.def("clear_libraries", [] { mx::metal::device(mx::Device::gpu).clear(); });
+  m.def("set_shader_folder", &pomona::set_shader_folder, "folder"_a);
+  m.def("num_kernel_searches", [] { return mx::metal::device(mx::Device::gpu).num_searches(); });
+  m.def("clear_libraries", [](const std::string& folder) {
+    mx::metal::device(mx::Device::gpu).clear();
+    // Forgets the pipelines that the dispatch code keeps.
+    pomona::set_shader_folder(folder);
+  }, "folder"_a);
 }
 
 nb::dict to_dict(const DispatchRecord& record) {
@@ -70,7 +76,8 @@ void bind_launches(nb::module_& m) {
       for (const auto& record : launch->dispatches) {
         dispatches.append(to_dict(record));
       }
-      launches.append(nb::make_tuple(launch->primitive, dispatches));
+      launches.append(
+          nb::make_tuple(launch->primitive, launch->counted_elements, dispatches));
     }
     return launches;
   });
@@ -114,6 +121,7 @@ nb::list bound_run_script(std::vector<mx::array> inputs, nb::list outputs, nb::l
 
 NB_MODULE(_metal_on_cpu, m) {
   pomona::bind_operators(m, mx::Device(mx::Device::cpu));
+  pomona::bind_recurrent(m, mx::Device(mx::Device::cpu));
   bind_settings(m);
   bind_launches(m);
   m.def("run_script", &bound_run_script, "inputs"_a, "outputs"_a, "commands"_a);

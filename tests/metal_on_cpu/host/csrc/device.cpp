@@ -184,6 +184,7 @@ MTL::ComputePipelineState* Device::get_kernel(
     MTL::Library* library,
     const std::string& hash_name,
     const MTLFCList& function_constants) {
+  num_searches_++;
   std::lock_guard lock(mutex());
   const auto& key = hash_name.empty() ? base_name : hash_name;
   auto constants = constants_of(*library, function_constants);

@@ -25,6 +25,11 @@ bool BufferSet::contains(const Memory& memory) const {
   return it != buffers_.end() && same(it->second, memory.owner);
 }
 
+const std::weak_ptr<mx::array::Data>* BufferSet::find(const void* id) const {
+  auto it = buffers_.find(id);
+  return it == buffers_.end() ? nullptr : &it->second;
+}
+
 void BufferSet::clear() {
   buffers_.clear();
 }

@@ -29,7 +29,7 @@ struct Binding {
   int64_t offset = 0;
   std::vector<char> bytes;
   bool written = false;
-  bool is_untracked = false; // bound as a Metal buffer, whose owner MLX does not know
+  bool is_untracked = false; // bound as a Metal buffer, by which MLX orders nothing
 
   bool is_bytes() const {
     return memory.id == nullptr;
@@ -42,6 +42,8 @@ class BufferSet {
   void insert(const Memory& memory);
   void insert(const BufferSet& other);
   bool contains(const Memory& memory) const;
+  // Who owns the allocation; null when it is not among them.
+  const std::weak_ptr<mx::array::Data>* find(const void* id) const;
   void clear();
   void swap(BufferSet& other);
 
@@ -77,6 +79,7 @@ struct DispatchRecord {
 
 struct Launch {
   std::string primitive;
+  size_t counted_elements = 0; // towards the end of MLX's command buffer
   std::vector<DispatchRecord> dispatches;
 };
 

@@ -96,6 +96,13 @@ void check_sizes(const MTL::ComputePipelineState& pipeline, MTL::Size grid, MTL:
 
 } // namespace
 
+bool is_written_by(const MTL::ComputePipelineState& pipeline, int index) {
+  const auto& parameters = pipeline.signature->buffers;
+  return std::any_of(parameters.begin(), parameters.end(), [=](const auto& parameter) {
+    return parameter.index == index && parameter.is_writable;
+  });
+}
+
 void check_dispatch(
     const MTL::ComputePipelineState& pipeline,
     const std::map<int, Binding>& bindings,

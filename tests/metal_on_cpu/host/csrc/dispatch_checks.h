@@ -5,6 +5,9 @@
 
 namespace pomona::metal_on_cpu {
 
+// As its signature says.
+bool is_written_by(const MTL::ComputePipelineState& pipeline, int index);
+
 // Raises std::runtime_error. `threadgroup_memory` is bytes by index.
 void check_dispatch(
     const MTL::ComputePipelineState& pipeline,

@@ -8,6 +8,7 @@ namespace mlx::core::metal {
 
 using pomona::metal_on_cpu::Binding;
 using pomona::metal_on_cpu::Dispatch;
+using pomona::metal_on_cpu::is_written_by;
 using pomona::metal_on_cpu::Memory;
 using pomona::metal_on_cpu::refuse;
 
@@ -66,6 +67,7 @@ void CommandEncoder::set_buffer(const MTL::Buffer* buffer, int index, int64_t of
   check_index(index);
   auto* pointer = const_cast<void*>(static_cast<const void*>(buffer));
   allocator::Buffer allocation(pointer);
+  met_buffers_.insert(pointer);
   Binding binding;
   binding.memory = {
       pointer,
@@ -73,7 +75,7 @@ void CommandEncoder::set_buffer(const MTL::Buffer* buffer, int index, int64_t of
       allocator::allocator().size(allocation),
       {}};
   binding.offset = offset;
-  binding.written = binding.is_untracked = true;
+  binding.is_untracked = true;
   check_offset(binding, index);
   bindings_[index] = std::move(binding);
 }
@@ -84,7 +86,11 @@ void CommandEncoder::set_input_array(const array& a, int index, int64_t offset) 
   binding.memory = memory_of(a);
   binding.offset = a.offset() + offset;
   check_offset(binding, index);
+  if (met_buffers_.insert(binding.memory.id).second) {
+    counted_elements_ += a.data_size();
+  }
   next_inputs_.insert(binding.memory);
+  launch_memory_.insert(binding.memory);
   needs_barrier_ |= prev_outputs_.contains(binding.memory);
   bindings_[index] = std::move(binding);
 }
@@ -97,6 +103,8 @@ void CommandEncoder::set_output_array(array& a, int index, int64_t offset) {
 void CommandEncoder::register_output_array(const array& a) {
   Memory memory = memory_of(a);
   declared_outputs_.insert(memory);
+  launch_memory_.insert(memory);
+  launch_outputs_.insert(memory);
   if (concurrent_) {
     concurrent_outputs_.insert(memory);
   } else {
@@ -143,12 +151,31 @@ void CommandEncoder::dispatch_threads(MTL::Size grid, MTL::Size group) {
   dispatch(grid, group, true);
 }
 
+// MLX orders nothing by a buffer that is bound by itself: the launch has to have declared it before,
+// as an output if a kernel writes it.
+void CommandEncoder::declare(Binding& binding, int index) const {
+  if (!binding.is_untracked) {
+    binding.written = declared_outputs_.contains(binding.memory);
+    return;
+  }
+  const auto* owner = launch_memory_.find(binding.memory.id);
+  if (!owner) {
+    refuse(pipeline_->kernel + ": buffer(" + std::to_string(index) +
+           ") is bound by itself, and has not been declared");
+  }
+  binding.memory.owner = *owner;
+  binding.written =
+      launch_outputs_.contains(binding.memory) && is_written_by(*pipeline_, index);
+}
+
 void CommandEncoder::dispatch(MTL::Size grid, MTL::Size group, bool grid_is_threads) {
   if (!pipeline_) {
     refuse("a dispatch without a pipeline state");
   }
   for (auto& [index, binding] : bindings_) {
-    binding.written |= !binding.is_bytes() && declared_outputs_.contains(binding.memory);
+    if (!binding.is_bytes()) {
+      declare(binding, index);
+    }
   }
   pomona::metal_on_cpu::check_dispatch(
       *pipeline_, bindings_, threadgroup_memory_, grid, group);
@@ -189,6 +216,11 @@ void CommandEncoder::end_encoding() {
   discard();
   prev_inputs_.clear();
   prev_outputs_.clear();
+  met_buffers_.clear();
+}
+
+size_t CommandEncoder::counted_elements() const {
+  return counted_elements_;
 }
 
 std::vector<Dispatch> CommandEncoder::take_dispatches() {
@@ -206,6 +238,9 @@ void CommandEncoder::discard() {
   bindings_.clear();
   threadgroup_memory_.clear();
   declared_outputs_.clear();
+  launch_memory_.clear();
+  launch_outputs_.clear();
+  counted_elements_ = 0;
   dispatches_.clear();
   explicit_barrier_ = needs_barrier_ = false;
   next_inputs_.clear();

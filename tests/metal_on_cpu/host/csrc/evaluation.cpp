@@ -40,8 +40,7 @@ void check_lifetimes(
   }
   for (const auto& dispatch : dispatches) {
     for (const auto& [slot, binding] : dispatch.bindings) {
-      bool is_tracked = !binding.is_bytes() && !binding.is_untracked;
-      if (is_tracked && !kept.contains(binding.memory)) {
+      if (!binding.is_bytes() && !kept.contains(binding.memory)) {
         refuse(dispatch.pipeline->kernel + ": buffer(" + std::to_string(slot) +
                ") is neither an input's nor an output's memory: it may be freed before it is used");
       }
@@ -93,10 +92,11 @@ void evaluate(mx::Primitive& primitive, const Arrays& inputs, Arrays& outputs) {
   auto& encoder = mx::metal::get_command_encoder(primitive.stream());
   encoder.discard();
   primitive.eval_gpu(inputs, outputs);
-  auto dispatches = encoder.take_dispatches();
-  check_lifetimes(dispatches, inputs, outputs);
   auto launch = std::make_shared<Launch>();
   launch->primitive = primitive.name();
+  launch->counted_elements = encoder.counted_elements();
+  auto dispatches = encoder.take_dispatches();
+  check_lifetimes(dispatches, inputs, outputs);
   for (const auto& dispatch : dispatches) {
     launch->dispatches.push_back(record_of(dispatch, inputs));
   }

@@ -1,6 +1,7 @@
 // The shipped primitives, evaluated on the CPU device by the very code that encodes for Metal.
 #include "evaluation.h"
 #include "operators/primitives.h"
+#include "operators/recurrent.h"
 
 namespace pomona {
 
@@ -15,6 +16,14 @@ void PagedAttention::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void ScatterPagedAttention::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  metal_on_cpu::evaluate(*this, inputs, outputs);
+}
+
+void CausalConv::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  metal_on_cpu::evaluate(*this, inputs, outputs);
+}
+
+void LinearAttention::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   metal_on_cpu::evaluate(*this, inputs, outputs);
 }
 

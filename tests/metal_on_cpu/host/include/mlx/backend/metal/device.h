@@ -6,12 +6,14 @@
 #pragma once
 
 #include <Metal/Metal.hpp>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "dispatch.h"
@@ -82,6 +84,9 @@ class CommandEncoder {
   void barrier();
   void end_encoding();
 
+  // Of the arrays that a launch is the first to bind in this encoder: MLX commits a command buffer
+  // when they are many.
+  size_t counted_elements() const;
   // What has been dispatched since the last call.
   std::vector<pomona::metal_on_cpu::Dispatch> take_dispatches();
   // As when an evaluation failed half way.
@@ -89,13 +94,17 @@ class CommandEncoder {
 
  private:
   void set_raw_bytes(const void* bytes, size_t size, int index);
+  void declare(pomona::metal_on_cpu::Binding& binding, int index) const;
   void dispatch(MTL::Size grid, MTL::Size group, bool grid_is_threads);
 
   Stream stream_;
   MTL::ComputePipelineState* pipeline_ = nullptr;
   std::map<int, pomona::metal_on_cpu::Binding> bindings_;
   std::map<int, size_t> threadgroup_memory_;
-  pomona::metal_on_cpu::BufferSet declared_outputs_;
+  pomona::metal_on_cpu::BufferSet declared_outputs_; // for the next dispatch
+  pomona::metal_on_cpu::BufferSet launch_memory_; // of all dispatches of the launch
+  pomona::metal_on_cpu::BufferSet launch_outputs_;
+  size_t counted_elements_ = 0;
   std::vector<pomona::metal_on_cpu::Dispatch> dispatches_;
 
   bool explicit_barrier_ = false;
@@ -106,6 +115,7 @@ class CommandEncoder {
   pomona::metal_on_cpu::BufferSet next_inputs_;
   pomona::metal_on_cpu::BufferSet next_outputs_;
   pomona::metal_on_cpu::BufferSet concurrent_outputs_;
+  std::unordered_set<const void*> met_buffers_;
 };
 
 class Device {
@@ -139,9 +149,14 @@ class Device {
 
   // Forgets what was compiled, which the next use compiles again.
   void clear();
+  // How often a kernel was asked for, which on a Mac is a search by name under a lock.
+  int num_searches() const {
+    return num_searches_;
+  }
 
  private:
   MTL::Device mtl_device_;
+  std::atomic<int> num_searches_ = 0;
   std::map<std::string, MTL::Library*> libraries_;
   std::map<MTL::Library*, std::map<std::string, MTL::ComputePipelineState*>> kernels_;
   // Never freed: dispatches that wait on a stream point to them.

@@ -1,0 +1,180 @@
+#include "block.h"
+
+namespace cuda_on_cpu {
+
+namespace {
+
+// Where MLX's buffers of the CPU start, which stand for those of a GPU at multiples of 16.
+constexpr uintptr_t kBufferStart = 8;
+constexpr size_t kCanary = 256;
+constexpr unsigned char kPoison = 0xff; // NaN in every dtype
+
+thread_local Block* running = nullptr;
+
+} // namespace
+
+Block& current_block() {
+  return *running;
+}
+
+Block::Block(const Launch& launch, void (*kernel)(void**))
+    : launch_(launch),
+      kernel_(kernel),
+      threads_(launch.threads),
+      warps_(launch.threads / kLanes),
+      memory_(launch.memory_bytes + kCanary + 16) {
+  auto address = reinterpret_cast<uintptr_t>(memory_.data());
+  shared = memory_.data() + (16 - address % 16) % 16;
+}
+
+void Block::enter() {
+  Block& block = current_block();
+  block.kernel_(block.launch_.arguments);
+  block.threads_[block.current].is_done = true;
+  block.idle_ = 0;
+  block.yield();
+}
+
+void Block::run(std::array<int, 3> at) {
+  position = at;
+  std::fill(memory_.begin(), memory_.end(), kPoison);
+  barrier_arrived_ = 0;
+  idle_ = 0;
+  for (auto& warp : warps_) {
+    warp.arrived = 0;
+  }
+  for (auto& thread : threads_) {
+    thread.is_done = false;
+    thread.groups.assign(1, {});
+    thread.meetings = 0;
+    thread.fiber.prepare(&Block::enter);
+  }
+  for (auto& warp : warps_) {
+    warp.meetings = 0;
+  }
+  running = this;
+  current = launch_.backwards ? launch_.threads - 1 : 0;
+  caller_.switch_to(threads_[current].fiber);
+  if (!failure_.empty()) {
+    throw std::runtime_error(failure_);
+  }
+  for (size_t i = 0; i < kCanary; i++) {
+    if (shared[launch_.memory_bytes + i] != kPoison) {
+      throw std::runtime_error("shared memory was overrun");
+    }
+  }
+}
+
+void Block::fail(const std::string& what) {
+  failure_ = what + ", by thread " + std::to_string(current);
+  threads_[current].fiber.switch_to(caller_);
+}
+
+void Block::yield() {
+  auto& from = threads_[current].fiber;
+  int count = static_cast<int>(threads_.size());
+  if (idle_++ > 4 * count) {
+    fail("threads wait for others that will not come");
+  }
+  for (int i = 1; i <= count; i++) {
+    int next = (current + (launch_.backwards ? count - i : i)) % count;
+    if (!threads_[next].is_done) {
+      current = next;
+      from.switch_to(threads_[next].fiber);
+      return;
+    }
+  }
+  from.switch_to(caller_);
+}
+
+void Block::meet_block() {
+  long meeting = barrier_meetings_;
+  if (++barrier_arrived_ == static_cast<int>(threads_.size())) {
+    barrier_arrived_ = 0;
+    barrier_meetings_++;
+    idle_ = 0;
+    return;
+  }
+  while (barrier_meetings_ == meeting) {
+    yield();
+  }
+}
+
+const WarpWords& Block::exchange(std::initializer_list<uint64_t> words, const char* operation) {
+  auto& warp = warps_[current / kLanes];
+  auto& thread = threads_[current];
+  long meeting = thread.meetings++;
+  auto& slots = warp.words[meeting % 2];
+  std::copy(words.begin(), words.end(), slots[current % kLanes].begin());
+  if (warp.arrived == 0) {
+    warp.operation = operation;
+  } else if (std::strcmp(warp.operation, operation) != 0) {
+    fail(std::string(operation) + " meets " + warp.operation);
+  }
+  if (++warp.arrived == kLanes) {
+    warp.arrived = 0;
+    warp.meetings++;
+    idle_ = 0;
+  }
+  while (warp.meetings == meeting) {
+    yield();
+  }
+  return slots;
+}
+
+void Block::check_shared(const void* from, size_t bytes) const {
+  auto* first = static_cast<const unsigned char*>(from);
+  bool inside = first >= shared && first + bytes <= shared + launch_.memory_bytes;
+  if (!inside || (first - shared) % 16) {
+    const_cast<Block*>(this)->fail("rows must lie in shared memory, at multiples of 16 bytes");
+  }
+}
+
+void Block::check_global(const void* address) {
+  if (reinterpret_cast<uintptr_t>(address) % 16 != kBufferStart) {
+    fail("copies must start at multiples of 16 bytes");
+  }
+}
+
+void Block::start_copy(void* to, const void* from, bool present) {
+  check_shared(to, 16);
+  if (present) {
+    check_global(from);
+  }
+  threads_[current].groups.back().push_back({to, from, present});
+}
+
+void Block::end_copies() {
+  threads_[current].groups.push_back({});
+}
+
+void Block::wait_for_copies(int latest) {
+  auto& groups = threads_[current].groups;
+  while (static_cast<int>(groups.size()) - 1 > latest) {
+    for (const auto& copy : groups.front()) {
+      if (copy.present) {
+        std::memcpy(copy.to, copy.from, 16);
+      } else {
+        std::memset(copy.to, 0, 16);
+      }
+    }
+    groups.erase(groups.begin());
+  }
+}
+
+void run(const Launch& launch, void (*kernel)(void**)) {
+  try {
+    Block block(launch, kernel);
+    for (int z = 0; z < launch.grid[2]; z++) {
+      for (int y = 0; y < launch.grid[1]; y++) {
+        for (int x = 0; x < launch.grid[0]; x++) {
+          block.run({x, y, z});
+        }
+      }
+    }
+  } catch (const std::exception& error) {
+    *launch.failure = error.what();
+  }
+}
+
+} // namespace cuda_on_cpu

@@ -1,0 +1,152 @@
+// The shipped intrinsics.h, for a CPU: a block's threads are fibers, and whatever a warp does together
+// is a meeting point, so an operation that some lane leaves out is an error.
+//
+// Copies into shared memory end when they are waited for and no sooner.
+#pragma once
+
+#include <block.h>
+#include "cuda/elements.h"
+
+#define POMONA_KERNEL(THREADS, PARAMETERS, BUFFERS, ...)                           \
+  extern "C" const size_t pomona_argument_bytes[2] = {sizeof(PARAMETERS), sizeof(BUFFERS)}; \
+  extern "C" const int pomona_threads = THREADS;                                   \
+  extern "C" void pomona_kernel(void** arguments) {                                \
+    __VA_ARGS__(                                                                   \
+        *static_cast<const PARAMETERS*>(arguments[0]),                             \
+        *static_cast<const BUFFERS*>(arguments[1]));                               \
+  }                                                                                \
+  extern "C" void pomona_run(const cuda_on_cpu::Launch& launch) {                  \
+    cuda_on_cpu::run(launch, &pomona_kernel);                                      \
+  }
+
+inline float __expf(float x) {
+  return std::exp(x);
+}
+
+namespace pomona {
+
+using cuda_on_cpu::current_block;
+
+struct Position {
+  int x, y, z;
+};
+
+inline Position block_position() {
+  auto& at = current_block().position;
+  return {at[0], at[1], at[2]};
+}
+
+inline int thread_index() {
+  return current_block().current;
+}
+
+inline unsigned char* shared_memory() {
+  return current_block().shared;
+}
+
+inline void sync_block() {
+  current_block().meet_block();
+}
+
+inline float shuffle(float value, int lane) {
+  auto words = current_block().exchange({std::bit_cast<uint32_t>(value)}, "shuffle");
+  return std::bit_cast<float>(uint32_t(words[lane][0]));
+}
+
+inline float shuffle_xor(float value, int mask) {
+  return shuffle(value, (thread_index() % 32) ^ mask);
+}
+
+inline float to_float(float value) {
+  return value;
+}
+inline float to_float(half value) {
+  return float(std::bit_cast<_Float16>(value.bits));
+}
+inline float to_float(bfloat value) {
+  return std::bit_cast<float>(uint32_t(value.bits) << 16);
+}
+
+inline unsigned short rounded(float value, half) {
+  return std::bit_cast<unsigned short>(_Float16(value));
+}
+inline unsigned short rounded(float value, bfloat) {
+  auto bits = std::bit_cast<uint32_t>(value);
+  if (value != value) {
+    return 0x7fff;
+  }
+  return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+template <typename T>
+inline unsigned pack(float low, float high) {
+  return rounded(low, T{}) | unsigned(rounded(high, T{})) << 16;
+}
+
+inline void read_matrices(unsigned (&words)[4], const void* row, bool transposed) {
+  auto& block = current_block();
+  block.check_shared(row, 16);
+  auto rows = block.exchange({reinterpret_cast<uint64_t>(row)}, "load_matrices");
+  int lane = thread_index() % 32, first = lane % 4 * 2;
+  for (int i = 0; i < 4; i++) {
+    auto element = [&](int r, int column) {
+      return unsigned(reinterpret_cast<const unsigned short*>(rows[i * 8 + r][0])[column]);
+    };
+    words[i] = transposed ? element(first, lane / 4) | element(first + 1, lane / 4) << 16
+                          : element(lane / 4, first) | element(lane / 4, first + 1) << 16;
+  }
+  // Whoever writes these rows next does so after all lanes have read them.
+  block.exchange({}, "load_matrices, read");
+}
+
+inline void load_matrices(unsigned (&words)[4], const void* row) {
+  read_matrices(words, row, false);
+}
+
+inline void load_transposed(unsigned (&words)[4], const void* row) {
+  read_matrices(words, row, true);
+}
+
+template <typename T>
+inline void multiply_accumulate(
+    float (&sum)[4], const unsigned (&left)[4], unsigned right, unsigned next) {
+  auto lanes = current_block().exchange(
+      {left[0], left[1], left[2], left[3], right, next}, "multiply_accumulate");
+  auto element = [](uint64_t word, int high) {
+    T value;
+    value.bits = word >> (16 * high);
+    return to_float(value);
+  };
+  int lane = thread_index() % 32;
+  for (int i = 0; i < 4; i++) {
+    int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    for (int k = 0; k < 16; k++) {
+      // As the shipped header lays them out.
+      int left_word = row / 8 + k / 8 * 2, left_lane = row % 8 * 4 + k % 8 / 2;
+      int right_word = 4 + k / 8, right_lane = column * 4 + k % 8 / 2;
+      sum[i] += element(lanes[left_lane][left_word], k % 2) *
+          element(lanes[right_lane][right_word], k % 2);
+    }
+  }
+}
+
+inline void copy_16_bytes(void* to, const void* from) {
+  current_block().check_global(to);
+  current_block().check_global(from);
+  std::memcpy(to, from, 16);
+}
+
+inline void start_copy(void* to, const void* from, bool present) {
+  current_block().start_copy(to, from, present);
+}
+
+inline void end_copies() {
+  current_block().end_copies();
+}
+
+template <int N>
+inline void wait_for_copies() {
+  current_block().wait_for_copies(N);
+}
+
+} // namespace pomona

@@ -1,0 +1,163 @@
+"""The CUDA kernels and their dispatch code, on the emulator, against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from backend_metal.attention.head_dims import HEAD_DIMS, WIDE_HEAD_DIMS
+from tests.cuda_on_cpu.extension import execution, operators
+from tests.support.backend_metal import attention_oracle as oracle
+from tests.support.backend_metal import native_cases
+from tests.support.backend_metal.native_cases import DTYPES, make_case
+from tests.support.instantiations import marked
+
+# Few, because a kernel takes a while to compile for each head dim and dtype; see the ladder.
+SHAPES = [(mx.bfloat16, (128, 128)), (mx.float16, (64, 64)), (mx.float32, (64, 64))]
+EVERY_SHAPE = [
+    (dtype, dims)
+    for dtype in DTYPES
+    for dims in [*((dim, dim) for dim in HEAD_DIMS), (192, 128), (64, 256), *WIDE_HEAD_DIMS]
+]
+OF_THE_LADDER = [(mx.bfloat16, (256, 256)), (mx.float16, (192, 128)), (mx.bfloat16, (576, 512))]
+STEPS: dict[str, dict[str, Any]] = {
+    "decode": {"spans": [(1, 20), (1, 0), (1, 63), (1, 64), (1, 65)]},
+    "splits": {"spans": [(1, 600), (1, 511), (1, 3)], "has_sinks": True},
+    "prefill": {"spans": [(7, 9), (40, 30), (2, 0)], "block_size": 16},
+    "mixed": {"spans": [(1, 300), (3, 90), (0, 5), (33, 0)], "softcap": 2.0, "has_sinks": True},
+    "window": {"spans": [(1, 300), (70, 90)], "window": 33, "block_size": 32},
+    "few keys": {"spans": [(9, -4), (1, 12), (3, -3), (1, -1)], "has_sinks": True},
+    "skipped slots": {"spans": [(1, 20), (9, 11)], "skipped_slots": True, "shared_blocks": 1},
+}
+
+
+@pytest.fixture(autouse=True)
+def on_the_emulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(native_cases, "native", operators())
+    # MLX's buffers then start where the stand-in expects them.
+    with mx.stream(mx.cpu):
+        yield
+
+
+def case_of(dtype: mx.Dtype, head_dims: tuple[int, int], **step: Any) -> oracle.Case:
+    step = {"heads": (2, 3), "has_sinks": False} | step
+    return make_case(5, dtype=dtype, head_dims=head_dims, **step)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("dtype", "head_dims"), SHAPES)
+def test_steps_match_float64(dtype: mx.Dtype, head_dims: tuple[int, int], step: str) -> None:
+    with execution():
+        native_cases.check(case_of(dtype, head_dims, **STEPS[step]))
+
+
+@pytest.mark.parametrize("step", ["splits", "mixed"])
+@pytest.mark.parametrize(("dtype", "head_dims"), SHAPES)
+def test_the_order_of_threads_and_kernels_is_free(
+    dtype: mx.Dtype, head_dims: tuple[int, int], step: str
+) -> None:
+    case = case_of(dtype, head_dims, **STEPS[step])
+    with execution():
+        forwards = native_cases.as_numpy(native_cases.run(case)[0])
+    with execution(backwards=True):
+        backwards = native_cases.as_numpy(native_cases.run(case)[0])
+    np.testing.assert_array_equal(forwards, backwards)
+
+
+def test_a_row_does_not_depend_on_the_batch() -> None:
+    spans = [(1, 600), (20, 300), (1, 3), (5, 40)]
+    together = case_of(mx.float16, (64, 64), spans=spans)
+    with execution():
+        out = native_cases.as_numpy(native_cases.run(together)[0])
+        for seq, (query, _) in enumerate(spans):
+            rows = slice(together.cu_seqlens_q[seq], together.cu_seqlens_q[seq] + query)
+            names = ("q", "k", "v", "slot_mapping")
+            alone = oracle.replace(
+                together,
+                **{name: getattr(together, name)[rows] for name in names},
+                block_tables=together.block_tables[seq : seq + 1],
+                seq_lens=together.seq_lens[seq : seq + 1],
+                cu_seqlens_q=np.array([0, query]),
+            )
+            got = native_cases.as_numpy(native_cases.run(alone)[0])
+            np.testing.assert_array_equal(got, out[rows])
+
+
+@pytest.mark.parametrize("group", [1, 8, 16, 20])
+def test_groups(group: int) -> None:
+    spans = [(1, 90), (5, 20)]
+    with execution():
+        native_cases.check(case_of(mx.float16, (64, 64), heads=(2, group), spans=spans))
+
+
+@pytest.mark.parametrize(("dtype", "head_dims"), SHAPES)
+def test_any_strides(dtype: mx.Dtype, head_dims: tuple[int, int]) -> None:
+    case = case_of(dtype, head_dims, spans=[(1, 20), (7, 9)])
+    arrays = case.mlx()
+    changed = {}
+    with execution():
+        for name in ("q", "k", "v"):
+            for order in ((1, 0, 2), (2, 1, 0)):
+                moved = mx.contiguous(arrays[name].transpose(*order))
+                changed[name] = moved.transpose(*np.argsort(order).tolist())
+                native_cases.check(case, **changed)
+        changed["block_tables"] = mx.contiguous(arrays["block_tables"].T).T
+        changed["seq_lens"] = mx.repeat(arrays["seq_lens"], 2)[::2]
+        native_cases.check(case, **changed)
+        for order in ((2, 0, 1, 3), (1, 2, 0, 3)):
+            moved = mx.contiguous(arrays["k_cache"].transpose(*order))
+            native_cases.check(case, k_cache=moved.transpose(*np.argsort(order).tolist()))
+
+
+def test_caches_may_be_views_of_one_buffer_at_any_place() -> None:
+    case = case_of(mx.float16, (64, 64), spans=[(1, 20), (7, 9)])
+    buffer = np.full((*case.k_cache.shape[:3], 141), 9.0, np.float32)
+    buffer[..., 3:67], buffer[..., 70:134] = case.k_cache, case.v_cache
+    combined = mx.array(buffer).astype(mx.float16)
+    with execution():
+        native_cases.check(case, k_cache=combined[..., 3:67], v_cache=combined[..., 70:134])
+
+
+def test_whoever_uses_a_cache_keeps_the_graphs_order() -> None:
+    """MLX orders nobody behind a reader, so each kernel that reads a cache is to be its writer."""
+    case = case_of(mx.float16, (64, 64), spans=[(1, 300), (70, 9)])
+    with execution():
+        operators().take_nodes()
+        _, k_cache, v_cache = native_cases.run(case)
+        nodes = operators().take_nodes()
+    kernels = [kernel for kernel, *_ in nodes]
+    assert kernels[0].startswith("decode_half")
+    assert kernels[1].startswith("prefill_half")
+    assert kernels[-1].startswith("scatter")
+    first = set(nodes[0][2])
+    for kernel, inputs, outputs, _ in nodes[1:]:
+        assert len(first & set(outputs)) >= 2, kernel
+        assert not set(inputs) & set(outputs), kernel
+    assert [concurrent for *_, concurrent in nodes] == [True, True] + [False] * (len(nodes) - 2)
+    del k_cache, v_cache
+
+
+def test_the_caches_stay_where_they_are() -> None:
+    case = case_of(mx.float16, (64, 64), spans=[(1, 30), (4, 2)])
+    arrays = case.mlx()
+    mx.eval(list(arrays.values()))
+    held = [arrays["k_cache"], arrays["v_cache"]]
+    with execution():
+        _, *caches = native_cases.run(case, **arrays)
+    for before, after in zip(held, caches, strict=True):
+        np.testing.assert_array_equal(native_cases.as_numpy(before), native_cases.as_numpy(after))
+    native_cases.check_caches(caches, oracle.scatter(case))
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    ("dtype", "head_dims"),
+    marked(EVERY_SHAPE, lambda *shape: shape in OF_THE_LADDER),
+)
+def test_every_shape(dtype: mx.Dtype, head_dims: tuple[int, int], step: str) -> None:
+    with execution():
+        native_cases.check(case_of(dtype, head_dims, **STEPS[step]))
