@@ -21,10 +21,12 @@ from deployments.observe.tracing import check_tracing
 from deployments.serve.autoscaling import autoscaling_config, count_hosts
 from deployments.serve.gateway import Gateway
 from deployments.serve.replica import EngineReplica
+from deployments.serve.response_store import StoreReplica
 from deployments.serve.shipped_settings import EngineReplicaSettings, GatewayReplicaSettings
 from deployments.settings import AppSettings, AutoscalingSettings, SettingsError, parse_settings
 
 ENGINE_DEPLOYMENT = "EngineReplica"
+STORE_DEPLOYMENT = "ResponseStore"
 ENGINE_ROUTER = "deployments.serve.directory_router:DirectoryRouter"
 GATEWAY_ROUTER = "deployments.serve.peers_router:PeersRouter"
 # Admission is bounded by the engines' queues; Serve's own limit must never be the one that bites.
@@ -48,13 +50,15 @@ def build_app(args: dict[str, Any]) -> Application:
         owner = f"the application {settings.gateway.engines!r}"
         _refuse(settings, owner, "engine", "autoscaling")
         engines = DeploymentHandle(ENGINE_DEPLOYMENT, settings.gateway.engines)
-    return _gateways(settings).bind(GatewayReplicaSettings.of(settings), keys, engines)
+    return _gateways(settings).bind(
+        GatewayReplicaSettings.of(settings), keys, engines, responses=_store(settings)
+    )
 
 
 def build_engines(args: dict[str, Any]) -> Application:
     """Engines alone, for the gateways of another application. Raises ``SettingsError``."""
     settings = parse_settings(args)
-    _refuse(settings, "the gateways' application", "routing")
+    _refuse(settings, "the gateways' application", "responses", "routing")
     check_tracing(settings.observability)
     return _engines(settings)
 
@@ -84,6 +88,25 @@ def _engines(settings: AppSettings) -> Application:
     )(EngineReplica)
     bound: Application = engines.bind(EngineReplicaSettings.of(settings))
     return bound
+
+
+def _store(settings: AppSettings) -> Application | None:
+    """One for all gateways, on whichever host has room for it; None: nothing is kept."""
+    if not settings.responses.max_bytes:
+        return None
+    store: Application = serve.deployment(
+        name=STORE_DEPLOYMENT,
+        num_replicas=1,
+        ray_actor_options={"num_cpus": 0},
+        max_ongoing_requests=MAX_ONGOING_REQUESTS,
+        health_check_period_s=5,
+        health_check_timeout_s=30,
+        # What it has is lost in any case.
+        graceful_shutdown_timeout_s=1,
+        graceful_shutdown_wait_loop_s=1,
+        logging_config=_logging_config(settings),
+    )(StoreReplica).bind(settings.responses)
+    return store
 
 
 def _gateways(settings: AppSettings) -> serve.Deployment:
@@ -130,8 +153,8 @@ def _place(resource: str | None, default: str) -> _Place:
 
 
 def _gateway_shutdown_s(settings: AppSettings) -> float:
-    notice_s = settings.gateway.drain_notice_s if settings.gateway.port is not None else 0.0
-    return notice_s + settings.replica.drain_timeout_s + SHUTDOWN_MARGIN_S
+    stream_s = settings.replica.drain_timeout_s
+    return settings.gateway.drain_notice_s + stream_s + SHUTDOWN_MARGIN_S
 
 
 def _logging_config(settings: AppSettings) -> LoggingConfig:

@@ -13,7 +13,7 @@ import shlex
 import sys
 from typing import Literal
 
-from deployments.private_files import keep_private, ray_folder
+from deployments.launch.private_files import keep_private, ray_folder
 
 Role = Literal["alone", "head", "worker"]
 
@@ -22,10 +22,10 @@ EVERYWHERE = {
     # needs `ray get-auth-token --generate` once, and ~/.ray/auth_token on every host.
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray has workers, all that serves here, give way to everything else on a machine (nice 15).
+    "RAY_worker_niceness": "0",
     # Otherwise lines that differ only in numbers are shown once: most of the request log.
     "RAY_DEDUP_LOGS": "0",
-    # Serve's proxy refuses what it can't read, and has large bodies wait for small ones.
-    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.serve.proxy.middlewares",
 }
 ALONE = {
     # Ray calls the machine 127.0.0.1, on Linux, too, and all of its ports are open there alone.

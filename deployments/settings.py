@@ -14,7 +14,7 @@ from deployments.backend import EngineConfig
 
 
 class GatewaySettings(BaseModel):
-    """The ingress: who may ask, how much, and how long it may take."""
+    """The gateways: who may ask, how much, and how long it may take."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -109,22 +109,28 @@ class GatewaySettings(BaseModel):
         False,
         description="Let requests set `priority`, with which any client can pass all others.",
     )
-    port: int | None = Field(
-        None,
+    port: int = Field(
+        8000,
         ge=0,
         le=65535,
-        description="Port on which each gateway serves clients itself, with several times the "
-        "throughput of Serve's proxy in front of it; 0 takes a free one, none by default.",
+        description="Port on which each gateway serves clients; 0 takes a free one, which its log "
+        "names. Serve's own proxy carries no requests: `proxy_location: Disabled`.",
     )
     host: str | None = Field(
         None, min_length=1, description="Address of that port; the node's by default."
+    )
+    page: bool = Field(
+        True,
+        description="Serve a page at `/` to chat and to watch the fleet, and what it watches at "
+        "`/v1/fleet`, to whoever has a key.",
     )
     drain_notice_s: float = Field(
         10.0,
         ge=0.0,
         description="How long a gateway that is to stop goes on taking requests at that port, "
         "while `/ready` says no: what load balancers need to notice. The only gateway stays ready "
-        "meanwhile, for want of another, until its successor listens.",
+        "meanwhile, for want of another, until its successor listens. Ctrl-C, or an application "
+        "that is deleted, is not noticed beforehand.",
     )
     metrics_host: str | None = Field(
         None,
@@ -145,6 +151,27 @@ class GatewaySettings(BaseModel):
         return self
 
 
+class ResponsesSettings(BaseModel):
+    """Responses that are kept for clients that come back to them: in memory, for all gateways."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_bytes: int = Field(
+        64 * 1024 * 1024,
+        ge=0,
+        description="Memory that they may take, with the prompts that they answer; then those that "
+        "were not used for longest go. 0 keeps nothing, and what needs it is refused.",
+    )
+    max_bytes_per_key: int = Field(
+        16 * 1024 * 1024,
+        ge=1,
+        description="What of it one key may take, where there are keys.",
+    )
+    max_age_s: float = Field(
+        86400.0, gt=0.0, description="How long one is kept at most, used or not."
+    )
+
+
 class RoutingSettings(BaseModel):
     """How a gateway chooses a replica for a request."""
 
@@ -160,7 +187,8 @@ class RoutingSettings(BaseModel):
         1.4,
         ge=1.0,
         description="Times its fair share of the load that a replica gets because of what it has "
-        "cached; past that a prefix spreads to another one. Lower: evener load; higher: more hits.",
+        "cached; past that a prefix spreads to another one, once more waits for the replica than "
+        "another would have to compute again. Lower: evener load; higher: more hits.",
     )
     free_tokens: int = Field(
         4096, ge=0, description="A replica with fewer tokens to do has room, whatever its share."
@@ -198,8 +226,9 @@ class RoutingSettings(BaseModel):
             "X-Session-Affinity",
         ),
         description="Requests with the same value of one of these headers, of which the first that "
-        "is there counts, go to the same replica, whatever their prompts; without such a header, "
-        "those with the same `prompt_cache_key`. Where a session begins, its prompt decides.",
+        "is there counts, go to the same replica, unless another has `min_match` of their prompt "
+        "cached and that one does not; without such a header, those with the same "
+        "`prompt_cache_key`.",
     )
 
 
@@ -299,6 +328,9 @@ class AppSettings(BaseModel):
 
     engine: EngineConfig = Field(default_factory=lambda: EngineConfig.model_validate({}))
     gateway: GatewaySettings = Field(default_factory=lambda: GatewaySettings.model_validate({}))
+    responses: ResponsesSettings = Field(
+        default_factory=lambda: ResponsesSettings.model_validate({})
+    )
     routing: RoutingSettings = Field(default_factory=lambda: RoutingSettings.model_validate({}))
     replica: ReplicaSettings = Field(default_factory=lambda: ReplicaSettings.model_validate({}))
     autoscaling: AutoscalingSettings = Field(
@@ -312,27 +344,36 @@ class AppSettings(BaseModel):
 class SettingsError(ValueError):
     """The settings are wrong; the message has a line for each mistake."""
 
+    def __init__(self, message: str, mistakes: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.mistakes = dict(mistakes or {})
+        """What is wrong with a key such as ``engine.max_num_seqs``."""
+
 
 def parse_settings(args: Mapping[str, Any]) -> AppSettings:
     """Raises ``SettingsError`` naming every wrong key and what is allowed."""
     try:
         return AppSettings.model_validate(dict(args))
     except ValidationError as error:
-        mistakes = error.errors(include_url=False, include_context=False)
-    lines = "\n".join(f"  {_explain(mistake)}" for mistake in mistakes)
-    raise SettingsError(f"the settings under `args:` are wrong:\n{lines}")
+        found = error.errors(include_url=False, include_context=False)
+    mistakes = {_key(mistake): _explain(mistake) for mistake in found}
+    lines = "\n".join(f"  {key}: {told}" for key, told in mistakes.items())
+    raise SettingsError(f"the settings under `args:` are wrong:\n{lines}", mistakes)
+
+
+def _key(mistake: ErrorDetails) -> str:
+    return ".".join(str(part) for part in mistake["loc"]) or "args"
 
 
 def _explain(mistake: ErrorDetails) -> str:
     path = [str(part) for part in mistake["loc"]]
-    key = ".".join(path) or "args"
     if mistake["type"] == "extra_forbidden":
         allowed = ", ".join(sorted(_section(path[:-1]).model_fields))
-        return f"{key}: unknown key; allowed here: {allowed}"
+        return f"unknown key; allowed here: {allowed}"
     message = mistake["msg"].removeprefix("Value error, ")
     if isinstance(mistake["input"], (str, int, float, bool)) and "api_keys" not in path:
-        return f"{key}: {message}, not {mistake['input']!r}"
-    return f"{key}: {message}"
+        return f"{message}, not {mistake['input']!r}"
+    return message
 
 
 def _section(path: list[str]) -> type[BaseModel]:

@@ -44,7 +44,9 @@ from deployments.backend.protocol import (
 )
 from deployments.backend.request import (
     JSON_WHITESPACE,
+    THOUGHT_WHITESPACE,
     ChatPrompt,
+    FreeText,
     GenerationRequest,
     Grammar,
     GrammarKind,
@@ -58,6 +60,7 @@ from deployments.backend.stats import BackendStats, Histogram
 __all__ = [
     "ENTRY_POINT_GROUP",
     "JSON_WHITESPACE",
+    "THOUGHT_WHITESPACE",
     "AttentionStatus",
     "Backend",
     "BackendError",
@@ -69,6 +72,7 @@ __all__ = [
     "EngineStoppedError",
     "FailureKind",
     "FinishReason",
+    "FreeText",
     "GenerationDefaults",
     "GenerationRequest",
     "Grammar",

@@ -85,11 +85,11 @@ class EngineConfig(BaseModel):
     device: Literal["auto", "metal", "cuda", "cpu"] = Field(
         "auto", description="`auto`: Metal on Apple silicon, CUDA where MLX has it, CPU otherwise."
     )
-    attention: Literal["auto", "metal", "cpu", "reference"] = Field(
+    attention: Literal["auto", "metal", "cuda", "cpu", "reference"] = Field(
         "auto",
         description="Attention operators. `auto`: the device's own kernels, or plain MLX "
-        "(`reference`) if they lack the model's head dim or fail the check at start; `metal` and "
-        "`cpu`: these kernels, or no start at all.",
+        "(`reference`) if they lack the model's head dim or fail the check at start; `metal`, "
+        "`cuda` and `cpu`: these kernels, or no start at all.",
     )
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = Field(
         "auto", description="Of weights and KV cache; `auto`: float32 on CPU, else the model's."
@@ -98,8 +98,12 @@ class EngineConfig(BaseModel):
         None, ge=1, description="Longest sequence in tokens; the model's own limit by default."
     )
     max_num_seqs: int = Field(32, ge=1, description="Most sequences in one step.")
-    max_num_batched_tokens: int = Field(
-        512, ge=1, description="Token budget of one step; at least `max_num_seqs`."
+    max_num_batched_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Token budget of one step; at least `max_num_seqs`. A larger one computes "
+        "prompts faster, a smaller one holds up the streams beside them for less. By default what "
+        "suits the device: 512 on a CPU, 2048 with Metal, 4096 with CUDA.",
     )
     max_slowdown: float | None = Field(
         None,
@@ -109,9 +113,26 @@ class EngineConfig(BaseModel):
         "when there is none, by what steps were measured to take. Faster streams, for less "
         "throughput; by default only `max_num_seqs` and `max_num_batched_tokens` bound a step.",
     )
+    deterministic: bool = Field(
+        False,
+        description="A request with `temperature: 0` or a `seed` gets the same tokens whatever "
+        "runs beside it, however its prompt is cut or found in the prefix cache, and even if it is "
+        "preempted: each logit is the same to the last bit. On a CPU only; long contexts are "
+        "slower to decode.",
+    )
     block_size: Literal[8, 16, 32] = Field(16, description="Tokens in one KV cache block.")
     num_kv_blocks: int | None = Field(
-        None, ge=1, description="Blocks in the KV cache; sized from memory by default."
+        None,
+        ge=1,
+        description="Blocks in the KV cache, for the tokens of all sequences; sized from memory by "
+        "default. Layers that see a window of tokens get what their windows take on top.",
+    )
+    num_state_snapshots: int | None = Field(
+        None,
+        ge=0,
+        description="Of a model with recurrent layers: snapshots of their state, which a prompt "
+        "that shares a prefix begins with. By default a quarter of the KV cache's memory, which is "
+        "the most; what running sequences leave of their own slots comes on top.",
     )
     memory_fraction: float = Field(
         0.8, gt=0.0, le=0.95, description="Most of the device's memory for weights and KV cache."

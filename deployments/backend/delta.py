@@ -6,10 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-PrefixMiss = Literal["new", "diverged", "evicted"]
+PrefixMiss = Literal["new", "diverged", "evicted", "no_snapshot", "snapshot_evicted"]
 """Why no more of a prompt was in the prefix cache: nothing of its beginning was of late, or only
 for others, with whom nothing is shared; it goes on differently behind what was; it had to make
-room."""
+room. Of a model with recurrent layers: nobody had kept their state where the prompts part, or that
+had to make room."""
 FinishReason = Literal["stop", "length", "abort"]
 
 

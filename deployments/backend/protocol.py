@@ -50,6 +50,8 @@ class ModelInfo:
     """Those of them that are no text, unless a request wants them shown."""
     pooling: PoolingInfo | None = None
     """None: it makes no vectors."""
+    longest_token: int = 0
+    """Characters of a text that one token takes, at most; 0: nobody knows."""
 
 
 class Backend(Protocol):

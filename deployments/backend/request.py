@@ -12,6 +12,8 @@ from deployments.backend.delta import Delta, Prefill
 JSON_WHITESPACE = r" |\r?\n[ \t]{0,24}"
 """Between two tokens of JSON that is held to a schema, if any: a blank, or a new line and its
 indentation. Without a bound small models would write blanks for ever."""
+THOUGHT_WHITESPACE = r"[ \t\r\n]{1,8}"
+"""Between a thought and what follows it, if any; bounded for the same reason."""
 GrammarKind = Literal["json_schema", "regex", "choice", "grammar"]
 
 
@@ -24,6 +26,21 @@ class SchemaPart:
     schema: Mapping[str, Any]
     is_lenient: bool
     """Whether keywords that can't be enforced are passed over."""
+
+
+@dataclass(frozen=True)
+class FreeText:
+    """Where a grammar leaves text to the model: any may come until ``marker`` does, and while there
+    is none, nothing of it matters for what may follow.
+
+    It is the whole answer, or what is behind a thought, unless that begins, behind white space,
+    with one of the characters ``unlike``. A thought is free text, too."""
+
+    marker: str = ""
+    """A text, or one special token. Empty: nothing but a thought is free."""
+    unlike: str = ""
+    thought: tuple[str, str] | None = None
+    """What an answer may begin with for a thought to follow, and what ends that."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +58,7 @@ class Grammar:
     ``@content``. Empty: nothing."""
     parts: tuple[SchemaPart, ...] = ()
     """Schemas that ``text``, in Lark's notation, or ``frame`` has in it."""
+    free: FreeText = FreeText()
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ class BackendStats:
     requests_running: int
     requests_waiting: int
     kv_cache_blocks_total: int
+    """Of the layers that see all tokens; if none do, of those with the widest window."""
     kv_cache_blocks_free: int
-    """Blocks that a new sequence could take, cached ones included."""
+    """Of these, what a new sequence could take, cached ones included."""
     memory_active_bytes: int
     request_success: Mapping[str, int]
     """By finish reason; a request counts once, with its last sequence."""
@@ -51,7 +52,29 @@ class BackendStats:
     """Tokens that went through the model, by phase: prefill, decode."""
     step_sequences: Mapping[str, int] = field(default_factory=dict)
     """Sequences summed over all steps, by phase: over ``steps``, the mean batch."""
+    step_host: Mapping[str, Histogram] = field(default_factory=dict)
+    """Of a step, what the host did, by part: some parts take place while the device runs."""
+
+    state_slots: int = 0
+    """For the state of recurrent layers, of sequences that run and in snapshots; 0: the model has
+    no such layers."""
+    state_slots_free: int = 0
+    """Slots that a new sequence could take, snapshots that nobody reads included."""
+    state_snapshots: int = 0
+    """That can be found."""
+    state_snapshots_taken: int = 0
+    state_snapshots_evicted: int = 0
+    """For others, or for a sequence's own state."""
+    state_bytes: int = 0
+    """Of all slots."""
+    kv_cache_window_usage_ratios: Mapping[int, float] = field(default_factory=dict)
+    """By window, in tokens: the part of the blocks of all other layers that is held."""
+
+    kv_cache_blocks_cached: int = 0
+    """Of the free blocks, those whose content a prompt would still find."""
 
     @property
     def kv_cache_usage_ratio(self) -> float:
-        return 1.0 - self.kv_cache_blocks_free / self.kv_cache_blocks_total
+        """Of whatever layers have the least left."""
+        own = 1.0 - self.kv_cache_blocks_free / self.kv_cache_blocks_total
+        return max(own, *self.kv_cache_window_usage_ratios.values(), 0.0)

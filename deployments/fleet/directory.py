@@ -28,6 +28,8 @@ class Replica:
     """Of the model: another replica continues an answer only if it has the same."""
     other_names: tuple[str, ...] = ()
     """Of the model, in requests."""
+    longest_token: int = 0
+    """Characters of a text that one token takes, at most; 0: nobody knows."""
 
     @property
     def lineage(self) -> tuple[str, int]:

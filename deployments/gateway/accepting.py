@@ -6,21 +6,25 @@ import logging
 from collections.abc import Sequence
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Scope
 
 from deployments.fleet.directory import Replica
+from deployments.gateway.access.api_keys import SCOPE_KEY as API_KEY
+from deployments.gateway.access.api_keys import ApiKey
 from deployments.gateway.parts import GatewayParts
 from deployments.gateway.relay.failures import no_replica
 from deployments.http.errors import ApiError, model_not_found, shown
 from deployments.http.request_body import read_body
 from deployments.http.request_id import REQUEST_ID_HEADER, SCOPE_KEY
 from deployments.observe.logs import printable_json
+from deployments.wire.envelope import Envelope
 
 logger = logging.getLogger(__name__)
 
 
 async def whole_body(request: Request, max_body_bytes: int) -> bytes:
     """Raises ``ApiError``; also for an id of the request that can't be used."""
-    # Serve returns whatever id was sent; what the log calls the request must be the same.
+    # Who looks for an id of their own in a log would not find it.
     given = request.headers.get(REQUEST_ID_HEADER)
     if given is not None and given != request.scope[SCOPE_KEY]:
         raise ApiError(
@@ -61,3 +65,16 @@ def serving(model: str, parts: GatewayParts) -> Sequence[Replica]:
     # While there is no replica at all, nobody knows which models there will be.
     starting = not parts.directory.replicas
     raise no_replica(model) if starting else model_not_found(model)
+
+
+def envelope_for(scope: Scope, parts: GatewayParts) -> Envelope:
+    """Of a new answer."""
+    key: ApiKey | None = scope.get(API_KEY)
+    if key is None:
+        return Envelope.seal()
+    return Envelope.seal(
+        tenant=key.tenant,
+        weight=key.weight,
+        is_isolated=parts.settings.isolate_tenants,
+        priority=key.priority,
+    )

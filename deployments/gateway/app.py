@@ -11,12 +11,14 @@ from deployments.gateway.access.error_shapes import shaped_response
 from deployments.gateway.access.limits_middleware import LimitsMiddleware
 from deployments.gateway.generation import generation_routes
 from deployments.gateway.outcomes import OutcomesMiddleware
+from deployments.gateway.page.routes import page_routes
 from deployments.gateway.parts import GatewayParts
 from deployments.gateway.pooling import pooling_routes
 from deployments.gateway.read_routes import reading_routes
 from deployments.gateway.refusals_log import RefusalRecorder
-from deployments.gateway.response_routes import response_routes
+from deployments.gateway.responses.routes import response_routes
 from deployments.gateway.token_routes import token_routes
+from deployments.gateway.watch.routes import fleet_routes
 from deployments.http.drain_request import WholeRequestMiddleware
 from deployments.http.error_responses import exception_handlers
 from deployments.http.request_id import RequestIdMiddleware
@@ -33,10 +35,12 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
     app = Starlette(
         routes=[
             *generation_routes(parts),
-            *response_routes(),
+            *response_routes(parts.responses),
             *pooling_routes(parts),
             *token_routes(parts),
             *reading_routes(parts),
+            *fleet_routes(parts.watch),
+            *(page_routes() if parts.settings.page else ()),
         ],
         middleware=[
             Middleware(ResponseEventsMiddleware),

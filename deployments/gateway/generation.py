@@ -1,76 +1,55 @@
-"""The gateway's generation routes: validate a request, relay it, account for it."""
+"""The gateway's generation routes: what is relayed of a request."""
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
 from deployments.fleet.directory import Replica
-from deployments.gateway.accepting import check_priority, log_body, serving, whole_body
-from deployments.gateway.access.api_keys import SCOPE_KEY as API_KEY
-from deployments.gateway.access.api_keys import ApiKey
+from deployments.gateway.accepting import (
+    check_priority,
+    envelope_for,
+    log_body,
+    serving,
+    whole_body,
+)
 from deployments.gateway.access.limits_middleware import meter, reserve
 from deployments.gateway.access.reservation import Reservation
-from deployments.gateway.metering import RequestMeter
+from deployments.gateway.metering import RefusalMeter
 from deployments.gateway.outcomes import outcome_of
 from deployments.gateway.parts import GatewayParts
-from deployments.gateway.refusals_log import record_refusal
-from deployments.gateway.relay.client_response import ClientResponse
-from deployments.gateway.relay.failures import told_error
-from deployments.gateway.relay.relay import relay
-from deployments.gateway.relay.request import Outgoing, RelayedRequest
+from deployments.gateway.relay.request import Outgoing
 from deployments.gateway.relay.resumable import ResumableReader
+from deployments.gateway.relayed_route import RelayedRoute
+from deployments.gateway.responses.accepting import accept, tenant_of
+from deployments.gateway.responses.keeping import keeper_of
 from deployments.gateway.resumption import resumption_of
 from deployments.gateway.routing import Work, affinity_of
-from deployments.http.disconnect import run_until_disconnect
+from deployments.gateway.served_by import wants_served_by
 from deployments.http.errors import ApiError
 from deployments.http.request_id import SCOPE_KEY
-from deployments.http.request_path import route_path
-from deployments.observe.logs import log_request
-from deployments.observe.tracing import Tracer, request_span
-from deployments.protocol import GENERATION_PATHS, GenerationForm, ParsedRequest, parse_body
-from deployments.wire.envelope import Envelope
+from deployments.protocol import GENERATION_PATHS, GenerationForm, ParsedRequest
+from deployments.protocol.prompt_length import context_error
 from deployments.wire.resumption import Resumption
-
-logger = logging.getLogger(__name__)
 
 
 def generation_routes(parts: GatewayParts) -> list[Route]:
-    return [Route(path, _Generation(parts), methods=["POST"]) for path in GENERATION_PATHS]
-
-
-class _Generation:
-    """An application of its own: around a function, Starlette would wrap each chunk once more."""
-
-    def __init__(self, parts: GatewayParts) -> None:
-        self._parts = parts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        arrived = time.perf_counter()
-        outgoing, reservation = await _accept(Request(scope, receive), self._parts)
-        request = RelayedRequest(
-            outgoing,
-            self._parts,
-            ClientResponse(send, outgoing.stream_form, outgoing.request_id),
-            arrived,
-        )
-        meter(scope, RequestMeter(request, reservation))
-        await answer(request, self._parts.tracer, scope, receive)
+    return [
+        Route(path, RelayedRoute(parts, _accept), methods=["POST"]) for path in GENERATION_PATHS
+    ]
 
 
 async def _accept(request: Request, parts: GatewayParts) -> tuple[Outgoing, Reservation | None]:
-    """With what is reserved of its key's tokens, if they are counted. Raises ``ApiError`` for
-    whatever no replica needs to see."""
-    path = route_path(request.scope)
+    path = request.scope["path"]
     body = await whole_body(request, parts.settings.max_body_bytes)
-    parsed = await parse_body(path, body)
-    form = parsed.form
+    tenant = tenant_of(request.scope)
+    max_bytes = parts.settings.max_body_bytes
+    accepted = await accept(path, body, tenant, parts.responses, max_bytes=max_bytes)
+    parsed, form = accepted.parsed, accepted.parsed.form
     log_body(request, body, parts)
     replicas = _allowed(form, parts)
     if form.model != (name := replicas[0].model):
@@ -85,6 +64,7 @@ async def _accept(request: Request, parts: GatewayParts) -> tuple[Outgoing, Rese
         max_tokens=resumption.max_tokens if resumption else None,
         max_model_len=max(replica.max_model_len for replica in replicas),
     )
+    _check_length(parsed, replicas, request.scope, reservation)
     if reservation is not None:
         envelope = replace(
             envelope,
@@ -92,18 +72,45 @@ async def _accept(request: Request, parts: GatewayParts) -> tuple[Outgoing, Rese
             max_prompt_tokens=reservation.max_prompt_tokens,
         )
     resumption = resumption and resumption.bounded(envelope)
+    envelope = resumption.address(envelope) if resumption else envelope
+    keeper = keeper_of(accepted, tenant, envelope.answer_id, parts.responses)
     outgoing = Outgoing(
         path=path,
-        body=body,
+        body=body + accepted.context,
         stream=form.stream,
         stream_form=parsed.stream_form,
         request_id=request.scope[SCOPE_KEY],
         work=work,
-        envelope=resumption.address(envelope) if resumption else envelope,
+        envelope=replace(
+            envelope, context_bytes=len(accepted.context), is_stored=keeper is not None
+        ),
         begins_anew=not form.stream and form.has_logprobs,
         resumable=_resumable(resumption, parsed, parts),
+        keeper=keeper,
+        tells_server=wants_served_by(request.scope),
     )
     return outgoing, reservation
+
+
+def _check_length(
+    parsed: ParsedRequest,
+    replicas: Sequence[Replica],
+    scope: Scope,
+    reservation: Reservation | None,
+) -> None:
+    """Raises ``ApiError`` for a prompt that fits nowhere: passing on a body that is refused costs
+    engines time. It is charged as if one of them had read it."""
+    roomiest = max(replicas, key=lambda one: one.max_model_len)
+    longest_token = max(one.longest_token for one in replicas)
+    if not all(one.longest_token for one in replicas):
+        return
+    refusal = context_error(
+        parsed, max_model_len=roomiest.max_model_len, longest_token=longest_token
+    )
+    if refusal is not None:
+        if reservation is not None:
+            meter(scope, RefusalMeter(reservation))
+        raise refusal
 
 
 def _resumable(
@@ -112,19 +119,6 @@ def _resumable(
     if resumption is None:
         return None
     return ResumableReader(resumption, parts.resumption_key, parsed.stream_form.last_event)
-
-
-def envelope_for(scope: Scope, parts: GatewayParts) -> Envelope:
-    """Of a new answer."""
-    key: ApiKey | None = scope.get(API_KEY)
-    if key is None:
-        return Envelope.seal()
-    return Envelope.seal(
-        tenant=key.tenant,
-        weight=key.weight,
-        is_isolated=parts.settings.isolate_tenants,
-        priority=key.priority,
-    )
 
 
 def _allowed(parsed: GenerationForm, parts: GatewayParts) -> Sequence[Replica]:
@@ -151,64 +145,13 @@ def _work(
 ) -> Work:
     named = (request.headers.get(name) for name in session_header)
     session = next(filter(None, named), None)
-    tokens = parsed.prompt_size_estimate() + parsed.max_new_tokens_estimate()
+    prompt_tokens = parsed.prompt_size_estimate()
     # Clients ask for as much as they like; no sequence gets longer than the context.
-    longest = max(replica.max_model_len for replica in replicas)
+    most = parsed.num_sequences * max(replica.max_model_len for replica in replicas)
     return Work(
         model=parsed.model,
-        tokens=min(tokens, parsed.num_sequences * longest),
+        tokens=min(prompt_tokens + parsed.max_new_tokens_estimate(), most),
+        prompt_tokens=min(prompt_tokens, most) * parsed.n // parsed.num_sequences,
         affinity=affinity_of(parsed, session=session, tenant=tenant),
         num_sequences=parsed.num_sequences,
-    )
-
-
-async def answer(request: RelayedRequest, tracer: Tracer, scope: Scope, receive: Receive) -> None:
-    """Relay it, and account for what came of it."""
-    client, outgoing = request.client, request.outgoing
-    with request_span(tracer, f"POST {outgoing.path}", scope, outgoing.request_id) as span:
-        completed = await run_until_disconnect(
-            receive, relay(request), is_sent=lambda: client.is_complete
-        )
-        span.set_attributes(
-            {
-                "http.response.status_code": client.status,
-                "pomona.model": outgoing.work.model,
-                "pomona.replica": request.replica_id,
-                "pomona.resumed": request.num_resumed,
-                "pomona.completed": completed,
-            }
-        )
-    _account(request, scope, completed)
-
-
-def _account(request: RelayedRequest, scope: Scope, completed: bool) -> None:
-    client, outgoing, metrics = request.client, request.outgoing, request.parts.metrics
-    outcome_of(scope).status = client.final_status
-    elapsed = time.perf_counter() - request.arrived
-    model = outgoing.work.model
-    metrics.resumed(model, request.num_resumed)
-    metrics.reconnected(model, outgoing.goes_on)
-    if request.placement is not None:
-        metrics.placed(model, request.placement)
-    key: ApiKey | None = scope.get(API_KEY)
-    if client.error is not None:
-        metrics.failed(model, client.error.type)
-    elif completed and client.status == 200 and not client.has_error:
-        metrics.completed(model, elapsed)
-    if client.refusal is not None and client.final_status < 500:
-        head, body = client.refusal
-        error = told_error(head, body)
-        record_refusal(metrics, scope, outgoing.path, error)
-    log_request(
-        logger,
-        f"POST {outgoing.path} {client.status if completed else 'client gone'}",
-        model=model,
-        key=key.name if key else "-",
-        # Serve has its own idea of a field `replica`: this gateway.
-        served_by=request.replica_id,
-        prefix_known=request.placement or "-",
-        resumed=request.num_resumed,
-        reconnected=outgoing.goes_on,
-        seconds=round(elapsed, 3),
-        request_id=outgoing.request_id,
     )

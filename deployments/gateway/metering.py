@@ -12,6 +12,19 @@ from deployments.wire.last_word import ATTEMPTS_PATH, LastWord
 logger = logging.getLogger(__name__)
 
 
+class RefusalMeter:
+    """Of a prompt that is refused for what it is, before any replica has it."""
+
+    def __init__(self, reservation: Reservation) -> None:
+        self._tokens = reservation.demand.likely_prompt_tokens
+
+    def at_most(self) -> int:
+        return self._tokens
+
+    async def used(self) -> int:
+        return self._tokens
+
+
 class RequestMeter:
     """The engine's work counts, whoever has seen it: of an answer that its client leaves, the
     replica says how far it had got. What it doesn't say stays as it was reserved."""

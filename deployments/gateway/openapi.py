@@ -7,9 +7,12 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
+from deployments.gateway.openapi_fleet import fleet_paths, fleet_schemas
 from deployments.gateway.openapi_messages import anthropics_errors, messages_schemas
 from deployments.gateway.openapi_pooling import POOLING_MODELS, pooling_paths, pooling_schemas
+from deployments.gateway.openapi_responses import response_paths, response_schemas
 from deployments.gateway.openapi_tokens import TOKEN_MODELS, token_paths, token_schemas
+from deployments.gateway.served_by import SERVED_BY_HEADER
 from deployments.protocol import (
     CHAT_COMPLETIONS_PATH,
     COMPLETIONS_PATH,
@@ -30,7 +33,7 @@ _ERRORS = {
     "400": "The request is wrong; `param` names the field.",
     "401": "An API key is required, or it is wrong.",
     "403": "Without API keys only clients on the same machine are served.",
-    "404": "No such model or URL.",
+    "404": "No such model, kept response or URL.",
     "405": "No such method.",
     "408": "The request took too long to arrive.",
     "413": "The body is too large.",
@@ -70,6 +73,7 @@ def openapi_document() -> Schema:
             CHAT_COMPLETIONS_PATH: {"post": _generation("ChatCompletionRequest", "Chat")},
             COMPLETIONS_PATH: {"post": _generation("CompletionRequest", "Completion")},
             RESPONSES_PATH: {"post": _generation("ResponsesRequest", "Response")},
+            **response_paths(_errors()),
             MESSAGES_PATH: {"post": _messages()},
             **pooling_paths(_errors()),
             **token_paths(_errors(), anthropics_errors(_ERRORS)),
@@ -88,6 +92,7 @@ def openapi_document() -> Schema:
                     ]
                 }
             },
+            **fleet_paths(_errors()),
             "/health": {"get": _reading("health", "The gateway is alive.", "Status")},
             "/ready": {"get": _reading("ready", "A replica answers.", "Status")},
         },
@@ -100,6 +105,8 @@ def openapi_document() -> Schema:
             | token_schemas(requests["$defs"])
             | messages_schemas()
             | pooling_schemas()
+            | response_schemas()
+            | fleet_schemas()
             | _responses(),
         },
     }
@@ -123,10 +130,20 @@ _RESUMABLE: list[Schema] = [
 ]
 
 
+_SERVED_BY: Schema = {
+    "name": SERVED_BY_HEADER,
+    "in": "header",
+    "description": "Have comments in a stream tell which engine its events come from: "
+    "`: served-by ENGINE NODE TOKENS`, before the first one and whenever it goes on at another; "
+    "`TOKENS` is how many it had by then.",
+    "schema": {"enum": ["1", "true"]},
+}
+
+
 def _generation(request: str, response: str) -> Schema:
     return {
         "operationId": f"create{response}",
-        "parameters": _RESUMABLE,
+        "parameters": [*_RESUMABLE, _SERVED_BY],
         "requestBody": {"required": True, "content": _json(request)},
         "responses": {
             "200": {

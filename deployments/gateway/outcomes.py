@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployments.http.request_path import route_path
 from deployments.http.response_events import at_end, at_start
 from deployments.protocol import GENERATION_PATHS
 from deployments.protocol.pooling import POOLING_PATHS
@@ -52,7 +50,7 @@ class OutcomesMiddleware:
         if (
             scope["type"] != "http"
             or scope["method"] != "POST"
-            or route_path(scope) not in COUNTED_PATHS
+            or scope["path"] not in COUNTED_PATHS
         ):
             await self.app(scope, receive, send)
             return
@@ -74,11 +72,6 @@ class OutcomesMiddleware:
         at_end(scope, ended)
         try:
             await self.app(scope, watched_receive, send)
-        except asyncio.CancelledError:
-            # Serve's proxy cancels for a client that left; otherwise the process ends, and nobody
-            # asks it for metrics any more.
-            outcome.is_client_gone = not outcome.is_complete
-            raise
         finally:
             self._on_end(outcome.model, outcome.name)
 

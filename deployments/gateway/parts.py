@@ -11,6 +11,8 @@ from deployments.fleet.targets import GatewayAddress
 from deployments.gateway.access.api_keys import Keys
 from deployments.gateway.access.rate_limits import RateLimiter
 from deployments.gateway.relay.parts import RelayParts
+from deployments.gateway.responses.shared import SharedStore
+from deployments.gateway.watch.watch import FleetWatch
 from deployments.observe.tracing import NoOpTracer, Tracer
 
 
@@ -24,4 +26,8 @@ class GatewayParts(RelayParts):
     """Requests that have the same value in it belong on one replica."""
     resumption_key: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)
     """Signs the ids of resumable streams. Gateways with the same one go on with each other's."""
+    responses: SharedStore | None = None
+    """Where responses are kept; None: nowhere."""
+    watch: FleetWatch | None = None
+    """What engines do now; None: nobody is told."""
     tracer: Tracer = field(default_factory=NoOpTracer)

@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.types import Message, Receive, Scope, Send
 
+from deployments.gateway.access.error_shapes import shaped_body
 from deployments.http.bounded_protocol import ClientTimeouts
 from deployments.http.port_claim import PortClaim
 from deployments.http.server import HttpServer
@@ -35,6 +36,7 @@ class GatewayPort:
         timeouts: ClientTimeouts | None = None,
     ) -> None:
         host = host or node
+        self.address = (host, port)
         self._app = app
         self._claim = PortClaim(node=node, host=host, port=port) if port else None
         self._server = HttpServer(
@@ -42,6 +44,7 @@ class GatewayPort:
             host=host,
             port=port,
             timeouts=timeouts,
+            error_body=shaped_body,
         )
         self._is_alone = is_alone
         self._is_leaving = False

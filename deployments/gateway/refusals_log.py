@@ -12,7 +12,6 @@ from deployments.gateway.access.api_keys import ApiKey
 from deployments.gateway.openapi import openapi_document
 from deployments.http.errors import ApiError, cut
 from deployments.http.request_id import SCOPE_KEY
-from deployments.http.request_path import route_path
 from deployments.observe.logs import log_request
 from deployments.observe.metrics import GatewayMetrics
 
@@ -33,7 +32,7 @@ class RefusalRecorder:
         self._paths = frozenset(openapi_document()["paths"])
 
     def tell(self, scope: Scope, error: ApiError) -> None:
-        path = route_path(scope)
+        path = scope["path"]
         self._metrics.failed("", error.type)
         record_refusal(self._metrics, scope, path if path in self._paths else OTHER_PATH, error)
 
@@ -46,7 +45,7 @@ def record_refusal(metrics: GatewayMetrics, scope: Scope, counted: str, error: A
     log_request(
         logger,
         f"refused with status {error.status}",
-        path=words_of(route_path(scope)),
+        path=words_of(scope["path"]),
         param=words_of(error.param) if error.param else "-",
         reason=reason,
         key=key.name if key else "-",

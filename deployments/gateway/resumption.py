@@ -10,7 +10,6 @@ from deployments.gateway.access.api_keys import SCOPE_KEY as API_KEY
 from deployments.gateway.access.api_keys import ApiKey
 from deployments.gateway.parts import GatewayParts
 from deployments.http.errors import ApiError, shown
-from deployments.http.request_path import route_path
 from deployments.wire.envelope import Envelope
 from deployments.wire.resumption import (
     LAST_EVENT_HEADER,
@@ -36,7 +35,7 @@ def resumption_of(
     if not stream:
         raise _wrong("is only allowed when stream is true")
     key: ApiKey | None = request.scope.get(API_KEY)
-    digest = request_digest(route_path(request.scope), body, key.tenant if key else "")
+    digest = request_digest(request.scope["path"], body, key.tenant if key else "")
     if last_event_id is None:
         return Resumption.of(envelope, digest)
     settings = parts.settings

@@ -19,10 +19,7 @@ from deployments.gateway.relay.ask import ask
 from deployments.gateway.relay.failures import timed_out, told_error
 from deployments.http.disconnect import run_until_disconnect
 from deployments.http.request_id import SCOPE_KEY
-from deployments.http.request_path import route_path
 from deployments.observe.logs import log_request
-from deployments.protocol.anthropic.errors import in_own_words
-from deployments.protocol.anthropic.token_count import CountTokens
 from deployments.protocol.token_paths import TOKEN_PATHS, parse_token_body
 from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
 
@@ -46,7 +43,7 @@ class _Tokens:
             await response(scope, receive, send)
             is_sent = True
 
-        request, path = Request(scope, receive), route_path(scope)
+        request, path = Request(scope, receive), scope["path"]
         body = await whole_body(request, self._parts.settings.max_body_bytes)
         await run_until_disconnect(receive, answer(), is_sent=lambda: is_sent)
 
@@ -73,10 +70,7 @@ class _Tokens:
             request_id=scope[SCOPE_KEY],
         )
         if head.status != 200:
-            refused = told_error(head, told)
-            if isinstance(asked, CountTokens):
-                refused.message = in_own_words(refused.message, refused.param)
-            raise refused
+            raise told_error(head, told)
         return Response(told, media_type="application/json")
 
     def _only_model(self) -> str | None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from urllib.parse import unquote
 
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from deployments.http.errors import ApiError
@@ -22,6 +26,8 @@ MAX_AHEAD_BYTES = 64 * 1024
 SEND_BUFFER_BYTES = 256 * 1024
 """Of an answer that its client has not read yet, in the socket; the system itself would let it
 become many megabytes, and whoever makes the answer would hear that late."""
+UNSENT_BYTES = 64 * 1024
+"""Of these, that its client has no room for: more are for what is on a long way."""
 VERSIONS = ("1.0", "1.1")
 
 NOT_HTTP = ApiError(400, "The request is not valid HTTP/1.1.", code="invalid_http")
@@ -43,7 +49,13 @@ TOO_SLOW = ApiError(408, "The request took too long to arrive.", code="request_t
 HEAD_TOO_LARGE = ApiError(
     431, f"The request's headers are larger than {MAX_HEAD_BYTES} bytes.", code="head_too_large"
 )
+ErrorBody = Callable[[ApiError, Scope], bytes]
+"""Of what a client is told in a scope, which may lack all but its type, a path and headers."""
 BODY_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
+
+
+def openais_body(error: ApiError, scope: Scope) -> bytes:
+    return error.json()
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,7 @@ class BoundedProtocol(HttpToolsProtocol):
     or an answer to be read."""
 
     timeouts = ClientTimeouts()
+    error_body = staticmethod(openais_body)
 
     _receiving: asyncio.TimerHandle | None = None
     _sending: asyncio.TimerHandle | None = None
@@ -79,9 +92,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(self._linger)  # type: ignore[arg-type]
         with suppress(OSError):
             # A peer that has hung up by now is noticed soon enough; macOS refuses options then.
-            transport.get_extra_info("socket").setsockopt(
-                socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES
-            )
+            _bound_what_waits(transport.get_extra_info("socket"))
         self._receive_until_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -233,7 +244,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
             return
         _cancel(self._receiving)
-        body = error.json()
+        body = self.error_body(error, self._scope_so_far())
         head = (
             f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n"
             f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
@@ -242,12 +253,27 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.write(head.encode() + body)
         self.transport.close()
 
+    def _scope_so_far(self) -> Scope:
+        """Of the request that is under way, if it got as far as that."""
+        if not self._in_request:
+            return {"type": "http", "path": "", "headers": []}
+        path = unquote(self.url.partition(b"?")[0].decode("ascii", "replace"))
+        return {"type": "http", "path": path, "headers": self.headers}
+
+
+def _bound_what_waits(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    if sys.platform == "linux":
+        # On macOS this bounds nothing: a socket takes more, and only says that it is full.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()
 
 
-def bounded_protocol(timeouts: ClientTimeouts) -> type[BoundedProtocol]:
+def bounded_protocol(timeouts: ClientTimeouts, error_body: ErrorBody) -> type[BoundedProtocol]:
     """For uvicorn, which makes one of them for each connection."""
-    return type("BoundedProtocol", (BoundedProtocol,), {"timeouts": timeouts})
+    members = {"timeouts": timeouts, "error_body": staticmethod(error_body)}
+    return type("BoundedProtocol", (BoundedProtocol,), members)

@@ -13,7 +13,12 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
-from deployments.http.bounded_protocol import ClientTimeouts, bounded_protocol
+from deployments.http.bounded_protocol import (
+    ClientTimeouts,
+    ErrorBody,
+    bounded_protocol,
+    openais_body,
+)
 
 # Longer than a gateway keeps an idle connection, so that the client side always closes first.
 KEEP_ALIVE_S = 75
@@ -36,13 +41,15 @@ class HttpServer:
         host: str,
         port: int,
         timeouts: ClientTimeouts | None = None,
+        error_body: ErrorBody = openais_body,
     ) -> None:
+        """``error_body``: of what is refused before ``app`` hears of it."""
         self._host = host
         self._port = port
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http=bounded_protocol(timeouts or ClientTimeouts()),
+                http=bounded_protocol(timeouts or ClientTimeouts(), error_body),
                 # Otherwise an upgrade would pass by these bounds.
                 ws="none",
                 log_config=None,

@@ -18,6 +18,11 @@ def prefill(num_computed_tokens: int, num_prompt_tokens: int) -> bytes:
     return b": prefill %d/%d\n\n" % (num_computed_tokens, num_prompt_tokens)
 
 
+def served_by(replica_id: str, node: str, num_tokens: int) -> bytes:
+    """A comment that says who makes the tokens behind the first ``num_tokens``."""
+    return b": served-by %s %s %d\n\n" % (replica_id.encode(), node.encode(), num_tokens)
+
+
 def event(json: bytes) -> bytes:
     """``json`` must be on one line, as JSON encoders write it."""
     return b"data: " + json + b"\n\n"

@@ -1,4 +1,4 @@
 """Starting the server from a terminal: checks a config, runs Serve with it, says when it is ready.
 
-Start reading at ``launcher.py``.
+Start reading at ``launcher.py``; ``pomona serve`` in ``deployments/command`` is what calls it.
 """

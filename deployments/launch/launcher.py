@@ -1,4 +1,4 @@
-"""`serve run` for people: ``python -m deployments.launch configs/app.yaml``.
+"""`serve run` for people: what ``pomona serve`` does once it has a config.
 
 Mistakes in the config and models that can't be loaded are told before anything starts. The
 terminal has what this project says, and at last where to point a client; if Serve gives up, it has
@@ -7,7 +7,7 @@ the cause, and the launcher ends. If Ray dies, it is started again.
 
 from __future__ import annotations
 
-import argparse
+import json
 import logging
 import multiprocessing
 import os
@@ -19,6 +19,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
@@ -26,8 +27,9 @@ from ray._private.services import canonicalize_bootstrap_address
 
 from deployments.backend import EngineConfig, create_backend
 from deployments.launch.output import ServerOutput
-from deployments.launch.serve_config import applications, check, engine_configs, names, with_model
+from deployments.launch.serve_config import applications, check, engine_configs, names
 from deployments.launch.server import Server
+from deployments.launch.serves_proxy import check_serves_proxy
 from deployments.launch.start import Start
 from deployments.launch.supervisor import Supervisor
 from deployments.settings import AppSettings
@@ -35,52 +37,52 @@ from deployments.settings import AppSettings
 logger = logging.getLogger("pomona")
 
 
-def main(arguments: list[str]) -> int:
-    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
-    options = _options(arguments)
-    path: Path = options.config
+def launch(config: Any, source: Path | None, *, verbose: bool = False) -> int:
+    """Serves ``config``, the content of a Serve config file, until it is told to stop. ``source``
+    is where it comes from, if that is a file of the user's. Returns the exit status: 2 for what is
+    wrong with the config, 1 for what failed. ``verbose`` shows all that Ray has to say, too."""
     try:
-        config = yaml.safe_load(path.read_text())
         check(config)
-        if options.model:
-            config = with_model(config, options.model)
+        check_serves_proxy(config)
         found = applications(config)
+        if not _ports_are_free([where for where, _ in found]):
+            return 1
         _check_engines(engine_configs(config))
-    except (OSError, yaml.YAMLError, ValueError) as error:
-        logger.error("%s: %s", path, error)
+    except (OSError, ValueError) as error:
+        logger.error("%s%s", f"{source}: " if source else "", error)
         return 2
-    for where, _ in found:
-        if answers(where):
-            logger.warning(
-                "Something listens at %s already. Unless that is this cluster, set another "
-                "http_options.port or gateway.port in %s.",
-                where,
-                path,
-            )
     with tempfile.TemporaryDirectory(prefix="pomona-") as folder:
-        if options.model:
-            path = Path(folder, "config.yaml")
-            path.write_text(yaml.safe_dump(config))
+        path = Path(folder, "config.yaml")
+        path.write_text(yaml.safe_dump(config))
         command = [sys.executable, "-m", "ray.serve.scripts", "run", str(path)]
         return Supervisor(
-            lambda: Server(command, verbose=options.verbose),
-            lambda server: _follow(server, found, names(config)),
+            lambda: Server(command, verbose=verbose),
+            lambda server: _follow(server, found, config),
         ).run()
 
 
-def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m deployments.launch", description=__doc__)
-    parser.add_argument("config", type=Path, help="a Serve config file")
-    parser.add_argument("--model", help="what the engines serve instead of the config's model")
-    parser.add_argument("--verbose", action="store_true", help="show all that Ray has to say, too")
-    return parser.parse_args(arguments)
+def _ports_are_free(urls: list[str]) -> bool:
+    taken = " and ".join(url for url in urls if answers(url))
+    if taken and not joins_cluster():
+        logger.error("Something listens at %s already. End it, or choose a --port.", taken)
+        return False
+    if taken:
+        logger.warning(
+            "Something listens at %s already. Unless that is this cluster, choose a --port.", taken
+        )
+    return True
+
+
+def joins_cluster() -> bool:
+    """Whether `serve run` would serve in a cluster of Ray's that runs already."""
+    # Asked as `serve run` asks it.
+    return canonicalize_bootstrap_address(None) is not None  # type: ignore[arg-type]
 
 
 def _check_engines(engines: Sequence[EngineConfig]) -> None:
     """Raises ``ValueError`` for what this machine's engines can't serve. Engines of a cluster that
     runs already may be on hosts with other models."""
-    # Asked as `serve run` asks it.
-    if canonicalize_bootstrap_address(None) is not None:  # type: ignore[arg-type]
+    if joins_cluster():
         return
     # In a process of its own, since a backend's libraries would stay in this one's memory.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -94,16 +96,16 @@ def _check_engine(engine: EngineConfig) -> None:
 
 
 def _follow(
-    server: Server, found: list[tuple[str, AppSettings]], application_names: list[str]
+    server: Server, found: list[tuple[str, AppSettings]], config: dict[str, Any]
 ) -> float | None:
     """Until it is up no more. Returns for how many seconds it served, if it did."""
-    start = Start(server, application_names)
+    start = Start(server, names(config))
     ready = [(where, settings) for where, settings in found if start.wait_until_ready(where)]
     since = time.monotonic()
     if ready:
         _tell_where_to_look(server.output)
     for where, settings in ready:
-        announce(where, settings)
+        announce(where, settings, engine_configs(config))
     server.wait()
     return time.monotonic() - since if ready else None
 
@@ -127,7 +129,21 @@ def _tell_where_to_look(output: ServerOutput) -> None:
     logger.info("State: RAY_AUTH_MODE=%s %s", shlex.quote(mode), command)
 
 
-def announce(url: str, settings: AppSettings) -> None:
+def announce(url: str, settings: AppSettings, engines: Sequence[EngineConfig]) -> None:
     with_keys = settings.gateway.api_keys or settings.gateway.api_keys_file
     key = "one of your keys" if with_keys else "anything"
     logger.info("Ready. Point an OpenAI client at base_url=%s/v1 with api_key=%s.", url, key)
+    if engines:
+        logger.info(
+            "Or ask from another terminal:\n%s", curl(url, engines[0].name, bool(with_keys))
+        )
+
+
+def curl(url: str, model: str, with_keys: bool) -> str:
+    """The command that has ``model`` answer."""
+    body = {"model": model, "messages": [{"role": "user", "content": "What is Pomona?"}]}
+    key = "-H 'Authorization: Bearer YOUR-KEY' " if with_keys else ""
+    return (
+        f"  curl {url}/v1/chat/completions {key}-H 'Content-Type: application/json' "
+        f"-d {shlex.quote(json.dumps(body, ensure_ascii=False))}"
+    )

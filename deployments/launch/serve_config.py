@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import ray
@@ -28,23 +29,19 @@ def check(config: Any) -> list[AppSettings]:
         raise SettingsError("not a Serve config: the top level needs a list `applications`")
     checked = [_settings(one) for one in _built_by(config, GATEWAYS, ENGINES)]
     for application in _built_by(config, GATEWAYS):
-        _warn_without_keys(config, _settings(application))
+        _warn_without_keys(_settings(application))
     return checked
 
 
 def applications(config: dict[str, Any]) -> list[tuple[str, AppSettings]]:
-    """Where a client on this machine reaches each of this project's applications."""
-    found = []
-    for application in _built_by(config, GATEWAYS):
-        settings = _settings(application)
-        # None: an application that other applications call, and no client.
-        prefix = application.get("route_prefix", "/")
-        if settings.gateway.port:
-            # There the gateway knows no prefix.
-            found.append((_own_url(settings), settings))
-        elif prefix is not None:
-            found.append((_proxy_url(config) + prefix.rstrip("/"), settings))
-    return found
+    """Where a client on this machine reaches each of this project's applications, without those
+    whose gateways take a free port."""
+    found = [_settings(one) for one in _built_by(config, GATEWAYS)]
+    return [
+        (f"http://{local(own_host(settings))}:{settings.gateway.port}", settings)
+        for settings in found
+        if settings.gateway.port
+    ]
 
 
 def with_model(config: dict[str, Any], model: str) -> dict[str, Any]:
@@ -57,6 +54,43 @@ def with_model(config: dict[str, Any], model: str) -> dict[str, Any]:
             engine.pop(name, None)
         engine["model"] = model
     return changed
+
+
+def with_address(config: dict[str, Any], host: str | None, port: int | None) -> dict[str, Any]:
+    """``config`` with clients served at ``host`` and ``port``. None: as it says."""
+    changed = copy.deepcopy(config)
+    given = {"host": host, "port": port}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    for application in _built_by(changed, GATEWAYS):
+        args = application.get("args") or {}
+        application["args"] = args | {"gateway": (args.get("gateway") or {}) | chosen}
+    return changed
+
+
+def with_settings(config: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """``config`` with a value for each key such as ``engine.max_num_seqs``, in every application
+    that the key's section belongs to. Raises ``SettingsError`` if there is none."""
+    changed = copy.deepcopy(config)
+    for key, value in values.items():
+        *path, last = key.split(".")
+        places = [one for one in _built_by(changed, GATEWAYS, ENGINES) if _has(one, path[0])]
+        if not places:
+            raise SettingsError(f"{key}: no application of this config has `{path[0]}`")
+        for application in places:
+            section = application
+            for name in ("args", *path):
+                section[name] = dict(section.get(name) or {})
+                section = section[name]
+            section[last] = value
+    return changed
+
+
+def _has(application: dict[str, Any], section: str) -> bool:
+    """Whether ``section`` may stand in what ``application`` is built from."""
+    if application["import_path"] == ENGINES:
+        return section not in ("gateway", "responses", "routing")
+    engines = ((application.get("args") or {}).get("gateway") or {}).get("engines")
+    return engines is None or section not in ("engine", "autoscaling")
 
 
 def engine_configs(config: dict[str, Any]) -> list[EngineConfig]:
@@ -85,42 +119,24 @@ def _settings(application: dict[str, Any]) -> AppSettings:
     return parse_settings(application.get("args") or {})
 
 
-def _warn_without_keys(config: dict[str, Any], settings: AppSettings) -> None:
-    key, host = "http_options.host", _proxy_host(config)
-    if settings.gateway.port:
-        key, host = "gateway.host", _own_host(settings)
-    local = host == "localhost" or is_loopback(host)
-    if not KeySource.of(settings.gateway) and not local:
+def _warn_without_keys(settings: AppSettings) -> None:
+    host = own_host(settings)
+    is_local = host == "localhost" or is_loopback(host)
+    if not KeySource.of(settings.gateway) and not is_local:
         logger.warning(
-            "%s is %s, but without an API key only clients on the same machine are served: "
-            "set gateway.api_keys_file, or %s: 127.0.0.1.",
-            key,
+            "gateway.host is %s, but without an API key only clients on the same machine are "
+            "served: set gateway.api_keys_file, or gateway.host: 127.0.0.1.",
             host,
-            key,
         )
 
 
-def _own_url(settings: AppSettings) -> str:
-    return f"http://{_local(_own_host(settings))}:{settings.gateway.port}"
-
-
-def _own_host(settings: AppSettings) -> str:
+def own_host(settings: AppSettings) -> str:
+    """Where its gateway on this machine listens."""
     node: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     return settings.gateway.host or node
 
 
-def _proxy_url(config: dict[str, Any]) -> str:
-    options = config.get("http_options") or {}
-    scheme = "https" if options.get("ssl_certfile") else "http"
-    return f"{scheme}://{_local(_proxy_host(config))}:{options.get('port', 8000)}"
-
-
-def _proxy_host(config: dict[str, Any]) -> str:
-    host: str = (config.get("http_options") or {}).get("host", "0.0.0.0")
-    return host
-
-
-def _local(host: str) -> str:
+def local(host: str) -> str:
     """As a client on this machine writes it."""
     host = ANY_HOST.get(host, host)
     return f"[{host}]" if ":" in host else host

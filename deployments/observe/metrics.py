@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Info, disable_created_metrics
 from prometheus_client import Histogram as PrometheusHistogram
@@ -21,7 +22,8 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from deployments.backend import AttentionStatus, BackendStats, Histogram
+from deployments.backend import AttentionStatus, BackendStats, Histogram, PrefixMiss
+from deployments.observe.stored_responses import StoredResponseMetrics
 
 # A `_created` gauge beside every counter and histogram would double the number of series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -39,7 +41,7 @@ OUTCOMES = ("success", "client_error", "rate_limited", "server_error", "client_g
 UNKNOWN_MODEL = "unknown"
 """The label of requests that name no model that is served: an empty one would count as absent."""
 PHASES = ("prefill", "decode")
-PREFIX_MISSES = ("new", "diverged", "evicted")
+PREFIX_MISSES = get_args(PrefixMiss)
 ATTENTION_PATHS = ("metal", "cuda", "cpu", "reference")
 
 # Doubling buckets: from a cached prompt on an idle engine to a long answer on a busy one.
@@ -157,6 +159,16 @@ class EngineCollector(Collector):
                 stats.preemptions,
             ),
             ("pomona_steps", "Forward passes of a batch.", stats.steps),
+            (
+                "pomona_state_snapshots_taken",
+                "Snapshots of recurrent state that were taken.",
+                stats.state_snapshots_taken,
+            ),
+            (
+                "pomona_state_snapshots_evicted",
+                "Snapshots of recurrent state that had to make room.",
+                stats.state_snapshots_evicted,
+            ),
         ):
             family = CounterMetricFamily(name, help_text, labels=IDENTITY)
             family.add_metric(self._labels, count)
@@ -168,14 +180,32 @@ class EngineCollector(Collector):
             ("pomona_requests_waiting", "Requests in the queue.", stats.requests_waiting),
             (
                 "pomona_kv_cache_usage_ratio",
-                "Share of the KV cache's blocks that a new sequence could not take.",
+                "Share of the KV cache's blocks that a new sequence could not take, of the layers "
+                "that have the least left.",
                 stats.kv_cache_usage_ratio,
             ),
             (
                 "pomona_kv_cache_blocks_free",
-                "Blocks that a new sequence could take, cached ones included.",
+                "Blocks that a new sequence could take, cached ones included, of the layers that "
+                "see the most tokens.",
                 stats.kv_cache_blocks_free,
             ),
+            (
+                "pomona_state_slots",
+                "Slots of recurrent state; 0 for a model without recurrent layers.",
+                stats.state_slots,
+            ),
+            (
+                "pomona_state_slots_free",
+                "Slots that a new sequence could take, snapshots that nobody reads included.",
+                stats.state_slots_free,
+            ),
+            (
+                "pomona_state_snapshots",
+                "Snapshots of recurrent state that can be found.",
+                stats.state_snapshots,
+            ),
+            ("pomona_state_bytes", "Memory of all slots of recurrent state.", stats.state_bytes),
             (
                 "pomona_memory_active_bytes",
                 "Memory that the engine's arrays hold.",
@@ -187,10 +217,20 @@ class EngineCollector(Collector):
             yield family
         # A gauge may not end in _total by Prometheus's rules, and this name is fixed.
         total = UntypedMetricFamily(
-            "pomona_kv_cache_blocks_total", "Blocks in the KV cache.", labels=IDENTITY
+            "pomona_kv_cache_blocks_total",
+            "Blocks in the KV cache of the layers that see the most tokens.",
+            labels=IDENTITY,
         )
         total.add_metric(self._labels, stats.kv_cache_blocks_total)
         yield total
+        windows = GaugeMetricFamily(
+            "pomona_kv_cache_window_usage_ratio",
+            "Share of the blocks that are held, of layers that see a shorter window of tokens.",
+            labels=[*IDENTITY, "window"],
+        )
+        for window, ratio in stats.kv_cache_window_usage_ratios.items():
+            windows.add_metric([*self._labels, str(window)], ratio)
+        yield windows
         if self._attention is not None:
             path = GaugeMetricFamily(
                 "pomona_attention_path_info",
@@ -227,11 +267,23 @@ class EngineCollector(Collector):
                 "From arrival to the first step.",
                 stats.queue_time,
             ),
-            ("pomona_step_duration_seconds", "Time of one step.", stats.step_duration),
+            (
+                "pomona_step_duration_seconds",
+                "From one step's tokens to the next's.",
+                stats.step_duration,
+            ),
         ):
             family = HistogramMetricFamily(name, help_text, labels=[*IDENTITY, "stage"])
             family.add_metric([*self._labels, "engine"], _buckets(histogram), histogram.sum)
             yield family
+        host = HistogramMetricFamily(
+            "pomona_step_host_seconds",
+            "Of a step, what the host did, by part, with its waiting for the device.",
+            labels=[*IDENTITY, "part"],
+        )
+        for part, histogram in stats.step_host.items():
+            host.add_metric([*self._labels, part], _buckets(histogram), histogram.sum)
+        yield host
 
 
 class EngineMetrics:
@@ -320,6 +372,7 @@ class GatewayMetrics:
             ["replica", "node", "path", "reason"],
             registry=self.registry,
         )
+        self.stored_responses = StoredResponseMetrics(self.registry, replica=replica, node=node)
         self._add_outcomes(UNKNOWN_MODEL)
         for error_type in GATEWAY_ERROR_TYPES:
             self._failures.labels(UNKNOWN_MODEL, replica, node, error_type)

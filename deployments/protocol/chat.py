@@ -13,9 +13,9 @@ from deployments.protocol import unsupported
 from deployments.protocol.common import (
     CHARS_PER_TOKEN,
     MAX_LOGPROBS,
-    UNBOUNDED_NEW_TOKENS_ESTIMATE,
     GenerationFields,
     PromptSize,
+    likely_new_tokens,
     num_bytes,
 )
 from deployments.protocol.messages import Message
@@ -205,5 +205,4 @@ class ChatCompletionRequest(GenerationFields, ReasoningFields):
 
     def max_new_tokens_estimate(self) -> int:
         """Tokens that may be generated, over all choices, roughly, for routing."""
-        most = self.max_new_tokens
-        return self.n * (UNBOUNDED_NEW_TOKENS_ESTIMATE if most is None else most)
+        return self.n * likely_new_tokens(self.max_new_tokens)

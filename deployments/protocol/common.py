@@ -23,6 +23,14 @@ MAX_LOGPROBS = 20
 CHARS_PER_TOKEN = 4
 BYTES_PER_TOKEN = 4
 UNBOUNDED_NEW_TOKENS_ESTIMATE = 256
+MOST_NEW_TOKENS_ESTIMATE = 1024
+"""Agents ask for as much as there is room for, and few answers are longer than this."""
+
+
+def likely_new_tokens(most: int | None) -> int:
+    """Of one answer, roughly, for routing; ``most``: what its client allows."""
+    return UNBOUNDED_NEW_TOKENS_ESTIMATE if most is None else min(most, MOST_NEW_TOKENS_ESTIMATE)
+
 
 _TOKEN_ID_KEY = re.compile(r"0|[1-9][0-9]{0,9}")
 TokenIdKey = Annotated[str, Field(pattern=f"^({_TOKEN_ID_KEY.pattern})$")]

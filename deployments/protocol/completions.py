@@ -16,6 +16,7 @@ from deployments.protocol.common import (
     GenerationFields,
     PromptSize,
     TokenId,
+    likely_new_tokens,
     num_bytes,
 )
 from deployments.protocol.strict import RefusedError
@@ -156,5 +157,5 @@ class CompletionRequest(GenerationFields):
         )
 
     def max_new_tokens_estimate(self) -> int:
-        """Tokens that may be generated, over all choices, for routing."""
-        return len(self.prompt) * self.n * self.max_new_tokens
+        """Tokens that may be generated, over all choices, roughly, for routing."""
+        return len(self.prompt) * self.n * likely_new_tokens(self.max_new_tokens)

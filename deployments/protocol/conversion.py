@@ -18,7 +18,7 @@ from deployments.backend import (
 )
 from deployments.protocol.chat import ChatCompletionRequest
 from deployments.protocol.chat_formats.dialect import TEXT_ALONE, Dialect
-from deployments.protocol.chat_formats.grammar import content_grammar, tools_grammar
+from deployments.protocol.chat_formats.grammar import content_grammar, free_text, tools_grammar
 from deployments.protocol.chat_formats.lenient import lenient
 from deployments.protocol.chat_formats.switches import (
     Thinking,
@@ -130,12 +130,16 @@ def _chat_sampling(
         shown_tokens=dialect.shown_tokens,
         thoughts=dialect.thoughts(budget, with_calls=bool(tools)),
     )
+    if request.thinks is False and budget is None:
+        # The prompt tells the model so; where there is a grammar, that holds it to it, too.
+        dialect = replace(dialect, chat_format=replace(dialect.chat_format, thinking=None))
     if tools:
         return replace(sampling, grammar=_tools_grammar(request, sampling.grammar, dialect))
     if sampling.grammar is None:
         return sampling
     frame = content_grammar(dialect.chat_format, dialect.special_tokens)
-    return replace(sampling, grammar=replace(sampling.grammar, frame=frame))
+    free = free_text(dialect.chat_format, dialect.special_tokens, is_answer=False)
+    return replace(sampling, grammar=replace(sampling.grammar, frame=frame, free=free))
 
 
 def _tools_grammar(
@@ -174,9 +178,11 @@ def _tools_grammar(
     parts = tuple(
         SchemaPart(one.param, one.part(one.parameters), not one.is_strict) for one in tools
     )
+    is_answer = content is None and not request.tool_choice.required
+    free = free_text(dialect.chat_format, dialect.special_tokens, is_answer=is_answer)
     if content is None:
-        return Grammar("grammar", text, "tools", parts=parts)
-    return replace(content, frame=text, parts=parts)
+        return Grammar("grammar", text, "tools", parts=parts, free=free)
+    return replace(content, frame=text, parts=parts, free=free)
 
 
 def _sampling(request: GenerationForm, default: SamplingParams) -> SamplingParams:

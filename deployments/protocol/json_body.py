@@ -21,12 +21,7 @@ def decode_object(body: bytes) -> dict[str, Any]:
     if not body:
         raise _invalid("is empty; send a JSON object")
     if is_crowded(body):
-        raise ApiError(
-            400,
-            f"The request body holds too many values: {MAX_WEIGHT} at most, of which an array, an "
-            f"object and a member of one count {HEAVY} each.",
-            code="too_many_values",
-        )
+        raise too_many_values("The request body")
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -45,6 +40,15 @@ def decode_object(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _invalid(f"must be a JSON object, not {json_type(value)}")
     return value
+
+
+def too_many_values(what: str) -> ApiError:
+    return ApiError(
+        400,
+        f"{what} holds too many values: {MAX_WEIGHT} at most, of which an array, an "
+        f"object and a member of one count {HEAVY} each.",
+        code="too_many_values",
+    )
 
 
 def json_type(value: object) -> str:

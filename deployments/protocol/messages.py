@@ -6,9 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, FailFast, Field, GetJsonSchemaHandler, model_validator
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import BeforeValidator, FailFast, Field, model_validator
 
 from deployments.protocol import unsupported
 from deployments.protocol.strict import RefusedError, StrictModel
@@ -131,12 +129,8 @@ class Message(StrictModel):
         return self
 
     @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        schema = super().__get_pydantic_json_schema__(core_schema, handler)
-        handler.resolve_ref_schema(schema)["anyOf"] = list(_BY_ROLE)
-        return schema
+    def complete_schema(cls, described: dict[str, Any]) -> None:
+        described["anyOf"] = list(_BY_ROLE)
 
     @property
     def text(self) -> str:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from deployments.http.errors import unknown_url
-from deployments.protocol.anthropic.conversion import to_chat
+from deployments.protocol.anthropic.conversion import own_names, to_chat
 from deployments.protocol.anthropic.events import STREAM_FORM
 from deployments.protocol.anthropic.request import MessagesRequest
 from deployments.protocol.background import Background
@@ -15,6 +15,7 @@ from deployments.protocol.chat import ChatCompletionRequest
 from deployments.protocol.completions import CompletionRequest
 from deployments.protocol.json_body import decode_object
 from deployments.protocol.parsed import GenerationForm, ParsedRequest
+from deployments.protocol.responses.context import Context
 from deployments.protocol.responses.to_chat import parse_responses
 
 CHAT_COMPLETIONS_PATH = "/v1/chat/completions"
@@ -35,7 +36,7 @@ def _in_one_form(
 
 def _messages(data: dict[str, Any]) -> ParsedRequest:
     asked = MessagesRequest.parse(data)
-    return ParsedRequest(to_chat(asked), asked, STREAM_FORM)
+    return ParsedRequest(to_chat(asked), asked, STREAM_FORM, own_names(asked))
 
 
 PARSERS: Mapping[str, Callable[[dict[str, Any]], ParsedRequest]] = {
@@ -48,21 +49,25 @@ PARSERS: Mapping[str, Callable[[dict[str, Any]], ParsedRequest]] = {
 GENERATION_PATHS = tuple(PARSERS)
 
 
-def parse_request(path: str, body: bytes) -> ParsedRequest:
-    """Raises ``ApiError``: 404 for a path that isn't one of ``GENERATION_PATHS``, or 400."""
+def parse_request(path: str, body: bytes, context: bytes = b"") -> ParsedRequest:
+    """``context``: what a response's request refers to, if it was looked up. Raises ``ApiError``:
+    404 for a path that isn't one of ``GENERATION_PATHS``, or 400."""
     if path not in PARSERS:
         raise unknown_url("POST", path)
+    if context and path == RESPONSES_PATH:
+        return parse_responses(decode_object(body), Context.decode(context))
     return PARSERS[path](decode_object(body))
 
 
-async def parse_body(path: str, body: bytes) -> ParsedRequest:
+async def parse_body(path: str, body: bytes, context: bytes = b"") -> ParsedRequest:
     """``parse_request``; raises what it raises."""
-    return await off_the_loop(body, partial(parse_request, path, body))
+    num_bytes = len(body) + len(context)
+    return await off_the_loop(num_bytes, partial(parse_request, path, body, context))
 
 
-async def off_the_loop(body: bytes, parse: Callable[[], T]) -> T:
-    """``parse`` of ``body``, in a thread where it is large: every stream waits for the loop. There
-    is one such thread, so that large bodies wait for each other."""
-    if len(body) <= MAX_BYTES_ON_THE_LOOP:
+async def off_the_loop(num_bytes: int, parse: Callable[[], T]) -> T:
+    """``parse`` of so much JSON, in a thread where it is large: every stream waits for the loop.
+    There is one such thread, so that large bodies wait for each other."""
+    if num_bytes <= MAX_BYTES_ON_THE_LOOP:
         return parse()
     return await _LARGE_BODIES.run(parse)

@@ -200,4 +200,4 @@ async def parse_pooling_body(path: str, body: bytes) -> EmbeddingRequest | Reran
     """``path`` is one of ``POOLING_PATHS``. Raises ``ApiError`` 400."""
     parse: Callable[[Mapping[str, Any]], EmbeddingRequest | RerankRequest]
     parse = POOLING_MODELS[path].parse
-    return await off_the_loop(body, lambda: parse(decode_object(body)))
+    return await off_the_loop(len(body), lambda: parse(decode_object(body)))

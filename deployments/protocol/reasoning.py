@@ -8,12 +8,14 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from deployments.http.errors import shown
+from deployments.protocol import unsupported
 from deployments.protocol.strict import RefusedError, StrictModel
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORT = '"none", "minimal", "low", "medium", "high", "xhigh" or "max"'
 BUDGET = "an integer of at least 0, in tokens"
 _MOST = 2**31
+_SWITCHES = {"enabled": True, "disabled": False}
 
 
 class Reasoning(StrictModel):
@@ -25,17 +27,32 @@ class Reasoning(StrictModel):
     exclude: bool | None = Field(None, description="a boolean")
 
 
+class ThinkingSwitch(StrictModel):
+    """DeepSeek's and GLM's."""
+
+    unsupported: ClassVar = unsupported.THINKING_FIELDS
+
+    type: Literal["enabled", "disabled"] = Field(description='"enabled" or "disabled"')
+    budget_tokens: int | None = Field(None, ge=0, lt=_MOST, description=BUDGET)
+
+
 class ReasoningFields(StrictModel):
     """Fields of a request. One that has several names may have one value only."""
 
     _names: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "effort": ("reasoning_effort", "reasoning.effort"),
-        "enabled": ("enable_thinking", "reasoning.enabled"),
-        "budget": ("thinking_token_budget", "thinking_budget", "reasoning.max_tokens"),
+        "enabled": ("enable_thinking", "reasoning.enabled", "thinking.type"),
+        "budget": (
+            "thinking_token_budget",
+            "thinking_budget",
+            "reasoning.max_tokens",
+            "thinking.budget_tokens",
+        ),
     }
 
     reasoning_effort: Effort | None = Field(None, description=EFFORT)
     reasoning: Reasoning | None = Field(None, description="an object")
+    thinking: ThinkingSwitch | None = Field(None, description="an object")
     enable_thinking: bool | None = Field(None, description="a boolean")
     thinking_token_budget: int | None = Field(None, ge=0, lt=_MOST, description=BUDGET)
     thinking_budget: int | None = Field(None, ge=0, lt=_MOST, description=BUDGET)
@@ -86,7 +103,7 @@ class ReasoningFields(StrictModel):
     def thinks_param(self) -> str:
         if self.effort == "none":
             return self.effort_param
-        return "enable_thinking" if self.enable_thinking is not None else "reasoning.enabled"
+        return self._name_of("enabled")
 
     @property
     def thinking_tokens(self) -> int | None:
@@ -97,13 +114,17 @@ class ReasoningFields(StrictModel):
     @property
     def budget_param(self) -> str:
         """The name under which ``thinking_tokens`` came."""
-        names = self._names["budget"]
-        return next((name for name in names if self._said(name) is not None), names[0])
+        return self._name_of("budget")
 
     @property
     def shows_reasoning(self) -> bool:
         """Whether the answer tells what was thought."""
         return self.include_reasoning is not False and not self._said("reasoning.exclude")
+
+    def _name_of(self, kind: str) -> str:
+        """Under which it came."""
+        names = self._names[kind]
+        return next((name for name in names if self._said(name) is not None), names[0])
 
     def _first(self, kind: str) -> Any:
         said = (self._said(name) for name in self._names[kind])
@@ -112,4 +133,5 @@ class ReasoningFields(StrictModel):
     def _said(self, name: str) -> Any:
         outer, _, inner = name.partition(".")
         value = getattr(self, outer)
-        return getattr(value, inner) if inner and value is not None else value
+        said = getattr(value, inner) if inner and value is not None else value
+        return _SWITCHES.get(said, said)

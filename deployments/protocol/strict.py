@@ -79,7 +79,12 @@ class StrictModel(BaseModel):
                 properties[name] = {"anyOf": [of_field, {"type": "null"}], **told}
         for name, rule in cls.unsupported.items():
             properties[name] = rule.json_schema()
+        cls.complete_schema(described)
         return schema
+
+    @classmethod
+    def complete_schema(cls, described: dict[str, Any]) -> None:
+        """Add what fields say together to the JSON schema ``described``."""
 
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> Self:

@@ -30,7 +30,7 @@ TOKEN_PATHS: Mapping[str, Callable[[dict[str, Any]], TokenRequest]] = {
 async def parse_token_body(path: str, body: bytes, only_model: str | None) -> TokenRequest:
     """``only_model``: meant where the body names none; None: there are several. Raises ``ApiError``
     400."""
-    return await off_the_loop(body, partial(_parse, path, body, only_model))
+    return await off_the_loop(len(body), partial(_parse, path, body, only_model))
 
 
 def _parse(path: str, body: bytes, only_model: str | None) -> TokenRequest:

@@ -9,12 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import (
     BeforeValidator,
     Field,
-    GetJsonSchemaHandler,
     PlainValidator,
     model_validator,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from deployments.http.errors import shown
 from deployments.protocol import unsupported
@@ -82,11 +79,7 @@ class Tool(StrictModel):
         return self
 
     @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        schema = super().__get_pydantic_json_schema__(core_schema, handler)
-        described = handler.resolve_ref_schema(schema)
+    def complete_schema(cls, described: dict[str, Any]) -> None:
         hosted = {"type": "string", "pattern": KIND_PATTERN, "not": {"enum": [*_OWN_KINDS]}}
         function = {
             "properties": {**described["properties"]},
@@ -98,7 +91,6 @@ class Tool(StrictModel):
         function["properties"] |= {"type": {"const": "function"}}
         absent = {"properties": {"type": hosted, "function": {"type": "null"}}}
         described["anyOf"] = [function, {**absent, "required": ["type"]}]
-        return schema
 
 
 def _is_hosted(data: Any) -> bool:

@@ -147,6 +147,13 @@ CONTENT_PART_FIELDS: FieldRules = {
     "video_url": Refused(_TEXT_ALONE),
 }
 
+_EARLIER_THOUGHTS = "the model's template says which thoughts it sees again"
+
+THINKING_FIELDS: FieldRules = {
+    "clear_thinking": Refused(_EARLIER_THOUGHTS, (True,)),
+    "keep": Refused(_EARLIER_THOUGHTS),
+}
+
 STRUCTURED_OUTPUTS_FIELDS: FieldRules = {
     "disable_additional_properties": Refused("the schema says it", (False,)),
     "disable_any_whitespace": Refused("blanks between members are the model's choice", (False,)),
@@ -185,13 +192,13 @@ _OF_THE_VENDOR = "it is about what its vendor runs beside the model"
 
 RESPONSES_FIELDS: FieldRules = {
     "access_programs": Refused(_OF_THE_VENDOR),
-    "background": Refused("answers are kept nowhere", (False,)),
-    "background_options": Refused("answers are kept nowhere"),
+    "background": Refused("an answer is made while its client waits", (False,)),
+    "background_options": Refused("an answer is made while its client waits"),
     "client_metadata": WithoutEffect(
         "it is for the vendor's own statistics", "an object", dict[str, Any]
     ),
     "context_management": Refused("the client says what the context is", ([],)),
-    "conversation": Refused("conversations are kept nowhere"),
+    "conversation": Refused("responses are kept, and previous_response_id names them"),
     "image": Refused(_TEXT_ALONE),
     "max_tool_calls": WithoutEffect(
         "it counts calls of tools that the vendor runs",
@@ -199,11 +206,9 @@ RESPONSES_FIELDS: FieldRules = {
         Annotated[int, Field(ge=1)],
     ),
     "moderation": Refused("nothing is moderated"),
-    "previous_response_id": Refused("answers are kept nowhere; send the items themselves"),
-    "prompt": Refused("prompts are kept nowhere"),
+    "prompt": Refused("prompts are kept with their answers alone"),
     "prompt_cache_options": CHAT_FIELDS["prompt_cache_options"],
     "prompt_cache_retention": CHAT_FIELDS["prompt_cache_retention"],
-    "store": Refused("answers are kept nowhere", (False,)),
     "truncation": Refused("what is left out of a prompt is the client's choice", ("disabled",)),
 }
 
@@ -212,7 +217,7 @@ RESPONSES_STREAM_OPTIONS_FIELDS: FieldRules = {
 }
 
 RESPONSES_REASONING_FIELDS: FieldRules = {
-    "context": Refused("the model's template says which thoughts it sees again", ("auto",)),
+    "context": Refused(_EARLIER_THOUGHTS, ("auto",)),
     "generate_summary": WithoutEffect(
         "thoughts are told in full", "a string", Literal["auto", "concise", "detailed"]
     ),

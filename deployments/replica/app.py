@@ -7,7 +7,6 @@ which only gateways know.
 from __future__ import annotations
 
 import hmac
-import uuid
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
@@ -19,26 +18,26 @@ from starlette.routing import Route
 
 from deployments.backend import Backend, BackendError, ModelInfo
 from deployments.http.error_responses import exception_handlers
-from deployments.http.errors import ApiError, model_not_found, unauthorized
+from deployments.http.errors import ApiError, unauthorized
 from deployments.http.request_body import read_body
-from deployments.http.request_id import SCOPE_KEY, RequestIdMiddleware
-from deployments.http.request_path import route_path
+from deployments.http.request_id import RequestIdMiddleware
 from deployments.http.response_events import ResponseEventsMiddleware
 from deployments.observe.tracing import NoOpTracer, Tracer
 from deployments.protocol import GENERATION_PATHS, parse_body
 from deployments.protocol.chat_formats.dialect import Dialect
 from deployments.protocol.pooling import POOLING_PATHS, parse_pooling_body
 from deployments.replica.asked import Answer
-from deployments.replica.attempts import Attempts
-from deployments.replica.kept_streams import KeptStreams
+from deployments.replica.parts import ReplicaParts, engine_request_id
 from deployments.replica.pooling import PoolingResponse
 from deployments.replica.read_routes import reading_routes
+from deployments.replica.reading import EngineReader, HostReader
 from deployments.replica.response import GenerationResponse
 from deployments.replica.token_routes import token_routes
 from deployments.wire.checkpoint import Progress
 from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
 from deployments.wire.failure import FAILURE_HEADER, FailureKind
 from deployments.wire.last_word import ATTEMPTS_PATH
+from deployments.wire.reading import READING_PATH
 
 
 def build_replica_app(
@@ -52,21 +51,33 @@ def build_replica_app(
     keep_alive_interval_s: float,
     chat_format: str = "auto",
     tracer: Tracer | None = None,
+    max_num_seqs: int = 0,
+    host: HostReader | None = None,
 ) -> Starlette:
     """``backend`` has been started and serves ``model``, which writes as ``chat_format`` says.
     ``on_failure`` gets the error type of each request that failed outside of the engine, which
-    counts its own. Set ``app.state.draining`` to make ``/ready`` say no while requests in flight
-    finish. Raises ``ValueError`` for an empty secret."""
+    counts its own. ``max_num_seqs`` and ``host``: what gateways are told of them. Set
+    ``app.state.draining`` to make ``/ready`` say no while requests in flight finish. Raises
+    ``ValueError`` for an empty secret."""
     if not secret:
         raise ValueError("secret must not be empty: it guards the generation routes")
     expected = f"Bearer {secret}".encode()
-    kept, attempts = KeptStreams(), Attempts()
     dialect = Dialect.of(
         model.chat_template,
         model.added_tokens,
         model.special_tokens,
         model.template_variables,
         name=chat_format,
+    )
+    parts = ReplicaParts(
+        backend=backend,
+        model=model,
+        dialect=dialect,
+        max_body_bytes=max_body_bytes,
+        keep_alive_interval_s=keep_alive_interval_s,
+        on_failure=on_failure,
+        is_leaving=lambda: bool(app.state.draining),
+        tracer=tracer or NoOpTracer(),
     )
 
     def check_secret(request: Request) -> None:
@@ -76,77 +87,49 @@ def build_replica_app(
 
     async def last_word(request: Request) -> Response:
         check_secret(request)
-        said = await attempts.last_word(request.path_params["attempt"])
+        said = await parts.attempts.last_word(request.path_params["attempt"])
         return Response(said.json(), media_type="application/json")
+
+    reader = EngineReader(
+        backend, model, parts.attempts, max_num_seqs, host or HostReader(), parts.is_leaving
+    )
+
+    async def reading(request: Request) -> Response:
+        check_secret(request)
+        return Response(reader.read().model_dump_json(), media_type="application/json")
 
     async def generate(request: Request) -> GenerationResponse:
         check_secret(request)
-        try:
-            answer = await _answer(request, max_body_bytes, kept)
-            if answer.request.model not in (model.name, *model.other_names):
-                raise model_not_found(answer.request.model)
-            return GenerationResponse(
-                backend,
-                answer,
-                kept,
-                attempts,
-                model.default_sampling,
-                dialect,
-                # The client's id need not be unique; what the backend gets is.
-                request_id=f"{request.scope[SCOPE_KEY]}-{uuid.uuid4().hex[:12]}",
-                keep_alive_interval_s=keep_alive_interval_s,
-                on_failure=on_failure,
-                is_leaving=lambda: bool(request.app.state.draining),
-                tracer=tracer or NoOpTracer(),
-            )
-        except ApiError as error:
-            on_failure(error.type)
-            raise
-        except BackendError as error:
-            on_failure(error.error_type)
-            raise answer.refusal(error) from error
+        with parts.refusals_counted():
+            answer = await _answer(request, parts)
+            parts.check_model(answer.request.model)
+            try:
+                return GenerationResponse(parts, answer, engine_request_id(request.scope))
+            except BackendError as error:
+                raise answer.refusal(error) from error
 
     async def pool(request: Request) -> PoolingResponse:
         check_secret(request)
-        try:
+        with parts.refusals_counted():
             given = request.headers.get(ENVELOPE_HEADER)
             body = await read_body(request, max_body_bytes)
-            asked = await parse_pooling_body(route_path(request.scope), body)
-            if asked.model not in (model.name, *model.other_names):
-                raise model_not_found(asked.model)
+            asked = await parse_pooling_body(request.scope["path"], body)
+            parts.check_model(asked.model)
             return PoolingResponse(
-                backend,
+                parts,
                 asked,
-                model.pooling,
                 Envelope.parse(given) if given is not None else Envelope.seal(),
-                attempts,
+                engine_request_id(request.scope),
                 for_gateway=given is not None,
-                request_id=f"{request.scope[SCOPE_KEY]}-{uuid.uuid4().hex[:12]}",
-                keep_alive_interval_s=keep_alive_interval_s,
-                on_failure=on_failure,
-                is_leaving=lambda: bool(request.app.state.draining),
-                tracer=tracer or NoOpTracer(),
             )
-        except ApiError as error:
-            on_failure(error.type)
-            raise
-        except BackendError as error:
-            on_failure(error.error_type)
-            raise
 
     app = Starlette(
         routes=[
             *(Route(path, pool, methods=["POST"]) for path in POOLING_PATHS),
             *(Route(path, generate, methods=["POST"]) for path in GENERATION_PATHS),
             Route(f"{ATTEMPTS_PATH}/{{attempt}}", last_word, methods=["DELETE"]),
-            *token_routes(
-                backend,
-                model,
-                dialect,
-                check_secret=check_secret,
-                max_body_bytes=max_body_bytes,
-                on_failure=on_failure,
-            ),
+            Route(READING_PATH, reading),
+            *token_routes(parts, check_secret),
             *reading_routes(backend, model, registry),
         ],
         middleware=[Middleware(ResponseEventsMiddleware), Middleware(RequestIdMiddleware)],
@@ -164,19 +147,21 @@ def _not_the_secret() -> ApiError:
     return error
 
 
-async def _answer(request: Request, max_body_bytes: int, kept: KeptStreams) -> Answer:
+async def _answer(request: Request, parts: ReplicaParts) -> Answer:
     """Raises ``ApiError``."""
     given = request.headers.get(ENVELOPE_HEADER)
     envelope = Envelope.parse(given) if given is not None else Envelope.seal()
-    sent = await read_body(request, max_body_bytes + envelope.log_bytes)
-    body_bytes = len(sent) - envelope.log_bytes
+    added = envelope.context_bytes + envelope.log_bytes
+    sent = await read_body(request, parts.max_body_bytes + added)
+    log_at = len(sent) - envelope.log_bytes
+    context_at = log_at - envelope.context_bytes
     own = None
     if envelope.seen and not envelope.log_bytes:
-        own = kept.find(envelope.answer_id, envelope.seen.tokens)
+        own = parts.kept.find(envelope.answer_id, envelope.seen.tokens)
     return Answer(
-        await parse_body(route_path(request.scope), sent[:body_bytes]),
+        await parse_body(request.scope["path"], sent[:context_at], context=sent[context_at:log_at]),
         envelope,
         for_gateway=given is not None,
-        progress=own or Progress.parse(sent[body_bytes:]),
+        progress=own or Progress.parse(sent[log_at:]),
         is_progress_known=own is None,
     )

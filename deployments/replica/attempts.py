@@ -6,10 +6,12 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 
 from deployments.backend import Delta, Pooled, Prefill
 from deployments.http.errors import ApiError
 from deployments.wire.last_word import LastWord
+from deployments.wire.reading import Lane
 
 MOST_REMEMBERED = 4096
 
@@ -22,23 +24,52 @@ class Tally:
         self._choices_per_prompt = choices_per_prompt
         self._prompt_tokens: dict[int, int] = {}
         """Of the prompts that were admitted."""
+        self._computed_tokens: dict[int, int] = {}
+        """Of the same."""
         self._completion_tokens = 0
         self._unfinished = Counter[int]()
         """Sequences, by prompt."""
+        self._generated: dict[tuple[int, int], int] = {}
+        """Tokens of the sequences that run and have any, by prompt and number."""
 
     def made(self, prompt: int, item: Delta | Pooled | Prefill) -> None:
         if prompt not in self._prompt_tokens:
             self._prompt_tokens[prompt] = item.num_prompt_tokens
             self._unfinished[prompt] = self._choices_per_prompt
-        if isinstance(item, Delta):
+        if isinstance(item, Prefill):
+            self._computed_tokens[prompt] = item.num_computed_tokens
+        elif isinstance(item, Delta):
             self._completion_tokens += len(item.token_ids)
-            self._unfinished[prompt] -= item.finish_reason is not None
+            self._computed_tokens[prompt] = item.num_prompt_tokens
+            sequence = prompt, item.index
+            if item.finish_reason is None:
+                had = self._generated.get(sequence, 0)
+                self._generated[sequence] = had + len(item.token_ids)
+            else:
+                self._unfinished[prompt] -= 1
+                self._generated.pop(sequence, None)
 
     @property
     def last_word(self) -> LastWord:
         # A step that is under way ends before its sequences can.
         in_step = self._unfinished.total()
         return LastWord(sum(self._prompt_tokens.values()), self._completion_tokens + in_step)
+
+    def lanes(self, attempt: str) -> Iterator[Lane]:
+        """Its sequences that have not ended; of a prompt without a token so far, one."""
+        generated = list(self._generated.items())
+        for prompt, num_tokens in list(self._prompt_tokens.items()):
+            computed = self._computed_tokens.get(prompt, 0)
+            begun = [(index, n) for (of, index), n in generated if of == prompt]
+            if not begun and self._unfinished[prompt]:
+                begun = [(0, 0)]
+            for index, num_generated in begun:
+                yield Lane(
+                    id=f"{attempt[:12]}-{prompt}-{index}",
+                    prompt_tokens=num_tokens,
+                    computed_tokens=computed,
+                    generated_tokens=num_generated,
+                )
 
 
 class Attempts:
@@ -60,6 +91,11 @@ class Attempts:
             del self._running[attempt]
             self._remember(attempt, tally.last_word)
             tally.ended.set()
+
+    def lanes(self, most: int) -> tuple[Lane, ...]:
+        """Of what gateways have here, the oldest first."""
+        lanes = (lane for attempt, tally in self._running.items() for lane in tally.lanes(attempt))
+        return tuple(islice(lanes, most))
 
     async def last_word(self, attempt: str) -> LastWord:
         """Of one whose connection is closed: once it has ended. One that is not here yet will not

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Send
 
 from deployments.backend import (
-    Backend,
     BackendError,
     EngineStoppedError,
     InvalidRequestError,
@@ -23,20 +20,15 @@ from deployments.backend import (
     UnavailableError,
 )
 from deployments.http import sse
-from deployments.http.disconnect import run_until_disconnect
 from deployments.http.errors import api_error_from, internal_error
-from deployments.http.request_id import SCOPE_KEY
-from deployments.observe.logs import log_request
-from deployments.observe.tracing import Tracer, request_span
 from deployments.protocol.pooling import EmbeddingRequest, RerankRequest
 from deployments.replica.asked import begin_response, cache_salt, end_with
-from deployments.replica.attempts import Attempts, Tally
+from deployments.replica.attempts import Tally
+from deployments.replica.backend_response import BackendResponse
+from deployments.replica.parts import ReplicaParts
 from deployments.replica.pooled_answer import answer_for
-from deployments.replica.sending import Sending
 from deployments.wire.checkpoint import CheckpointWriter, Progress
 from deployments.wire.envelope import Envelope
-
-logger = logging.getLogger(__name__)
 
 
 def to_pooling_request(
@@ -72,96 +64,63 @@ def to_pooling_request(
     )
 
 
-class PoolingResponse:
-    """An ASGI response whose vectors are computed while it waits; the client's leaving cancels
-    them. A gateway hears of them as they come, and gets the answer as an event."""
+class PoolingResponse(BackendResponse):
+    """A gateway hears of the vectors as they come, and gets the answer as an event."""
+
+    name = "pooling"
+    span_name = "pool"
 
     def __init__(
         self,
-        backend: Backend,
+        parts: ReplicaParts,
         request: EmbeddingRequest | RerankRequest,
-        info: PoolingInfo | None,
         envelope: Envelope,
-        attempts: Attempts,
+        request_id: str,
         *,
         for_gateway: bool,
-        request_id: str,
-        keep_alive_interval_s: float,
-        on_failure: Callable[[str], None],
-        is_leaving: Callable[[], bool],
-        tracer: Tracer,
     ) -> None:
         """Raises ``InvalidRequestError``."""
-        self._arrived = time.perf_counter()
-        self._backend = backend
+        tally = Tally(0)
+        super().__init__(parts, envelope.attempt, tally)
         self._request = request
-        self._attempt = envelope.attempt
-        self._attempts = attempts
-        self._tally = Tally(0)
-        self._pooling = to_pooling_request(request, request_id, info, envelope, self._tally)
+        info = parts.model.pooling
+        self._pooling = to_pooling_request(request, request_id, info, envelope, tally)
         assert info is not None
         self._answer = answer_for(request, info, envelope)
         self._checkpoints = CheckpointWriter(1, Progress())
         self._num_tokens = 0
         self._items: asyncio.Queue[Pooled | Prefill | asyncio.Task[None]] = asyncio.Queue()
         self._for_gateway = for_gateway
-        self._keep_alive_interval_s = keep_alive_interval_s
-        self._on_failure = on_failure
-        self._is_leaving = is_leaving
-        self._tracer = tracer
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        attempts, attempt = self._attempts, self._attempt
-        with attempts.running(attempt, self._tally) if attempt else nullcontext():
-            await self._respond(scope, receive, send)
+    def _span_attributes(self) -> Mapping[str, Any]:
+        return {
+            "gen_ai.request.model": self._request.model,
+            "gen_ai.usage.input_tokens": self._num_tokens,
+        }
 
-    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        outcome, sending = "failed", Sending()
-        sent = sending.run(
+    def _log_fields(self) -> Mapping[str, Any]:
+        return {
+            "model": self._request.model,
+            "inputs": len(self._pooling.inputs),
+            "prompt_tokens": self._num_tokens,
+            "engine_request_id": self._pooling.request_id,
+        }
+
+    async def _send(self, send: Send) -> None:
+        await self._sending.run(
             send,
-            self._parts(),
+            self._made(),
             start=lambda: begin_response(for_gateway=self._for_gateway),
             failure=self._failure,
         )
-        with request_span(self._tracer, "pool", scope, scope[SCOPE_KEY]) as span:
-            try:
-                completed = await run_until_disconnect(
-                    receive, sent, is_sent=lambda: sending.is_sent
-                )
-                if not sending.has_failed:
-                    outcome = "finished" if completed else "client gone"
-            except BackendError:
-                # The engine has counted it.
-                raise
-            except Exception:
-                self._on_failure(internal_error().type)
-                raise
-            finally:
-                span.set_attributes(
-                    {
-                        "pomona.outcome": outcome,
-                        "gen_ai.request.model": self._request.model,
-                        "gen_ai.usage.input_tokens": self._num_tokens,
-                    }
-                )
-                log_request(
-                    logger,
-                    f"pooling {outcome}",
-                    model=self._request.model,
-                    inputs=len(self._pooling.inputs),
-                    prompt_tokens=self._num_tokens,
-                    seconds=round(time.perf_counter() - self._arrived, 3),
-                    engine_request_id=self._pooling.request_id,
-                    request_id=scope[SCOPE_KEY],
-                )
 
     def _failure(self, error: Exception) -> bytes:
         told = api_error_from(error) if isinstance(error, BackendError) else internal_error()
         return end_with(told, for_gateway=self._for_gateway)
 
-    async def _parts(self) -> AsyncGenerator[bytes, None]:
+    async def _made(self) -> AsyncGenerator[bytes, None]:
         now = asyncio.get_running_loop().time
-        deadline = now() + self._keep_alive_interval_s
+        deadline = now() + self._parts.keep_alive_interval_s
         num_left = len(self._pooling.inputs)
         gathering = asyncio.create_task(self._gather())
         gathering.add_done_callback(self._items.put_nowait)
@@ -180,7 +139,7 @@ class PoolingResponse:
                     )
                 if self._for_gateway and (isinstance(item, Pooled) or now() >= deadline):
                     yield sse.KEEP_ALIVE + self._checkpoints.take()
-                    deadline = now() + self._keep_alive_interval_s
+                    deadline = now() + self._parts.keep_alive_interval_s
         finally:
             gathering.cancel()
             await asyncio.gather(gathering, return_exceptions=True)
@@ -195,14 +154,14 @@ class PoolingResponse:
         except TimeoutError:
             pass
         try:
-            await self._backend.check_health()
+            await self._parts.backend.check_health()
         except UnavailableError as error:
             raise self._gone(error, EngineStoppedError) from error
         return None
 
     async def _gather(self) -> None:
         has_begun = False
-        items = self._backend.pool(self._pooling)
+        items = self._parts.backend.pool(self._pooling)
         try:
             async for item in items:
                 has_begun = True
@@ -217,4 +176,4 @@ class PoolingResponse:
 
     def _gone(self, error: UnavailableError, kind: type[UnavailableError]) -> UnavailableError:
         """What is nobody's fault is told apart from what this request may have done: ``kind``."""
-        return (UnavailableError if self._is_leaving() else kind)(str(error))
+        return (UnavailableError if self._parts.is_leaving() else kind)(str(error))

@@ -3,141 +3,93 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Send
 
-from deployments.backend import Backend, BackendError, Delta, Prefill, SamplingParams
+from deployments.backend import BackendError, Delta, Prefill
 from deployments.http import sse
-from deployments.http.disconnect import run_until_disconnect
-from deployments.http.errors import internal_error
-from deployments.http.request_id import SCOPE_KEY
-from deployments.observe.logs import log_request
-from deployments.observe.tracing import Tracer, request_span
+from deployments.http.errors import ApiError
 from deployments.protocol import to_generation_requests
-from deployments.protocol.chat_formats.dialect import Dialect
 from deployments.replica.asked import Answer
-from deployments.replica.attempts import Attempts, Tally
+from deployments.replica.attempts import Tally
+from deployments.replica.backend_response import BackendResponse
 from deployments.replica.fold import Usage
 from deployments.replica.generation import Generation
-from deployments.replica.kept_streams import KeptStreams, Tokens
+from deployments.replica.kept_streams import Tokens
+from deployments.replica.parts import ReplicaParts
 from deployments.replica.prompts import Prompts
 from deployments.replica.render import renderer_for
-from deployments.replica.sending import Sending
 from deployments.wire.checkpoint import CheckpointWriter
 
-logger = logging.getLogger(__name__)
 
+class GenerationResponse(BackendResponse):
+    name = "generation"
+    span_name = "generate"
 
-class GenerationResponse:
-    """An ASGI response that generates while it is sent; the client's leaving cancels it."""
-
-    def __init__(
-        self,
-        backend: Backend,
-        answer: Answer,
-        kept: KeptStreams,
-        attempts: Attempts,
-        default_sampling: SamplingParams,
-        dialect: Dialect,
-        *,
-        request_id: str,
-        keep_alive_interval_s: float,
-        on_failure: Callable[[str], None],
-        is_leaving: Callable[[], bool],
-        tracer: Tracer,
-    ) -> None:
-        self._tracer = tracer
-        self._arrived = time.perf_counter()
-        self._on_failure = on_failure
-        self._answer = answer
+    def __init__(self, parts: ReplicaParts, answer: Answer, request_id: str) -> None:
+        """Raises ``InvalidRequestError``."""
         self._request = request = answer.request
+        tally = Tally(request.n)
+        super().__init__(parts, answer.envelope.attempt, tally)
+        self._answer = answer
         self._request_id = request_id
-        self._keep_alive_interval_s = keep_alive_interval_s
         requests = answer.continued(
-            to_generation_requests(request, request_id, default_sampling, dialect)
+            to_generation_requests(request, request_id, parts.model.default_sampling, parts.dialect)
         )
-        self._attempts = attempts
-        self._tally = tally = Tally(request.n)
         requests = [
             replace(one, on_made=partial(tally.made, prompt)) for prompt, one in enumerate(requests)
         ]
         prompts = Prompts(request)
-        self._generation = Generation(backend, requests, is_leaving, prompts.hear)
+        self._generation = Generation(parts.backend, requests, parts.is_leaving, prompts.hear)
         self._renderer = renderer_for(
             answer.parsed,
             answer.envelope,
-            dialect,
+            parts.dialect,
             lambda: self._generation.prompt_end,
             prompts,
             requests[0].sampling,
         )
         self._usage = Usage(request.n, answer.cached_tokens)
         self._checkpoints = CheckpointWriter(request.n, answer.progress)
-        self._kept = kept
         self._tokens: Tokens | None = None
         """Of a resumable stream."""
         self._first_token_s = 0.0
-        self._sending = Sending()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        attempt = self._answer.envelope.attempt
-        with self._attempts.running(attempt, self._tally) if attempt else nullcontext():
-            await self._respond(scope, receive, send)
+    def _refusal(self, error: BackendError) -> ApiError:
+        return self._answer.refusal(error)
 
-    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        parts = self._events if self._request.stream else self._body
-        outcome = "failed"
-        with request_span(self._tracer, "generate", scope, scope[SCOPE_KEY]) as span:
-            try:
-                completed = await run_until_disconnect(
-                    receive, self._send(send, parts), is_sent=lambda: self._sending.is_sent
-                )
-                if not self._sending.has_failed:
-                    outcome = "finished" if completed else "client gone"
-            except BackendError as error:
-                # The engine has counted it.
-                raise self._answer.refusal(error) from error
-            except Exception:
-                self._on_failure(internal_error().type)
-                raise
-            finally:
-                tokens = self._usage.as_json()
-                dropped = self._answer.dropped_tools
-                span.set_attributes(
-                    {
-                        "pomona.outcome": outcome,
-                        "gen_ai.request.model": self._request.model,
-                        "gen_ai.usage.input_tokens": tokens["prompt_tokens"],
-                        "gen_ai.usage.output_tokens": tokens["completion_tokens"],
-                    }
-                )
-                log_request(
-                    logger,
-                    f"generation {outcome}",
-                    model=self._request.model,
-                    prompt_tokens=tokens["prompt_tokens"],
-                    cached_tokens=self._usage.cached_tokens,
-                    prefix_miss=",".join(self._usage.prefix_misses) or "-",
-                    completion_tokens=tokens["completion_tokens"],
-                    first_token_s=round(self._first_token_s, 3),
-                    seconds=round(time.perf_counter() - self._arrived, 3),
-                    engine_request_id=self._request_id,
-                    request_id=scope[SCOPE_KEY],
-                    **({"dropped_tools": dropped} if dropped else {}),
-                )
+    def _span_attributes(self) -> Mapping[str, Any]:
+        tokens = self._usage.as_json()
+        return {
+            "gen_ai.request.model": self._request.model,
+            "gen_ai.usage.input_tokens": tokens["prompt_tokens"],
+            "gen_ai.usage.output_tokens": tokens["completion_tokens"],
+        }
 
-    async def _send(
-        self, send: Send, parts: Callable[[Generation], AsyncGenerator[bytes, None]]
-    ) -> None:
+    def _log_fields(self) -> Mapping[str, Any]:
+        tokens, dropped = self._usage.as_json(), self._answer.dropped_tools
+        return {
+            "model": self._request.model,
+            "prompt_tokens": tokens["prompt_tokens"],
+            "cached_tokens": self._usage.cached_tokens,
+            "prefix_miss": ",".join(self._usage.prefix_misses) or "-",
+            "completion_tokens": tokens["completion_tokens"],
+            "first_token_s": round(self._first_token_s, 3),
+            "engine_request_id": self._request_id,
+            **({"dropped_tools": dropped} if dropped else {}),
+        }
+
+    async def _send(self, send: Send) -> None:
+        made = self._events if self._request.stream else self._body
         async with self._recorded(), self._generation as generation:
             await self._sending.run(
-                send, parts(generation), start=self._answer.start, failure=self._answer.failure
+                send, made(generation), start=self._answer.start, failure=self._answer.failure
             )
 
     @asynccontextmanager
@@ -145,13 +97,13 @@ class GenerationResponse:
         if not self._answer.is_resumable:
             yield
             return
-        with self._kept.recording(self._answer.envelope.answer_id) as self._tokens:
+        with self._parts.kept.recording(self._answer.envelope.answer_id) as self._tokens:
             yield
 
     async def _body(self, generation: Generation) -> AsyncGenerator[bytes, None]:
         """A gateway hears of tokens as they come, and gets the answer as an event."""
         now = asyncio.get_running_loop().time
-        deadline = now() + self._keep_alive_interval_s
+        deadline = now() + self._parts.keep_alive_interval_s
         while not generation.finished:
             deltas = await generation.next(deadline - now())
             for index, delta in deltas:
@@ -161,7 +113,7 @@ class GenerationResponse:
                     self._checkpoints.add(index, delta)
             if self._answer.for_gateway and (deltas or now() >= deadline):
                 yield self._checked(sse.KEEP_ALIVE)
-                deadline = now() + self._keep_alive_interval_s
+                deadline = now() + self._parts.keep_alive_interval_s
         whole = self._renderer.whole(self._usage)
         yield self._checked(sse.event(whole)) if self._answer.for_gateway else whole
 
@@ -169,7 +121,7 @@ class GenerationResponse:
         """What to send: nothing, once the backend has let the request in; then events, with a
         keep-alive whenever there was nothing for an interval."""
         now = asyncio.get_running_loop().time
-        deadline = now() + self._keep_alive_interval_s
+        deadline = now() + self._parts.keep_alive_interval_s
         has_begun = False
         while not generation.finished:
             made: list[bytes] = []
@@ -184,7 +136,7 @@ class GenerationResponse:
             events = b"".join(made)
             if events or now() >= deadline:
                 yield self._checked(events or _keep_alive(generation.prefill))
-                deadline = now() + self._keep_alive_interval_s
+                deadline = now() + self._parts.keep_alive_interval_s
             elif generation.is_admitted and not has_begun:
                 yield b""
             else:

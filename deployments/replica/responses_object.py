@@ -24,6 +24,7 @@ class ResponseObject:
         self._asked = asked
         self._created = envelope.created
         self._id = f"resp_{envelope.answer_id}"
+        self._is_stored = envelope.is_stored
 
     def json(
         self,
@@ -51,7 +52,7 @@ class ResponseObject:
         asked = self._asked
         return {
             "model": asked.model,
-            "previous_response_id": None,
+            "previous_response_id": asked.previous_response_id,
             "instructions": asked.instructions,
             "tools": [tool.as_json() for tool in asked.tools if not isinstance(tool, HostedTool)],
             "tool_choice": asked.tool_choice,
@@ -66,7 +67,7 @@ class ResponseObject:
             "top_logprobs": asked.top_logprobs,
             "max_output_tokens": asked.max_output_tokens,
             "max_tool_calls": None,
-            "store": False,
+            "store": self._is_stored,
             "background": False,
             "service_tier": "default",
             "metadata": asked.metadata,

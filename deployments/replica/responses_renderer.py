@@ -10,7 +10,7 @@ from deployments.backend import Delta, SamplingParams
 from deployments.http import sse
 from deployments.protocol.responses.request import ResponsesRequest
 from deployments.replica.answer_json import elements
-from deployments.replica.chat_answer import Added, ChatAnswers, Part, TextPart
+from deployments.replica.chat_answer import Added, ChatAnswer, ChatAnswers, Part, TextPart
 from deployments.replica.fold import Usage
 from deployments.replica.logprobs import chat_logprobs
 from deployments.replica.responses_object import ResponseObject, Status
@@ -37,7 +37,7 @@ class ResponsesRenderer:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._answer_id = envelope.answer_id
-        self._answer = answers[0]
+        self._answers = answers
         self._object = ResponseObject(asked, envelope, sampling)
         self._has_logprobs = asked.has_logprobs
         self._has_carried_thoughts = asked.has_carried_thoughts
@@ -67,6 +67,11 @@ class ResponsesRenderer:
         for _ in self._last_item_ends(self._status):
             pass
         return self._json(self._status, usage).encode()
+
+    @property
+    def _answer(self) -> ChatAnswer:
+        """The only one, which can't be read before its prompt's end is known."""
+        return self._answers[0]
 
     def _events(self, delta: Delta) -> Iterator[Event]:
         if not self._num_told:

@@ -13,7 +13,7 @@ from deployments.fleet.targets import GatewayAddress
 
 
 class PeersRouter(PowerOfTwoChoicesRequestRouter):
-    """Serve's default, by which its proxies choose gateways, and the list."""
+    """Serve's default, and the list."""
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         super().update_replicas(replicas)

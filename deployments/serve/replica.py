@@ -16,12 +16,14 @@ from deployments.backend import Backend, UnavailableError, create_backend
 from deployments.fleet.directory import Replica
 from deployments.http.own_host import OwnHostMiddleware
 from deployments.http.server import HttpServer
+from deployments.observe.host.chip import chip
 from deployments.observe.host.collector import HostCollector, host_sources
 from deployments.observe.logs import join_serve_log
 from deployments.observe.metrics import EngineMetrics, Identity
 from deployments.observe.tracing import build_tracer
 from deployments.replica.app import build_replica_app
 from deployments.replica.load_summary import log_load
+from deployments.replica.reading import HostReader
 from deployments.serve.autoscaling import LOAD, engine_load
 from deployments.serve.disk import wait_for_room
 from deployments.serve.garbage_collection import spare_what_is_there
@@ -77,6 +79,8 @@ class EngineReplica:
             max_body_bytes=settings.max_body_bytes,
             keep_alive_interval_s=settings.keep_alive_interval_s,
             tracer=build_tracer(settings.observability, "pomona-replica"),
+            max_num_seqs=settings.engine.max_num_seqs,
+            host=HostReader(lambda: self._host.readings, await asyncio.to_thread(chip)),
         )
         self._max_num_seqs = settings.engine.max_num_seqs
         self._drain_timeout_s = max(settings.replica.drain_timeout_s - HAND_OVER_S, 0.0)
@@ -93,6 +97,7 @@ class EngineReplica:
             secret=secret,
             revision=model.revision,
             other_names=model.other_names,
+            longest_token=model.longest_token,
         )
         self._load_log = asyncio.create_task(log_load(self._backend.stats))
         self._is_serving = True

@@ -47,8 +47,12 @@ class Envelope:
     attempt: str = ""
     """What the gateway calls this try at the answer when it asks what became of it; empty: it will
     not."""
+    context_bytes: int = 0
+    """Length of what the request refers to, which stands behind the client's body."""
+    is_stored: bool = False
+    """Whether the answer says that it is kept."""
     log_bytes: int = 0
-    """Length of the log of checkpoints that stands behind the client's body."""
+    """Length of the log of checkpoints that stands behind that."""
     num_events: int = 0
     """With a name, that the client has of the tokens it has: an API may number them."""
     seen: Seen | None = None

@@ -15,12 +15,13 @@ from deployments.gateway.access.cross_origin import is_allowed
 from deployments.gateway.access.error_shapes import shaped_response
 from deployments.http.errors import ApiError, shown, unauthorized
 from deployments.http.own_host import host_name
-from deployments.http.request_path import route_path
 
 # A proxy in front names the client that it speaks for in one of these.
 FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip")
 # Load balancers and Prometheus have no key.
 OPEN_PATHS = frozenset({"/health", "/ready", "/metrics", "/targets"})
+# The page asks its user for a key; its files are in every copy of this package.
+PAGE_PATH, PAGE_FILES = "/", "/page/"
 
 
 class AuthenticationMiddleware:
@@ -52,9 +53,9 @@ class AuthenticationMiddleware:
         headers = Headers(scope=scope)
         if not self._keys:
             return _unless_local(scope, headers) or self._unless_own_page(headers)
-        path = route_path(scope)
+        path = scope["path"]
         # Agents look without their key whether anybody is there.
-        if path in OPEN_PATHS or (scope["method"], path) == ("HEAD", "/"):
+        if path in OPEN_PATHS or _is_page(scope["method"], path):
             return None
         presented = _presented(headers)
         if not presented:
@@ -80,6 +81,10 @@ class AuthenticationMiddleware:
             "add the origin to gateway.allowed_origins to let them.",
             code="origin_not_allowed",
         )
+
+
+def _is_page(method: str, path: str) -> bool:
+    return method in ("GET", "HEAD") and (path == PAGE_PATH or path.startswith(PAGE_FILES))
 
 
 def _presented(headers: Headers) -> list[str]:

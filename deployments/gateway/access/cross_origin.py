@@ -34,7 +34,7 @@ def cross_origin(allowed: Sequence[str]) -> list[Middleware]:
         Middleware(
             CORSMiddleware,
             allow_origins=list(allowed),
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
             expose_headers=list(RESPONSE_HEADERS),
         )

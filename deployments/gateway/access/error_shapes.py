@@ -8,7 +8,6 @@ from starlette.types import Scope
 
 from deployments.http.errors import ApiError
 from deployments.http.request_id import SCOPE_KEY
-from deployments.http.request_path import route_path
 from deployments.protocol import MESSAGES_PATH
 from deployments.protocol.anthropic.errors import in_anthropics_shape
 
@@ -16,10 +15,14 @@ VERSION_HEADER = "anthropic-version"
 
 
 def shaped_response(error: ApiError, scope: Scope) -> Response:
-    body, path = error.json(), route_path(scope)
+    return Response(shaped_body(error, scope), error.status, error.headers, "application/json")
+
+
+def shaped_body(error: ApiError, scope: Scope) -> bytes:
+    body, path = error.json(), scope["path"]
     if path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/") or is_anthropics(scope):
-        body = in_anthropics_shape(body, scope.get(SCOPE_KEY))
-    return Response(body, error.status, error.headers, "application/json")
+        return in_anthropics_shape(body, scope.get(SCOPE_KEY))
+    return body
 
 
 def is_anthropics(scope: Scope) -> bool:

@@ -13,7 +13,6 @@ from deployments.gateway.access.error_shapes import shaped_response
 from deployments.gateway.access.rate_limits import NO_LIMITS, Lease, Meter, RateLimiter
 from deployments.gateway.access.reservation import Demand, Reservation
 from deployments.http.errors import ApiError
-from deployments.http.request_path import route_path
 from deployments.http.response_events import at_start
 from deployments.protocol import GENERATION_PATHS, GenerationForm
 from deployments.protocol.pooling import POOLING_PATHS, PoolingForm
@@ -39,7 +38,7 @@ class LimitsMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         key: ApiKey | None = scope.get(SCOPE_KEY)
-        if key is None or key.limits == NO_LIMITS or route_path(scope) not in LIMITED_PATHS:
+        if key is None or key.limits == NO_LIMITS or scope["path"] not in LIMITED_PATHS:
             await self.app(scope, receive, send)
             return
         try:

@@ -105,6 +105,7 @@ async def _forward_events(
     if request.outgoing.stream:
         await client.begin(head)
     has_begun = False
+    num_had = reader.num_logged
     first_at, num_before = 0.0, 0
     while chunk := await response.readany():
         received_at = 0.0 if client.has_content else time.perf_counter()
@@ -113,6 +114,7 @@ async def _forward_events(
         if not has_begun:
             has_begun = True
             request.num_resumed += request.was_interrupted
+            await _tell_server(request, state.replica, num_had)
         quarantine.went_on(suspect, state, reader.num_logged)
         if not request.outgoing.stream:
             if body := _body_in(events):
@@ -137,6 +139,15 @@ async def _forward_events(
             await client.end()
             return
     await _end_early(request)
+
+
+async def _tell_server(request: RelayedRequest, replica: Replica, num_tokens: int) -> None:
+    """It makes the tokens behind the first ``num_tokens``."""
+    before, request.served_by = request.served_by, replica
+    if before is not None and request.was_interrupted:
+        request.parts.replicas.feed.moved(before, replica, tokens=num_tokens)
+    if request.outgoing.tells_server and request.outgoing.stream:
+        await request.client.events(sse.served_by(replica.replica_id, replica.node, num_tokens))
 
 
 def _count_first_content(request: RelayedRequest, received_at: float) -> None:

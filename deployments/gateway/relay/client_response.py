@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.types import Send
 
@@ -47,11 +47,30 @@ class Head:
         return cls(status, tuple(item for item in encoded if item[0] not in DROPPED_HEADERS))
 
 
+class Keeper(Protocol):
+    """Keeps an answer, and has it say whether it is kept."""
+
+    async def kept(self, body: bytes) -> bytes:
+        """A whole answer as it is to be told."""
+        ...
+
+    async def kept_end(self, events: bytes) -> bytes:
+        """The last events of a stream as they are to be told."""
+        ...
+
+
 class ClientResponse:
     """A response that starts with the first bytes there are to send."""
 
-    def __init__(self, send: Send, stream_form: StreamForm, request_id: str = "") -> None:
+    def __init__(
+        self,
+        send: Send,
+        stream_form: StreamForm,
+        request_id: str = "",
+        keeper: Keeper | None = None,
+    ) -> None:
         self._send = send
+        self._keeper = keeper
         self._request_id = request_id
         self._stream_form = stream_form
         self._told = b""
@@ -88,6 +107,8 @@ class ClientResponse:
 
     async def events(self, events: bytes) -> None:
         """Pass on whole events of a stream that has begun."""
+        if self._keeper is not None and events.endswith(self._stream_form.last_event):
+            events = await self._keeper.kept_end(events)
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
         if _more_than_comments(events):
             self.has_content, self._told = True, events
@@ -100,6 +121,8 @@ class ClientResponse:
     async def whole(self, head: Head, body: bytes) -> None:
         """Pass on a complete answer, or after an earlier replica's keep-alives its equivalent."""
         self.refusal = (head, body) if head.status >= 400 else None
+        if self._keeper is not None and self.refusal is None:
+            body = await self._keeper.kept(body)
         if self.status == 0:
             if self.refusal:
                 body = self._stream_form.error_body(body, self._request_id)

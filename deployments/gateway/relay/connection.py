@@ -14,8 +14,11 @@ from contextlib import suppress
 
 import httptools
 
-MAX_UNREAD_BYTES = 256 * 1024
+MAX_UNREAD_BYTES = 64 * 1024
 """Of one body; a replica whose client reads no faster has to wait."""
+RECEIVE_BUFFER_BYTES = 64 * 1024
+"""Of what has come and was not received yet, in the socket; the system itself would let it become
+many megabytes, and the replica would hear that late."""
 
 
 class ConnectionLostError(Exception):
@@ -161,7 +164,9 @@ class ReplicaConnection(asyncio.Protocol):
         self._transport = transport
         # A peer that has hung up by now is noticed soon enough; macOS refuses to set options then.
         with suppress(OSError):
-            _notice_a_dead_peer(transport.get_extra_info("socket"))
+            connection = transport.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+            _notice_a_dead_peer(connection)
 
     def send(self, request: bytes, stall_timeout_s: float) -> ReplicaResponse:
         """``request``: head and body. The response stalls if the replica neither takes any of the

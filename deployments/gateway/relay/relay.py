@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from deployments.gateway.relay.attempt import attempt
 from deployments.gateway.relay.client_response import ClientResponse
@@ -116,9 +117,10 @@ async def _attempt(request: RelayedRequest, state: ReplicaState) -> None:
     if outgoing.resumable:
         outgoing.resumable.served_by(state.replica)
     request.was_interrupted = has_content or (not outgoing.stream and request.reader.num_logged > 0)
-    placement = parts.router.placed(outgoing.work, state)
-    request.placement = request.placement or placement
-    with parts.replicas.attempt(outgoing.work, suspect, state):
+    placed = parts.router.placed(outgoing.work, state)
+    request.placement = request.placement or placed.known
+    work = replace(outgoing.work, cached_tokens=placed.cached_tokens)
+    with parts.replicas.attempt(work, suspect, state):
         try:
             await attempt(request, state)
         except ReplicaFailedError as failure:

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from deployments.fleet.directory import Replica
-from deployments.gateway.relay.client_response import ClientResponse
+from deployments.gateway.relay.client_response import ClientResponse, Keeper
 from deployments.gateway.relay.failures import Refusal
 from deployments.gateway.relay.parts import RelayParts
 from deployments.gateway.relay.resumable import ResumableReader
@@ -33,6 +33,7 @@ class Outgoing:
 
     path: str
     body: bytes
+    """The client's, and behind it what it refers to."""
     stream: bool
     stream_form: StreamForm
     request_id: str
@@ -42,6 +43,10 @@ class Outgoing:
     """Whether another replica can't go on with its answer: a log has no logprobs."""
     resumable: ResumableReader | None = None
     """Of a stream whose client may come back, or has come back, to have the rest of it."""
+    keeper: Keeper | None = None
+    """Who keeps the answer, if anybody does."""
+    tells_server: bool = False
+    """Whether comments in a stream tell which replica its events come from."""
 
     @property
     def goes_on(self) -> bool:
@@ -71,6 +76,8 @@ class RelayedRequest:
     is_answered: bool = False
     """Whether the end of the answer has come."""
     cut_off: CutOff | None = None
+    served_by: Replica | None = None
+    """Where the latest tokens came from."""
     num_resumed: int = 0
     """How often another replica has gone on in the middle of the stream."""
     reader: CheckpointReader = field(init=False)

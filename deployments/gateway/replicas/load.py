@@ -19,6 +19,8 @@ class Load:
     half_life_s: float
     tokens: int = 0
     """Outstanding."""
+    uncached_tokens: int = 0
+    """Those of them that the replica has not had before."""
     sequences: int = 0
     """That run there now."""
     _fading: float = 0.0
@@ -30,12 +32,14 @@ class Load:
         """Outstanding, with what is left of those that were a moment ago."""
         return self.tokens + self._still_fading()
 
-    def started(self, tokens: int, sequences: int) -> None:
+    def started(self, tokens: int, sequences: int, *, cached_tokens: int = 0) -> None:
         self.tokens += tokens
+        self.uncached_tokens += tokens - cached_tokens
         self.sequences += sequences
 
-    def finished(self, tokens: int, sequences: int) -> None:
+    def finished(self, tokens: int, sequences: int, *, cached_tokens: int = 0) -> None:
         self.tokens -= tokens
+        self.uncached_tokens -= tokens - cached_tokens
         self.sequences -= sequences
         self._fading = self._still_fading() + tokens
         self._faded_at = self.now()

@@ -77,4 +77,5 @@ class ReplicaState:
         """Raises ``AssertionError``."""
         assert self.on_trial <= self.present, self
         assert self.load.sequences == sum(one.num_sequences for one in self.present), self
-        assert self.present or not (self.load.tokens or self.breaker.is_probing), self
+        assert self.present or not (self.load.tokens or self.load.uncached_tokens), self
+        assert self.present or not self.breaker.is_probing, self

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from itertools import count
 
 from deployments.fleet.directory import Replica, ReplicaDirectory
+from deployments.gateway.replicas.feed import Feed
 from deployments.gateway.replicas.load import Load
 from deployments.gateway.replicas.quarantine import Quarantine
 from deployments.gateway.replicas.state import ReplicaState
@@ -33,6 +34,7 @@ class ReplicaTable:
         self._listed: tuple[Replica, ...] = ()
         self._states: dict[str, ReplicaState] = {}
         self.quarantine = Quarantine(now)
+        self.feed = Feed()
 
     def serving(self, model: str) -> list[ReplicaState]:
         """Those that are listed."""
@@ -47,7 +49,7 @@ class ReplicaTable:
         if probes := not breaker.is_closed:
             breaker.is_probing = True
         state.last_turn = next(self._turns)
-        state.load.started(work.tokens, work.num_sequences)
+        state.load.started(work.tokens, work.num_sequences, cached_tokens=work.cached_tokens)
         self.quarantine.enter(suspect, state)
         try:
             yield
@@ -55,7 +57,7 @@ class ReplicaTable:
             if probes:
                 breaker.is_probing = False
             state.full_until = 0.0
-            state.load.finished(work.tokens, work.num_sequences)
+            state.load.finished(work.tokens, work.num_sequences, cached_tokens=work.cached_tokens)
             self.quarantine.leave(suspect, state)
 
     def _follow_directory(self) -> None:

@@ -9,7 +9,7 @@ and how fast it is, stands in its record. Start reading in ``router.py``, then
 
 from __future__ import annotations
 
-from deployments.gateway.replicas.work import Affinity, Placement, Work
+from deployments.gateway.replicas.work import Affinity, Placed, Placement, Work
 from deployments.gateway.routing.affinity import affinity_of
 from deployments.gateway.routing.least_outstanding import LeastOutstandingTokens
 from deployments.gateway.routing.prefix_affinity import PrefixAffinity
@@ -19,6 +19,7 @@ from deployments.settings import RoutingSettings
 __all__ = [
     "Affinity",
     "LeastOutstandingTokens",
+    "Placed",
     "Placement",
     "PrefixAffinity",
     "Router",

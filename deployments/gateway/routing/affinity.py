@@ -7,6 +7,7 @@ decision is worth. The hash is fast, not cryptographic: at worst a collision cos
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import xxhash
 
@@ -36,7 +37,7 @@ def affinity_of(
     if not session:
         return affinity
     key = xxhash.xxh3_64_intdigest(f"{root}session:{session}".encode())
-    return Affinity((*affinity.keys, key), (*affinity.shares, 1.0), has_session=True)
+    return replace(affinity, session=key)
 
 
 def prefix_affinity(parts: Iterable[str | bytes], root: str = "") -> Affinity:

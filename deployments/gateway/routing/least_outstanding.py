@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deployments.gateway.replicas.state import ReplicaState
-from deployments.gateway.replicas.work import Placement, Work
+from deployments.gateway.replicas.work import Placed, Work
 
 
 class LeastOutstandingTokens:
@@ -20,6 +20,6 @@ class LeastOutstandingTokens:
             candidates, key=lambda one: (one.breaker.is_resting, one.load.tokens, one.last_turn)
         )
 
-    def placed(self, work: Work, state: ReplicaState) -> Placement:
+    def placed(self, work: Work, state: ReplicaState) -> Placed:
         """The record knows it, and nothing of prompts."""
-        return "unknown"
+        return Placed("unknown")

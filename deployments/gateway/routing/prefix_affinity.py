@@ -3,6 +3,8 @@
 The bound is that of Mirrokni, Thorup and Zadimoghaddam, "Consistent hashing with bounded loads"
 (2018): no replica is chosen that already has more than ``load_bound`` times its fair share of
 everything there is, so a hot prefix spreads, and each replica it spreads to has it from then on.
+But nobody is sent away from a replica where less is to be done first than another one would have to
+compute again: a share says little where few are at work.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 
 from deployments.gateway.replicas.capacity import weights
 from deployments.gateway.replicas.state import ReplicaState
-from deployments.gateway.replicas.work import Affinity, Placement, Work
+from deployments.gateway.replicas.work import Affinity, Placed, Work
 from deployments.gateway.routing.prefix_index import PrefixIndex
 from deployments.gateway.routing.rendezvous import rendezvous
 from deployments.settings import RoutingSettings
@@ -36,22 +38,27 @@ class PrefixAffinity:
     def choose(self, work: Work, candidates: Sequence[ReplicaState]) -> ReplicaState:
         rested = [one for one in candidates if not one.breaker.is_resting]
         able = self._weighed(rested or candidates)
-        roomy = self._with_room(able, work.tokens)
+        roomy = self._with_room(able, work)
         affinity = work.affinity
         known = self._num_known(affinity, able)
         if known and affinity.shares[known - 1] >= self._settings.min_match:
             return self._among_holders(affinity, known, roomy)
+        # What is told of a session says nothing of what is cached: its title, say.
+        if home := self._latest(affinity.session, roomy):
+            return home.state
         # Gateways agree on what is new where they have seen the same prefixes.
         new = affinity.new(known)
         return _least_loaded(roomy) if new is None else _agreed(new, roomy)
 
-    def placed(self, work: Work, state: ReplicaState) -> Placement:
-        keys = work.affinity.keys
-        holders = next(filter(None, map(self._index.holders, reversed(keys))), ())
-        self._index.add(keys, state.replica_id)
+    def placed(self, work: Work, state: ReplicaState) -> Placed:
+        affinity = work.affinity
+        holders = next(filter(None, map(self._index.holders, reversed(affinity.keys))), ())
+        cached_tokens = int(self._share_cached(affinity, state) * work.prompt_tokens)
+        marks = () if affinity.session is None else (affinity.session,)
+        self._index.add((*affinity.keys, *marks), state.replica_id)
         if not holders:
-            return "unknown"
-        return "here" if state.replica_id in holders else "elsewhere"
+            return Placed("unknown")
+        return Placed("here" if state.replica_id in holders else "elsewhere", cached_tokens)
 
     def _weighed(self, states: Sequence[ReplicaState]) -> list[_Candidate]:
         weighed = self._settings.weigh_capacity
@@ -61,13 +68,32 @@ class PrefixAffinity:
             for one, weight in zip(states, shares, strict=True)
         ]
 
-    def _with_room(self, able: Sequence[_Candidate], tokens: int) -> list[_Candidate]:
+    def _share_cached(self, affinity: Affinity, state: ReplicaState) -> float:
+        """The part of the prompt that the replica has, as far as is known."""
+        for key, share in zip(affinity.keys[::-1], affinity.shares[::-1], strict=True):
+            if state.replica_id in self._index.holders(key):
+                return share
+        return 0.0
+
+    def _with_room(self, able: Sequence[_Candidate], work: Work) -> list[_Candidate]:
         """Those within the bound: at least the least loaded, since not all can exceed a mean."""
-        total = tokens + sum(one.load * one.weight for one in able)
+        total = work.tokens + sum(one.load * one.weight for one in able)
         fair = total / sum(one.weight for one in able)
         bound = self._settings.load_bound * fair
         free = self._settings.free_tokens
-        return [one for one in able if one.load < bound or one.load * one.weight < free]
+        return [
+            one
+            for one in able
+            if one.load < bound
+            or one.load * one.weight < free
+            or self._is_worth_waiting(work, one.state)
+        ]
+
+    def _is_worth_waiting(self, work: Work, state: ReplicaState) -> bool:
+        """Whether less is to be done there first than would have to be computed elsewhere."""
+        share = self._share_cached(work.affinity, state)
+        saved = share * work.prompt_tokens
+        return share >= self._settings.min_match and state.load.uncached_tokens < saved
 
     def _num_known(self, affinity: Affinity, able: Sequence[_Candidate]) -> int:
         """How many of the keys, from the first on, one of ``able`` has."""
@@ -82,6 +108,8 @@ class PrefixAffinity:
     ) -> ReplicaState:
         """For a request whose first ``known`` keys are worth meeting again."""
         if holders := self._holders(affinity.keys[known - 1], roomy):
+            if home := self._latest(affinity.session, holders):
+                return home.state
             new = affinity.new(known)
             return _least_loaded(holders) if new is None else _agreed(new, holders)
         # All who have it are at the bound. What is shared decides where to, not what is new, so
@@ -93,6 +121,12 @@ class PrefixAffinity:
             if share >= self._settings.min_match and (holders := self._holders(key, roomy)):
                 return _agreed(shared, holders)
         return _agreed(shared, roomy)
+
+    def _latest(self, session: int | None, among: Sequence[_Candidate]) -> _Candidate | None:
+        """The one of ``among`` that was latest sent something of ``session``."""
+        names = () if session is None else self._index.holders(session)
+        able = {one.state.replica_id: one for one in among}
+        return next((able[name] for name in names if name in able), None)
 
     def _holders(self, key: int, among: Sequence[_Candidate]) -> list[_Candidate]:
         names = self._index.holders(key)

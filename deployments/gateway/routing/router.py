@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from deployments.gateway.replicas.state import ReplicaState
-from deployments.gateway.replicas.work import Placement, Work
+from deployments.gateway.replicas.work import Placed, Work
 
 
 class Router(Protocol):
@@ -14,6 +14,6 @@ class Router(Protocol):
         """One of ``candidates``, which is never empty."""
         ...
 
-    def placed(self, work: Work, state: ReplicaState) -> Placement:
+    def placed(self, work: Work, state: ReplicaState) -> Placed:
         """It is sent there; what was known of its prompt before."""
         ...

@@ -48,6 +48,11 @@ class HostCollector(Collector):
         self._stopped.set()
         self._thread.join()
 
+    @property
+    def readings(self) -> Sequence[Reading]:
+        """The latest, all of one time."""
+        return self._readings
+
     def describe(self) -> Iterable[Metric]:
         return ()
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import BeforeValidator, FailFast, Field, GetJsonSchemaHandler, model_validator
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import BeforeValidator, FailFast, Field, model_validator
 
 from deployments.http.errors import shown
 from deployments.protocol.anthropic import rules
@@ -109,11 +107,7 @@ class ContentBlock(StrictModel):
         return self
 
     @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        schema = super().__get_pydantic_json_schema__(core_schema, handler)
-        described = handler.resolve_ref_schema(schema)
+    def complete_schema(cls, described: dict[str, Any]) -> None:
         names = {name for kind in _KINDS.values() for name in (*kind.needs, *kind.may_have)}
         described["anyOf"] = [
             {
@@ -126,7 +120,6 @@ class ContentBlock(StrictModel):
             }
             for name, kind in _KINDS.items()
         ]
-        return schema
 
 
 def refuse_other_types(blocks: Iterable[ContentBlock], types: tuple[str, ...], place: str) -> None:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
 from deployments.http.errors import ApiError
 from deployments.protocol.anthropic.blocks import ContentBlock
-from deployments.protocol.anthropic.errors import in_own_words
 from deployments.protocol.anthropic.request import MessagesRequest
 from deployments.protocol.chat import ChatCompletionRequest
+from deployments.protocol.parsed import in_own_names
 
 BILLING_LINE = "x-anthropic-billing-header:"
 """So begins a block that Claude Code puts before its system prompt: it is another one in each
 conversation, and would be all that two of them have in common."""
 FAILED = "The tool failed."
+_OWN_NAMES: Mapping[str, str] = {
+    "enable_thinking": "thinking.type",
+    "continue_final_message": "messages",
+    "max_completion_tokens": "max_tokens",
+    "reasoning_effort": "output_config.effort",
+    "response_format.json_schema.schema": "output_config.format.schema",
+    "thinking_token_budget": "thinking.budget_tokens",
+}
 
 ChatMessage = dict[str, Any]
 
@@ -46,8 +54,16 @@ def to_chat(request: MessagesRequest) -> ChatCompletionRequest:
     try:
         return ChatCompletionRequest.parse(chat)
     except ApiError as error:
-        error.message = in_own_words(error.message, error.param)
-        raise
+        raise in_own_names(error, own_names(request)) from None
+
+
+def own_names(request: MessagesRequest) -> dict[str, str]:
+    """Of the chat's fields."""
+    names = dict(_OWN_NAMES)
+    for index in range(len(request.tools)):
+        shared = f"tools[{index}].function"
+        names |= {shared: f"tools[{index}]", f"{shared}.parameters": f"tools[{index}].input_schema"}
+    return names
 
 
 def _messages(request: MessagesRequest) -> Iterator[ChatMessage]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from deployments.protocol.anthropic.errors import of_the_chat
+from deployments.protocol.anthropic.errors import in_anthropics_shape
 from deployments.protocol.parsed import StreamForm
 
 encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
@@ -28,11 +28,11 @@ def _event(name: str, data: str) -> str:
 
 
 def _failure_event(error: bytes, told: bytes) -> bytes:
-    return _event("error", of_the_chat(error).decode()).encode()
+    return _event("error", in_anthropics_shape(error).decode()).encode()
 
 
 STREAM_FORM = StreamForm(
     last_event=event("message_stop").encode(),
     failure_event=_failure_event,
-    error_body=of_the_chat,
+    error_body=in_anthropics_shape,
 )

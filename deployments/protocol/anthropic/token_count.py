@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from deployments.backend import SpelledToken
-from deployments.protocol.anthropic.conversion import to_chat
+from deployments.protocol.anthropic.conversion import own_names, to_chat
 from deployments.protocol.anthropic.request import MessagesRequest
 from deployments.protocol.tokenization import ChatTokens
 
 COUNT_TOKENS_PATH = "/v1/messages/count_tokens"
 
 
+@dataclass(frozen=True)
 class CountTokens(ChatTokens):
     """Whatever a message is asked with is taken, and counted as it would run."""
 
     spells: ClassVar = False
+    own_names: Mapping[str, str]
+    """Of the chat's fields."""
 
     @classmethod
     def parse(cls, data: dict[str, Any]) -> CountTokens:
         """Raises ``ApiError`` 400."""
-        return cls(to_chat(MessagesRequest.parse({"max_tokens": 1} | data)))
+        asked = MessagesRequest.parse({"max_tokens": 1} | data)
+        return cls(to_chat(asked), own_names(asked))
 
     def answer(
         self, token_ids: Sequence[int], spelled: Sequence[SpelledToken], max_model_len: int

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from deployments.backend import THOUGHT_WHITESPACE, FreeText
 from deployments.protocol.chat_formats.call_rules import CallRules
 from deployments.protocol.chat_formats.message_rules import MessageRules
 from deployments.protocol.chat_formats.reader import ChatFormat
-from deployments.protocol.chat_formats.rules import WHITE, Rules, escaped, literal, sequence
+from deployments.protocol.chat_formats.regex import escaped
+from deployments.protocol.chat_formats.rules import WHITE, Rules, literal, sequence
 from deployments.protocol.chat_formats.tool import Tool
 
 CONTENT = "@content"
@@ -39,6 +41,24 @@ def tools_grammar(
         start = _Grammar(rules, chat_format).start(tools, required, parallel, text)
     rules.add("start", start)
     return str(rules)
+
+
+def free_text(
+    chat_format: ChatFormat, special_tokens: Mapping[str, int], *, is_answer: bool
+) -> FreeText:
+    """What these grammars leave to the model. ``is_answer``: not only its thoughts, if it has any,
+    since neither calls are required nor is there a ``CONTENT``."""
+    if chat_format.has_messages:
+        return FreeText()
+    rules = Rules(special_tokens)
+    thinking = chat_format.thinking
+    thought = thinking and (thinking[0], rules.first_piece(thinking[1]))
+    if not (is_answer and chat_format.calls):
+        return FreeText(thought=thought)
+    (form,) = chat_format.calls
+    first = (chat_format.wrappers[0] if chat_format.wrappers else form.start) or ""
+    unlike = form.opening[:1] + (thinking[0][:1] if thinking else "")
+    return FreeText(rules.first_piece(first), unlike, thought)
 
 
 def content_grammar(chat_format: ChatFormat, special_tokens: Mapping[str, int]) -> str:
@@ -91,7 +111,7 @@ class _Grammar:
             return ""
         begin, end = self._thinking
         self._rules.free("UNENDED", end)
-        self._rules.add("WHITE", f"/{WHITE.replace('*', '+')}/")
+        self._rules.add("WHITE", f"/{THOUGHT_WHITESPACE}/")
         return f"{self._rules.marker(begin)} ({self._rules.behind('UNENDED', end)}) WHITE?"
 
     def _body(self, calls: CallRules, parallel: bool) -> str:

@@ -13,9 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deployments.backend import JSON_WHITESPACE
+from deployments.protocol.chat_formats.regex import escaped, without
 
 ANYTHING = "(?s:.*)"
 WHITE = r"[ \t\r\n]*"
+LONGEST_SPELLED = 64
+"""Characters of a marker whose absence is spelled out: the expression grows with their square."""
 
 
 class Rules:
@@ -45,7 +48,9 @@ class Rules:
         expressions."""
         texts = [one for one in markers if len(self._pieces(one)) == 1 and not self._is_token(one)]
         body = f"/{ANYTHING}/"
-        if texts:
+        if len(texts) == 1 and len(texts[0]) <= LONGEST_SPELLED:
+            body = f"/{without(texts[0])}/"
+        elif texts:
             marks = "|".join(map(escaped, texts))
             body += f" & ~/{ANYTHING}({marks}){ANYTHING}/"
         if heads:
@@ -60,22 +65,30 @@ class Rules:
         ended = self.add(f"{free}_ENDED", f"{free} {literal(first)}")
         return " ".join([ended, *map(self.marker, rest)])
 
-    def until(self, name: str, end: str, *other_ends: str) -> str:
+    def until(self, name: str, *ends: str) -> str:
         """Any text up to the first of the ends, and that one; several are no special tokens."""
-        first, *rest = self._pieces(end)
+        # One that ends with another comes when that one does, and would cost the lexer a state for
+        # each way to have begun it.
+        needed = [
+            one for one in ends if not any(one != other and one.endswith(other) for other in ends)
+        ]
+        first, *rest = self._pieces(needed[0])
         if self._is_token(first):
             text = self.add(name.upper(), f"/{ANYTHING}/")
-            return self.add(name, f"{text}? {self.marker(end)}")
+            return self.add(name, f"{text}? {self.marker(needed[0])}")
         if rest:
             text = self.add(name.upper(), f"/{ANYTHING}{escaped(first)}/")
             return self.add(name, " ".join([text, *map(self.marker, rest)]))
-        ends = " | ".join(map(literal, (end, *other_ends)))
-        self.add(f"{name}[lazy]", f"/{ANYTHING}/ ({ends})")
+        self.add(f"{name}[lazy]", f"/{ANYTHING}/ ({' | '.join(map(literal, needed))})")
         return name
 
     def json(self, name: str, schema: Mapping[str, Any], *, is_strict: bool) -> str:
         options = {"whitespace_pattern": JSON_WHITESPACE, "lenient": not is_strict}
         return self.add(name, f"%json {json.dumps({**schema, 'x-guidance': options})}")
+
+    def first_piece(self, text: str) -> str:
+        """Of a marker, up to where a special token begins or ends."""
+        return next(iter(self._pieces(text)), "")
 
     def _pieces(self, text: str) -> list[str]:
         return [one for one in self._tokens.split(text) if one]
@@ -86,11 +99,6 @@ class Rules:
 
 def literal(text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if text else ""
-
-
-def escaped(text: str) -> str:
-    """As a part of a regular expression between slashes."""
-    return re.escape(text).replace("/", "\\/")
 
 
 def sequence(*parts: str) -> str:

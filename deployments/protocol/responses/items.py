@@ -40,20 +40,19 @@ class SummaryPart(StrictModel):
 _PARTS: Mapping[str, type[ContentPart]] = {"input_text": ContentPart, "output_text": ContentPart}
 
 
-def _parse_content(value: Any) -> str:
-    """Its text."""
+def _parse_content(value: Any) -> tuple[str, ...]:
+    """The texts of its parts."""
     if isinstance(value, str):
-        return value
+        return (value,)
     if not isinstance(value, list):
         raise RefusedError(f"must be {CONTENT}, not {shown(value)}")
     if len(value) > MAX_PARTS:
         raise RefusedError(f"must have at most {MAX_PARTS} parts, not {len(value)}")
-    parts = [parse_one_of(_PARTS, part, f"[{i}]") for i, part in enumerate(value)]
-    return "\n".join(part.text for part in parts)
+    return tuple(parse_one_of(_PARTS, part, f"[{i}]").text for i, part in enumerate(value))
 
 
 Content = Annotated[
-    str, PlainValidator(_parse_content, json_schema_input_type=str | list[ContentPart])
+    tuple[str, ...], PlainValidator(_parse_content, json_schema_input_type=str | list[ContentPart])
 ]
 
 
@@ -69,6 +68,10 @@ class MessageItem(Item):
         description='"user", "assistant", "system" or "developer"'
     )
     content: Content = Field(description=CONTENT)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.content)
 
 
 class FunctionCallItem(Item):
@@ -98,6 +101,10 @@ class OutputItem(Item):
     call_id: str = Field(min_length=1, max_length=256, description=CALL_ID)
     output: Content = Field(description=CONTENT)
 
+    @property
+    def text(self) -> str:
+        return "\n".join(self.output)
+
 
 def _checked_thought(value: Any) -> Any:
     if isinstance(value, str):
@@ -124,37 +131,40 @@ class ReasoningItem(Item):
         return said or read_carried(self.encrypted_content or "")
 
 
+class ItemReference(StrictModel):
+    """An item of a response that is kept."""
+
+    type: Literal["item_reference"] = Field("item_reference", description='"item_reference"')
+    id: str = Field(min_length=1, max_length=256, description="an item's id, as an answer had it")
+
+
 InputItem = MessageItem | FunctionCallItem | CustomCallItem | OutputItem | ReasoningItem
 
-ITEMS: Mapping[str, type[InputItem]] = {
+ITEMS: Mapping[str, type[InputItem | ItemReference]] = {
     "message": MessageItem,
     "function_call": FunctionCallItem,
     "function_call_output": OutputItem,
     "custom_tool_call": CustomCallItem,
     "custom_tool_call_output": OutputItem,
     "reasoning": ReasoningItem,
+    "item_reference": ItemReference,
 }
 
 
-def parse_input(value: Any) -> tuple[InputItem, ...]:
+def parse_input(value: Any) -> tuple[InputItem | ItemReference, ...]:
     """Raises ``RefusedError`` that says which item is at fault."""
     if isinstance(value, str):
-        return (MessageItem(role="user", content=value),)
+        return (MessageItem.model_validate({"role": "user", "content": value}),)
     if not isinstance(value, list) or not value:
         raise RefusedError(f"must be a string or a non-empty array of items, not {shown(value)}")
     if len(value) > MAX_ITEMS:
         raise RefusedError(f"must have at most {MAX_ITEMS} items, not {len(value)}")
-    return tuple(_parse_item(item, f"[{i}]") for i, item in enumerate(value))
+    return tuple(parse_item(item, f"[{i}]") for i, item in enumerate(value))
 
 
-def _parse_item(value: Any, where: str) -> InputItem:
-    if isinstance(value, dict):
-        # A reference may come without its type, as messages do.
-        kind = value.get("type", "message" if value.keys() != {"id"} else "item_reference")
-        if kind == "item_reference":
-            raise RefusedError(
-                'must not be "item_reference": nothing is kept that it could name. Send the item '
-                "itself, as clients do that are told store: false",
-                where=f"{where}.type",
-            )
-    return parse_one_of(ITEMS, value, where, default="message")
+def parse_item(value: Any, where: str) -> InputItem | ItemReference:
+    """Raises ``RefusedError``."""
+    # A reference may come without its type, as messages do.
+    is_reference = isinstance(value, dict) and value.keys() == {"id"}
+    default = "item_reference" if is_reference else "message"
+    return parse_one_of(ITEMS, value, where, default=default)

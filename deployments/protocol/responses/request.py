@@ -13,6 +13,7 @@ from deployments.protocol.common import MAX_LOGPROBS
 from deployments.protocol.reasoning import EFFORT, Effort
 from deployments.protocol.responses.items import (
     InputItem,
+    ItemReference,
     parse_input,
 )
 from deployments.protocol.responses.tools import (
@@ -89,13 +90,24 @@ class ResponsesRequest(StrictModel):
 
     model: str = Field(min_length=1, description="a non-empty string, a model's name")
     input: Annotated[
-        tuple[InputItem, ...],
+        tuple[InputItem | ItemReference, ...],
         PlainValidator(
             parse_input,
-            json_schema_input_type=str | Annotated[list[InputItem], Field(min_length=1)],
+            json_schema_input_type=str
+            | Annotated[list[InputItem | ItemReference], Field(min_length=1)],
         ),
     ] = Field(description="a string or a non-empty array of items")
     instructions: str | None = Field(None, description="a string")
+    previous_response_id: str | None = Field(
+        None,
+        min_length=1,
+        max_length=256,
+        description="the id of a response that is kept, whose items stand before the input",
+    )
+    store: bool | None = Field(
+        None,
+        description="a boolean, true if left out where responses are kept; false keeps nothing",
+    )
     stream: bool = Field(False, description="a boolean")
     stream_options: ResponsesStreamOptions | None = Field(None, description="an object")
     max_output_tokens: int | None = Field(
@@ -158,6 +170,15 @@ class ResponsesRequest(StrictModel):
     @property
     def has_carried_thoughts(self) -> bool:
         return CARRIED_THOUGHTS in self.include
+
+    @property
+    def item_ids(self) -> dict[str, str]:
+        """Of the items that the input names and doesn't have, by the fields that name them."""
+        return {
+            f"input[{index}].id": item.id
+            for index, item in enumerate(self.input)
+            if isinstance(item, ItemReference)
+        }
 
     @cached_property
     def callables(self) -> tuple[CallableTool, ...]:

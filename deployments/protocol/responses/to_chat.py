@@ -9,10 +9,13 @@ from typing import Any
 from deployments.http.errors import ApiError
 from deployments.protocol.chat import ChatCompletionRequest
 from deployments.protocol.parsed import ParsedRequest, in_own_names
+from deployments.protocol.responses.context import Context, check_resolved
 from deployments.protocol.responses.items import (
+    MAX_ITEMS,
     CustomCallItem,
     FunctionCallItem,
     InputItem,
+    ItemReference,
     MessageItem,
     OutputItem,
     ReasoningItem,
@@ -24,10 +27,20 @@ from deployments.protocol.responses.tools import CustomTool, HostedTool, flat_na
 _SYSTEM = ("system", "developer")
 
 
-def parse_responses(data: dict[str, Any]) -> ParsedRequest:
-    """Raises ``ApiError`` 400 naming the field and what is allowed."""
+def parse_responses(data: dict[str, Any], context: Context | None = None) -> ParsedRequest:
+    """``context``: what the request refers to, without which it may refer to nothing. Raises
+    ``ApiError`` 400 naming the field and what is allowed, and ``UnresolvedError``."""
     asked = ResponsesRequest.parse(data)
-    messages = _Messages(asked)
+    if context is None:
+        check_resolved(asked)
+        context = Context()
+    if (num_items := len(context.previous) + len(asked.input)) > MAX_ITEMS:
+        raise ApiError(
+            400,
+            f"previous_response_id and input have {num_items} items; {MAX_ITEMS} are allowed.",
+            param="previous_response_id",
+        )
+    messages = _Messages(asked, context)
     own_names = {
         **_tool_names(asked),
         **{f"messages[{i}]": place for i, place in enumerate(messages.places)},
@@ -118,25 +131,28 @@ def _response_format(asked: ResponsesRequest) -> dict[str, Any]:
 class _Messages:
     """Items as messages: thoughts, text and calls that follow each other are of one."""
 
-    def __init__(self, asked: ResponsesRequest) -> None:
+    def __init__(self, asked: ResponsesRequest, context: Context) -> None:
         self.messages: list[dict[str, Any]] = []
         self.places: list[str] = []
         """Where each begins in the request."""
         if asked.instructions is not None:
             self._add("instructions", role="system", content=asked.instructions)
-        for index, item in enumerate(asked.input):
-            self._place = f"input[{index}]"
+        self._place = "previous_response_id"
+        for item in context.previous:
             self._convert(item)
+        for index, one in enumerate(asked.input):
+            self._place = f"input[{index}]"
+            self._convert(context.named[one.id] if isinstance(one, ItemReference) else one)
 
     def _convert(self, item: InputItem) -> None:
         match item:
             case MessageItem(role="assistant"):
-                self._assistant("content", "tool_calls")["content"] = item.content
+                self._assistant("content", "tool_calls")["content"] = item.text
             case MessageItem(role="system" | "developer") if self._only_system:
                 # Many templates take one such message, at the beginning.
-                self.messages[0]["content"] += f"\n\n{item.content}"
+                self.messages[0]["content"] += f"\n\n{item.text}"
             case MessageItem():
-                self._add(self._place, role=item.role, content=item.content)
+                self._add(self._place, role=item.role, content=item.text)
             case ReasoningItem():
                 if item.text:
                     message = self._assistant("reasoning_content", "content", "tool_calls")
@@ -146,7 +162,7 @@ class _Messages:
             case CustomCallItem():
                 self._call(item, {"input": item.input})
             case OutputItem():
-                self._add(self._place, role="tool", tool_call_id=item.call_id, content=item.output)
+                self._add(self._place, role="tool", tool_call_id=item.call_id, content=item.text)
 
     @property
     def _only_system(self) -> bool:

@@ -1,0 +1,4 @@
+"""The command line, ``pomona``: a file for each subcommand.
+
+Start reading at ``__main__.py``, which finds the subcommand and imports it alone.
+"""

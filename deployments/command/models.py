@@ -1,0 +1,141 @@
+"""``pomona models``: the Hugging Face cache, and which of it this machine's engine can serve."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from huggingface_hub import CachedRepoInfo, CacheNotFound, constants, scan_cache_dir
+
+from backend_metal.models.find import find_checkpoint
+from deployments.backend import EngineConfig, create_backend
+from deployments.command.terminal import Parser, fail, printable, size, table
+
+EXAMPLES = """
+examples:
+  pomona models list
+  pomona models pull mlx-community/Qwen3-0.6B-4bit
+  pomona models rm mlx-community/Qwen3-0.6B-4bit
+
+Models lie in the cache that all of Hugging Face's programs share: HF_HUB_CACHE, or
+~/.cache/huggingface/hub.
+"""
+
+
+@dataclass(frozen=True)
+class CachedModel:
+    """``reason``: why this machine's engine can't serve it; empty if it can."""
+
+    name: str
+    num_bytes: int
+    reason: str
+
+
+def run(arguments: list[str]) -> int:
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    options = _parser().parse_args(arguments)
+    if options.action == "list":
+        return _list()
+    if options.action == "pull":
+        return _pull(options.model, options.revision)
+    return _remove(options.model, confirmed=options.yes)
+
+
+def cached_models() -> list[CachedModel]:
+    """By name."""
+    return [
+        CachedModel(repo.repo_id, repo.size_on_disk, why_not(repo))
+        for repo in sorted(_repositories(), key=lambda repo: repo.repo_id)
+    ]
+
+
+def why_not(repo: CachedRepoInfo) -> str:
+    """What the engine has against the snapshot that is served without ``engine.revision``."""
+    snapshot = repo.refs.get("main") or max(
+        repo.revisions, key=lambda one: one.last_modified, default=None
+    )
+    if snapshot is None:
+        return "nothing of it is downloaded"
+    # As a folder: what is looked at is what is here, without the hub.
+    config = EngineConfig(model=str(snapshot.snapshot_path))
+    try:
+        create_backend(config.backend).check(config)
+    except ValueError as error:
+        return str(error).partition("\n")[0].replace(str(snapshot.snapshot_path), "it")
+    return ""
+
+
+def _list() -> int:
+    found = cached_models()
+    if not found:
+        print("No models in the cache. `pomona models pull MODEL` gets one.")
+        return 0
+    rows = [
+        (printable(one.name), size(one.num_bytes), printable(f"no: {one.reason}"))
+        if one.reason
+        else (printable(one.name), size(one.num_bytes), "yes")
+        for one in found
+    ]
+    print(table(("MODEL", "ON DISK", "SERVED HERE"), rows))
+    return 0
+
+
+def _pull(model: str, revision: str | None) -> int:
+    logging.getLogger("backend_metal").setLevel(logging.INFO)
+    config = EngineConfig(model=model, revision=revision)
+    try:
+        # It refuses what can't be served before the weights are downloaded.
+        create_backend(config.backend).check(config)
+        path, _ = find_checkpoint(model, revision)
+    except ValueError as error:
+        return fail(str(error))
+    print(path)
+    return 0
+
+
+def _remove(model: str, *, confirmed: bool) -> int:
+    repo = next((one for one in _repositories() if one.repo_id == model), None)
+    if repo is None:
+        return fail(f"{model!r} is not in the cache; `pomona models list` shows what is", status=2)
+    if not confirmed:
+        if not sys.stdin.isatty():
+            return fail("say --yes where nobody can be asked", status=2)
+        asked = f"Remove {printable(model)} ({size(repo.size_on_disk)}) from the cache? [y/N] "
+        if input(asked).strip().lower() not in ("y", "yes"):
+            return 1
+    # Not by its revisions: copies of a repository have the same commits.
+    shutil.rmtree(repo.repo_path)
+    print(f"Removed {printable(model)}: {size(repo.size_on_disk)} are free again.")
+    return 0
+
+
+def _repositories() -> Iterable[CachedRepoInfo]:
+    try:
+        found = scan_cache_dir(constants.HF_HUB_CACHE).repos
+    except CacheNotFound:
+        return ()
+    return [repo for repo in found if repo.repo_type == "model"]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="pomona models",
+        description="Lists, downloads and removes models from the Hugging Face hub.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions.add_parser(
+        "list", help="what is in the cache, its size, and what the engine here can serve"
+    )
+    pull = actions.add_parser("pull", help="download a model, unless it can't be served here")
+    pull.add_argument("model", metavar="MODEL", help="an id on the hub, such as org/name")
+    pull.add_argument("--revision", help="branch, tag or full commit (default: main)")
+    remove = actions.add_parser("rm", help="remove a model from the cache, all revisions of it")
+    remove.add_argument("model", metavar="MODEL", help="an id that 'list' shows")
+    remove.add_argument("--yes", action="store_true", help="don't ask")
+    return parser

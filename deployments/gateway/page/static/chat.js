@@ -1,0 +1,252 @@
+// The chat: conversations beside it, messages, and where one is written.
+
+import { answer } from "./answer.js";
+import { models } from "./api.js";
+import { Conversation } from "./conversation.js";
+import { button, h, icon, say } from "./dom.js";
+import { History } from "./history.js";
+import { MessageView, isSend } from "./message.js";
+import { change, openSettings, settings } from "./settings.js";
+
+const WINDOW = 30;
+const SAVES_EVERY_MS = 1000;
+const NEAR_PX = 80;
+
+export class Chat {
+  constructor() {
+    this.conversation = Conversation.new();
+    this.running = null;
+    this.actions = {
+      edit: (message, text) => this.edit(message, text),
+      again: (message) => this.again(message),
+      show: (id) => this.showBranch(id),
+    };
+    this.build();
+    this.history = new History(this);
+    this.element = h("div", { class: "chat" }, this.history.element, this.talk);
+  }
+
+  build() {
+    this.log = h("div", { class: "log", tabindex: 0, role: "region", "aria-label": "Conversation", onscroll: () => this.scrolled() });
+    this.field = h("textarea", {
+      rows: 1,
+      id: "message",
+      placeholder: "Ask anything",
+      "aria-label": "Message",
+      oninput: () => this.grow(),
+      onkeydown: (event) => {
+        if (isSend(event)) (event.preventDefault(), this.submit());
+      },
+    });
+    this.model = h("select", { id: "model", "aria-label": "Model", onchange: () => change({ model: this.model.value }) });
+    this.sendButton = h("button", { class: "main round", "aria-label": "Send" });
+    this.bar = h("div", { class: "prefill", hidden: true });
+    this.form = h(
+      "form",
+      { class: "composer", onsubmit: (event) => (event.preventDefault(), this.running ? this.stop() : this.submit()) },
+      this.bar,
+      this.field,
+      h(
+        "div",
+        { class: "row" },
+        button("Conversations", "menu", () => this.history.toggle(), { class: "quiet icon narrow", "aria-controls": "history" }),
+        this.model,
+        button("Settings", "sliders", openSettings),
+        h("span", { class: "grow" }),
+        this.sendButton,
+      ),
+    );
+    this.talk = h("section", { class: "talk", "aria-label": "Chat", onkeydown: (event) => event.key === "Escape" && this.stop() }, this.log, this.form);
+    this.showButton();
+  }
+
+  async start() {
+    this.show();
+    await Promise.all([this.history.refresh(), this.loadModels()]);
+    const last = settings().conversation;
+    if (last && this.conversation.about.leaf === null) await this.open(last);
+  }
+
+  async loadModels() {
+    const served = await models();
+    const wanted = settings().model;
+    this.model.replaceChildren(
+      ...served.map(({ id, maxModelLen }) =>
+        h("option", { value: id, selected: id === wanted, title: `${maxModelLen} tokens` }, id),
+      ),
+    );
+  }
+
+  async open(id) {
+    this.stop();
+    const found = await Conversation.load(id);
+    if (!found) return;
+    this.conversation = found;
+    change({ conversation: id });
+    this.show();
+    this.history.mark(id);
+  }
+
+  new() {
+    this.stop();
+    this.conversation = Conversation.new();
+    change({ conversation: null });
+    this.show();
+    this.history.mark(null);
+    this.field.focus();
+  }
+
+  /** Build what is seen of the conversation anew, from its end. */
+  show() {
+    const path = this.conversation.path;
+    this.views = new Map();
+    this.first = Math.max(0, path.length - WINDOW);
+    this.log.replaceChildren(...path.slice(this.first).map((one) => this.view(one).element));
+    if (!path.length) this.log.append(welcome());
+    this.follows = true;
+    this.scrollDown();
+  }
+
+  view(message) {
+    const view = new MessageView(message, this.conversation.siblings(message), this.actions);
+    this.views.set(message.id, view);
+    return view;
+  }
+
+  scrolled() {
+    const { scrollTop, scrollHeight, clientHeight } = this.log;
+    this.follows = scrollHeight - scrollTop - clientHeight < NEAR_PX;
+    if (scrollTop < 400 && this.first > 0) this.showEarlier();
+  }
+
+  showEarlier() {
+    const before = this.log.scrollHeight - this.log.scrollTop;
+    const from = Math.max(0, this.first - WINDOW);
+    const earlier = this.conversation.path.slice(from, this.first);
+    this.first = from;
+    this.log.prepend(...earlier.map((one) => this.view(one).element));
+    this.log.scrollTop = this.log.scrollHeight - before;
+  }
+
+  scrollDown() {
+    if (this.follows) this.log.scrollTop = this.log.scrollHeight;
+  }
+
+  grow() {
+    this.field.style.height = "auto";
+    this.field.style.height = `${Math.min(this.field.scrollHeight, 240)}px`;
+  }
+
+  showButton() {
+    this.sendButton.replaceChildren(icon(this.running ? "stop" : "send"));
+    this.sendButton.setAttribute("aria-label", this.running ? "Stop" : "Send");
+    this.sendButton.title = this.running ? "Stop (Esc)" : "Send (Enter)";
+  }
+
+  async submit() {
+    const text = this.field.value;
+    if (!text.trim() || this.running) return;
+    this.field.value = "";
+    this.grow();
+    await this.ask(this.conversation.about.leaf, text);
+  }
+
+  /** A question behind the message `parent`, and its answer. */
+  async ask(parent, text) {
+    const question = await this.conversation.add(parent, "user", { text });
+    change({ conversation: this.conversation.id });
+    await this.answer(question);
+  }
+
+  edit(message, text) {
+    this.stop();
+    return this.ask(message.parent, text);
+  }
+
+  again(message) {
+    this.stop();
+    return this.answer(this.conversation.messages.get(message.parent));
+  }
+
+  async showBranch(id) {
+    this.stop();
+    await this.conversation.show(id);
+    this.show();
+  }
+
+  stop() {
+    this.running?.abort(STOPPED);
+  }
+
+  async answer(question) {
+    const { conversation } = this;
+    const running = new AbortController();
+    this.running = running;
+    const message = await conversation.add(question.id, "assistant", { text: "", model: this.model.value, isRunning: true });
+    this.show();
+    this.showButton();
+    this.history.refresh();
+    const painter = new Painter(() => {
+      this.views.get(message.id)?.update();
+      this.scrollDown();
+    });
+    const saving = setInterval(() => conversation.save(message), SAVES_EVERY_MS);
+    try {
+      await answer(message, conversation.pathTo(question), {
+        signal: running.signal,
+        progress: (part) => this.progress(part),
+        grown: () => painter.wanted(),
+      });
+      say("The answer is complete.");
+    } catch (error) {
+      if (running.signal.aborted) message.finish = "stopped";
+      else {
+        message.error = error.message;
+        say(error.message);
+      }
+    } finally {
+      clearInterval(saving);
+      message.isRunning = false;
+      if (this.running === running) this.running = null;
+      this.progress(1);
+      this.showButton();
+      // An answer that is shown as whole is there after a reload.
+      await conversation.save(message).finally(() => painter.now());
+    }
+  }
+
+  progress(part) {
+    this.bar.hidden = part >= 1;
+    this.bar.style.setProperty("--part", part);
+  }
+}
+
+const STOPPED = new DOMException("Stopped", "AbortError");
+
+/** Paints once a frame at most. */
+class Painter {
+  constructor(paint) {
+    this.paint = paint;
+    this.asked = 0;
+  }
+
+  wanted() {
+    this.asked ||= requestAnimationFrame(() => this.now());
+  }
+
+  now() {
+    cancelAnimationFrame(this.asked);
+    this.asked = 0;
+    this.paint();
+  }
+}
+
+function welcome() {
+  return h(
+    "div",
+    { class: "empty" },
+    h("img", { src: "page/icon.svg", alt: "", width: 56, height: 56 }),
+    h("h1", {}, "What would you like to know?"),
+    h("p", { class: "soft" }, "Conversations stay in this browser."),
+  );
+}

@@ -1,0 +1,6 @@
+"""The fleet as it is now, for ``GET /v1/fleet`` and the page.
+
+``watch.py`` asks every replica for its reading: each second while somebody looks, and often enough
+for ten minutes of rates while nobody does. ``watched.py`` has what is known of one replica,
+``view.py`` is what is told, ``routes.py`` tells it, once or as a stream.
+"""

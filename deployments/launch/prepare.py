@@ -1,0 +1,21 @@
+"""What a process must do before it imports Ray, which reads its environment just then."""
+
+from __future__ import annotations
+
+import os
+
+from deployments.environment import Role, variables
+from deployments.launch.private_files import keep_private, ray_folder
+
+
+def prepare() -> None:
+    """Sets Ray's environment for this process and those that it starts, and keeps what they write
+    from other users. Raises ``OSError`` if others could get at it."""
+    folder = ray_folder()
+    keep_private(folder)
+    os.environ["RAY_TMPDIR"] = str(folder)
+    # A cluster that runs already has hosts that are known by their addresses.
+    role: Role = "worker" if os.environ.get("RAY_ADDRESS") else "alone"
+    for name, value in variables(role).items():
+        # What the user has set wins.
+        os.environ.setdefault(name, value)
