@@ -36,6 +36,18 @@ def test_an_application_is_a_gateway_in_front_of_engines() -> None:
     assert gateway._deployment_config.graceful_shutdown_timeout_s > 7
 
 
+def test_responses_are_kept_by_one_deployment_of_their_own() -> None:
+    store = build_app({"responses": {"max_bytes": 5}})._bound_deployment.init_kwargs["responses"]
+    deployment = store._bound_deployment
+    assert (deployment.name, deployment.num_replicas) == ("ResponseStore", 1)
+    assert deployment.ray_actor_options["num_cpus"] == 0
+    assert [settings.max_bytes for settings in deployment.init_args] == [5]
+    nothing = build_app({"responses": {"max_bytes": 0}})._bound_deployment
+    assert nothing.init_kwargs["responses"] is None
+    others = build_app({"gateway": {"engines": "others"}})._bound_deployment
+    assert others.init_kwargs["responses"] is not None
+
+
 def test_engines_are_bound_nothing_that_is_the_gateways() -> None:
     first = build_app({"engine": {"model": "a"}})
     second = build_app(
@@ -63,6 +75,7 @@ def test_gateways_may_have_the_engines_of_another_application() -> None:
     [
         (build_app, {"gateway": {"engines": "others"}, "engine": {"model": "a"}}, "'others'"),
         (build_engines, {"routing": {}}, "routing: goes to the gateways' application"),
+        (build_engines, {"responses": {}}, "responses: goes to the gateways' application"),
         (build_engines, {"engine": {"modle": "a"}}, "engine.modle: unknown key"),
     ],
 )

@@ -339,6 +339,9 @@ def test_what_it_must_match_may_follow_a_thought(vocabulary: LLTokenizer, name: 
     assert accepts_framed(vocabulary, frame, thought + content)
     for text in (thought, thought + "Text.", f"Text.{content}", content + "more"):
         assert not accepts_framed(vocabulary, frame, text)
+    if begin:
+        # More blanks than a model needs: some would write them for ever.
+        assert not accepts_framed(vocabulary, frame, thought + "\n" * 7 + content)
     assert content_grammar(FORMATS["mistral"], {})
     assert not content_grammar(FORMATS["plain"], {})
     assert not content_grammar(FORMATS["pythonic"], {})

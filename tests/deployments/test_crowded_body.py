@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.http.errors import ApiError
-from deployments.protocol import parse_request
+from deployments.protocol import crowded_body, parse_request
 from deployments.protocol.crowded_body import HEAVY, MAX_WEIGHT, is_crowded, weight
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -35,6 +36,28 @@ def counted(value: Any) -> int:
 @given(value=VALUES, is_ascii=st.booleans())
 def test_what_is_in_strings_does_not_count(value: Any, is_ascii: bool) -> None:
     assert weight(json.dumps(value, ensure_ascii=is_ascii).encode()) == counted(value)
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(value=VALUES, piece_bytes=st.integers(1, 9))
+def test_pieces_weigh_as_much_as_the_whole(value: Any, piece_bytes: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crowded_body, "PIECE_BYTES", piece_bytes)
+        assert weight(json.dumps(value).encode()) == counted(value)
+
+
+def test_no_more_is_read_than_tells_that_it_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bytes] = []
+    pieces = crowded_body._pieces
+
+    def counting(body: bytes) -> Iterator[bytes]:
+        for piece in pieces(body):
+            read.append(piece)
+            yield piece
+
+    monkeypatch.setattr(crowded_body, "_pieces", counting)
+    assert is_crowded(b"[" * (64 * MAX_WEIGHT))
+    assert sum(map(len, read)) <= 2 * (MAX_WEIGHT // HEAVY + crowded_body.PIECE_BYTES)
 
 
 def test_long_texts_of_whatever_characters_are_not_crowded() -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from deployments.environment import Role, variables
-from deployments.launch import __main__ as command
-from deployments.launch import launcher
-from deployments.private_files import ray_folder
+from deployments.launch.prepare import prepare
+from deployments.launch.private_files import ray_folder
 
 LONGEST_SOCKET_PATH = 103
 
@@ -51,6 +50,7 @@ def test_the_environment_for_a_shell_leaves_the_users_choices(tmp_path: Path) ->
     ).stdout.splitlines()
     assert "RAY_AUTH_MODE=disabled" in shell
     assert "RAY_USAGE_STATS_ENABLED=0" in shell
+    assert "RAY_worker_niceness=0" in shell
     assert "RAY_gcs_rpc_server_reconnect_timeout_s=600" in shell
     assert f"RAY_TMPDIR={folder}" in shell
     assert shell[-1] == "0077"
@@ -84,7 +84,10 @@ def test_the_launcher_has_what_its_role_needs(
     if address is not None:
         environment["RAY_ADDRESS"] = address
     monkeypatch.setattr(os, "environ", environment)
-    monkeypatch.setattr(launcher, "main", lambda arguments: 0)
-    assert command.run() == 0
+    umask = os.umask(0)
+    try:
+        prepare()
+    finally:
+        os.umask(umask)
     assert environment["RAY_TMPDIR"] == str(tmp_path)
     assert environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == is_cluster

@@ -18,8 +18,9 @@ from starlette.routing import Route
 
 from deployments.gateway import port as gateway_port
 from deployments.gateway.port import GatewayPort
-from deployments.http.bounded_protocol import ClientTimeouts
+from deployments.http.bounded_protocol import MAX_HEAD_BYTES, ClientTimeouts
 from deployments.http.port_claim import PortClaim
+from tests.support.deployments.raw_client import connected
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +36,42 @@ def port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         number: int = server.getsockname()[1]
         return number
+
+
+@pytest.mark.parametrize(
+    ("request_line", "header", "is_anthropics"),
+    [
+        ("POST /v1/messages HTTP/1.1", "X: y", True),
+        ("POST /v1/messages/count_tokens?beta=true HTTP/1.1", "X: y", True),
+        ("GET /v1/models HTTP/1.1", "anthropic-version: 2023-06-01", True),
+        ("GET /v1/models HTTP/1.1", "X: y", False),
+        ("POST /v1/messagesx HTTP/1.1", "X: y", False),
+        ("BREW /v1/messages HTTP/1.1", "X: y", False),
+    ],
+)
+async def test_what_is_no_http_is_told_in_the_shape_of_the_api_that_is_asked(
+    request_line: str, header: str, is_anthropics: bool
+) -> None:
+    gateway = Gateway("one", 0)
+    url = await gateway.port.open()
+    begun = f"{request_line}\r\nHost: x\r\n{header}\r\n".encode()
+    async with connected(url) as raw:
+        # An answered request before it has another path.
+        await raw.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await raw.response())[0] == 200
+        await raw.send(begun + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n")
+        status, told = await raw.response()
+    async with connected(url) as raw:
+        await raw.send(begun + b"X-Long: " + b"x" * 2 * MAX_HEAD_BYTES)
+        large = await raw.response()
+    await gateway.port.close(timeout_s=0)
+    error = json.loads(told)
+    assert status == 400
+    assert error["error"]["type"] == "invalid_request_error"
+    assert ("type" in error) == is_anthropics
+    assert ("param" in error["error"]) != is_anthropics
+    if is_anthropics:
+        assert (large[0], json.loads(large[1])["error"]["type"]) == (431, "request_too_large")
 
 
 class Gateway:

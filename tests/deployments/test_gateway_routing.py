@@ -64,11 +64,11 @@ async def test_a_session_comes_from_a_configured_header(name: str) -> None:
     long = {**CHAT, "messages": [{"role": "user", "content": "word " * 400}]}
     mine = await works_of(CHAT, long, **{name: "mine"})
     yours = await works_of(CHAT, **{name: "yours"})
-    assert all(work.affinity.has_session for work in mine)
-    assert mine[0].affinity.keys == mine[1].affinity.keys[-1:]
+    assert mine[0].affinity.session == mine[1].affinity.session
+    assert mine[0].affinity.session is not None
     assert len(mine[1].affinity.keys) > 1
     assert mine[0].affinity != yours[0].affinity
-    assert (await works_of(CHAT))[0].affinity.keys == ()
+    assert (await works_of(CHAT))[0].affinity.session is None
 
 
 async def test_of_several_marks_of_a_session_the_first_counts() -> None:
@@ -78,7 +78,7 @@ async def test_of_several_marks_of_a_session_the_first_counts() -> None:
     both = await works_of(CHAT, x_session_id="mine", thread_id="another")
     assert both[0].affinity == first[0].affinity
     (by_key,) = await works_of(keyed, x_session_id="")
-    assert by_key.affinity.has_session
+    assert by_key.affinity.session is not None
     assert by_key.affinity != first[0].affinity
 
 
@@ -86,7 +86,7 @@ async def test_a_user_of_the_messages_api_is_a_session() -> None:
     asked = {**CHAT, "max_tokens": 4, "metadata": {"user_id": "session_1"}}
     other = {**asked, "metadata": {"user_id": "session_2"}}
     (one, again, another) = await works_of(asked, asked, other)
-    assert one.affinity.has_session
+    assert one.affinity.session is not None
     assert one.affinity == again.affinity != another.affinity
     (by_header,) = await works_of(asked, x_claude_code_session_id="session_2")
     assert by_header.affinity == another.affinity

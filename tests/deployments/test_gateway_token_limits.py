@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 
 import pytest
 from openai import AsyncOpenAI
@@ -12,6 +13,7 @@ from deployments.gateway.access.api_keys import ApiKey, KeyRing
 from deployments.gateway.access.rate_limits import RateLimiter, RateLimits
 from deployments.http.errors import ApiError
 from deployments.http.sse import KEEP_ALIVE
+from deployments.protocol.common import MOST_NEW_TOKENS_ESTIMATE
 from deployments.wire.failure import BelatedError
 from tests.support.clock import Clock
 from tests.support.deployments.answers import error_of
@@ -162,14 +164,22 @@ async def test_reserved_is_no_more_than_the_context() -> None:
             assert remaining(answer, "tokens") == 20_000 - used - num_choices * 4096
 
 
-async def test_routing_reckons_with_no_more_than_the_context() -> None:
+@pytest.mark.parametrize(
+    ("max_model_len", "tokens"), [(300, 2 * 300), (1 << 20, 7 + 2 * MOST_NEW_TOKENS_ESTIMATE)]
+)
+async def test_routing_reckons_with_the_context_at_most_and_with_what_is_likely(
+    max_model_len: int, tokens: int
+) -> None:
     backend = FakeBackend()
-    async with fake_replica(backend) as one, gateway([one]) as running:
+    async with (
+        fake_replica(backend) as one,
+        gateway([replace(one, max_model_len=max_model_len)]) as running,
+    ):
         backend.hold()
         asking = asyncio.create_task(ask(running, max_tokens=2**31 - 1, n=2))
         await backend.held.reaches(1)
         (state,) = running.table.serving("demo")
-        assert state.load.tokens == 2 * 4096
+        assert state.load.tokens == tokens
         backend.release()
         assert (await asking).status_code == 200
 

@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from deployments.observe.host import linux, macos
+from deployments.observe.host.chip import SYSCTL, chip
 from deployments.observe.host.collector import HostCollector, host_sources
 from deployments.observe.host.reading import (
     GPU_MEMORY,
@@ -185,3 +186,19 @@ def test_every_alert_and_metric_name_is_known() -> None:
         return f"pomona_host_{metric.name}" + ("_total" if metric.is_counter else "")
 
     assert set(re.findall(r"pomona_host_\w+", rules)) <= set(map(full_name, METRICS))
+
+
+def test_the_chip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    assert chip("linux", cpuinfo) is None
+    cpuinfo.write_text("processor\t: 0\nmodel name\t: AMD EPYC 7B13\nprocessor\t: 1\n")
+    assert chip("linux", cpuinfo) == "AMD EPYC 7B13"
+    cpuinfo.write_text("processor\t: 0\nCPU implementer\t: 0x61\n")
+    assert chip("linux", cpuinfo) is None
+
+    def run(command: tuple[str, ...], **options: object) -> subprocess.CompletedProcess[bytes]:
+        assert command == SYSCTL
+        return subprocess.CompletedProcess(command, 0, b"Apple M4 Pro\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert chip("darwin") == "Apple M4 Pro"

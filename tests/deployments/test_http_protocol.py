@@ -7,6 +7,7 @@ import gc
 import json
 import socket
 import struct
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,6 +19,7 @@ from deployments.http import lingering_close
 from deployments.http.bounded_protocol import (
     MAX_HEAD_BYTES,
     SEND_BUFFER_BYTES,
+    UNSENT_BYTES,
     BoundedProtocol,
     ClientTimeouts,
 )
@@ -378,4 +380,5 @@ async def test_who_does_not_read_is_cut_off_and_frees_what_it_held() -> None:
             client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             async with asyncio.timeout(DEADLINE_S):
                 await ended.wait()
-    assert num_taken < 4 * SEND_BUFFER_BYTES
+    bound = 6 * UNSENT_BYTES if sys.platform == "linux" else 4 * SEND_BUFFER_BYTES
+    assert num_taken < bound

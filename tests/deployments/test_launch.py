@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import shlex
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,10 +13,11 @@ from typing import Any
 
 import pytest
 import ray
-import yaml
 
+from deployments.backend import EngineConfig
+from deployments.command.serve import run
 from deployments.launch import launcher as launch
-from deployments.launch import start
+from deployments.launch import prepare, start
 from deployments.launch.output import ServerOutput
 from deployments.launch.serve_config import (
     ENGINES,
@@ -24,10 +26,13 @@ from deployments.launch.serve_config import (
     check,
     engine_configs,
     names,
+    with_address,
     with_model,
 )
 from deployments.launch.serve_status import ServeStatus, cause, failures
 from deployments.launch.server import Server
+from deployments.protocol.chat import ChatCompletionRequest
+from tests.support.e2e.serve_process import free_port
 
 APPLICATION = """
 applications:
@@ -47,65 +52,82 @@ applications:
     ],
 )
 def test_a_bad_config_is_told_before_anything_starts(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | None, expected: list[str]
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    content: str | None,
+    expected: list[str],
 ) -> None:
+    monkeypatch.setattr(prepare, "prepare", lambda: None)
     path = tmp_path / "app.yaml"
     if content is not None:
         path.write_text(content)
-    with caplog.at_level(logging.ERROR):
-        assert launch.main([str(path)]) == 2
-    assert all(part in caplog.text for part in [str(path), *expected])
+    assert run(["--config", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert all(part in told for part in [str(path), *expected])
 
 
-def test_a_port_in_use_is_noticed() -> None:
+@pytest.mark.parametrize("of_cluster", [False, True])
+def test_a_port_in_use_ends_it_unless_it_may_be_the_clusters(
+    of_cluster: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(launch, "joins_cluster", lambda: of_cluster)
+    checked: list[EngineConfig] = []
+
+    def stop_at_engines(engines: list[EngineConfig]) -> None:
+        checked.extend(engines)
+        raise ValueError("far enough")
+
+    monkeypatch.setattr(launch, "_check_engines", stop_at_engines)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        url = f"http://127.0.0.1:{server.getsockname()[1]}"
-        assert launch.answers(url)
-    assert not launch.answers(url)
+        port = server.getsockname()[1]
+        config = with_address(config_of(), "127.0.0.1", port)
+        assert launch.launch(config, None) == (2 if of_cluster else 1)
+        assert f"Something listens at http://127.0.0.1:{port} already" in caplog.text
+        assert bool(checked) == of_cluster
+    caplog.clear()
+    assert launch.launch(config, None) == 2
+    assert "Something listens" not in caplog.text
+
+
+def test_the_line_to_copy_is_a_request_that_the_server_takes() -> None:
+    line = launch.curl("http://127.0.0.1:8000", "it's", with_keys=True)
+    program, url, *arguments = shlex.split(line)
+    assert (program, url) == ("curl", "http://127.0.0.1:8000/v1/chat/completions")
+    assert "Authorization: Bearer YOUR-KEY" in arguments
+    body = json.loads(arguments[arguments.index("-d") + 1])
+    assert ChatCompletionRequest.model_validate(body).model == "it's"
 
 
 @pytest.mark.parametrize(
-    ("options", "url"),
+    ("gateway", "urls"),
     [
-        ({}, "http://127.0.0.1:8000"),
-        ({"host": "0.0.0.0", "port": 9}, "http://127.0.0.1:9"),
-        ({"host": "::"}, "http://[::1]:8000"),
-        ({"host": "fd00::3"}, "http://[fd00::3]:8000"),
-        ({"host": "10.0.0.3", "ssl_certfile": "a.pem"}, "https://10.0.0.3:8000"),
+        ({}, ["http://127.0.0.1:8000"]),
+        ({"port": 9, "host": "0.0.0.0"}, ["http://127.0.0.1:9"]),
+        ({"host": "::"}, ["http://[::1]:8000"]),
+        ({"port": 9, "host": "fd00::3"}, ["http://[fd00::3]:9"]),
+        # Nobody knows which it will be.
+        ({"port": 0}, []),
     ],
 )
-def test_where_a_client_on_this_machine_goes(options: dict[str, object], url: str) -> None:
-    config = config_of() | {"http_options": options}
-    assert [where for where, _ in applications(config)] == [url]
+@pytest.mark.parametrize("prefix", ["/", "/llm", None])
+def test_where_a_client_on_this_machine_goes(
+    gateway: dict[str, Any], urls: list[str], prefix: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Serve's prefixes are for its proxy."""
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "127.0.0.1")
+    config = config_of(route_prefix=prefix, args={"gateway": gateway})
+    assert [where for where, _ in applications(config)] == urls
 
 
-@pytest.mark.parametrize(
-    ("gateway", "url"),
-    [
-        ({"port": 9, "host": "0.0.0.0"}, "http://127.0.0.1:9"),
-        ({"port": 9, "host": "fd00::3"}, "http://[fd00::3]:9"),
-        ({"port": 0}, "http://127.0.0.1:8000/llm"),
-    ],
-)
-def test_a_gateway_with_a_port_of_its_own_is_there(gateway: dict[str, Any], url: str) -> None:
-    config = config_of(route_prefix="/llm", args={"gateway": gateway})
-    assert [where for where, _ in applications(config)] == [url]
-
-
-@pytest.mark.parametrize(
-    ("prefix", "url"),
-    [("/", "http://127.0.0.1:8000"), ("/llm", "http://127.0.0.1:8000/llm"), (None, None)],
-)
-def test_an_application_is_where_its_route_prefix_says(prefix: str | None, url: str | None) -> None:
-    config = config_of(route_prefix=prefix)
-    assert [where for where, _ in applications(config)] == ([url] if url else [])
-
-
-def config_of(*, host: str = "127.0.0.1", **application: Any) -> dict[str, Any]:
+def config_of(**application: Any) -> dict[str, Any]:
     ours = {"name": "pomona", "import_path": GATEWAYS, **application}
     engines = {"name": "engines", "import_path": ENGINES, "route_prefix": None}
     other = {"name": "other", "import_path": "somebody:else", "route_prefix": "/other"}
-    return {"http_options": {"host": host}, "applications": [other, engines, ours]}
+    return {"proxy_location": "Disabled", "applications": [other, engines, ours]}
 
 
 @pytest.mark.parametrize(
@@ -116,26 +138,21 @@ def config_of(*, host: str = "127.0.0.1", **application: Any) -> dict[str, Any]:
         ("0.0.0.0", {}, True),
         ("10.0.0.3", {}, True),
         ("10.0.0.3", {"api_keys": ["key"]}, False),
-        ("10.0.0.3", {"port": 8000, "host": "127.0.0.1"}, False),
     ],
 )
+@pytest.mark.parametrize("is_nodes", [False, True])
 def test_listening_to_others_without_a_key_is_warned_of(
-    caplog: pytest.LogCaptureFixture, host: str, gateway: dict[str, Any], warned: bool
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    host: str,
+    gateway: dict[str, Any],
+    warned: bool,
+    is_nodes: bool,
 ) -> None:
-    check(config_of(host=host, args={"gateway": gateway}))
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: host)
+    check(config_of(args={"gateway": gateway if is_nodes else gateway | {"host": host}}))
     assert ("gateway.api_keys_file" in caplog.text) == warned
-    assert (host in caplog.text) == warned
-
-
-@pytest.mark.parametrize(("node", "warned"), [("127.0.0.1", False), ("10.0.0.3", True)])
-def test_a_port_of_the_gateways_own_without_a_key_is_warned_of_unless_it_is_on_loopback(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, node: str, warned: bool
-) -> None:
-    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: node)
-    config = config_of(args={"gateway": {"port": 8000}})
-    check(config)
-    assert (f"gateway.host is {node}" in caplog.text) == warned
-    assert [where for where, _ in applications(config)] == [f"http://{node}:8000"]
+    assert (f"gateway.host is {host}" in caplog.text) == warned
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -188,8 +205,8 @@ def test_readiness_is_waited_for(
 ) -> None:
     monkeypatch.setattr(start, "POLL_INTERVAL_S", 0.0)
     url, handler = answering
-    handler.statuses["/llm/ready"] = [503, 503, 200]
-    assert start_of(100).wait_until_ready(f"{url}/llm")
+    handler.statuses["/ready"] = [503, 503, 200]
+    assert start_of(100).wait_until_ready(url)
     assert not start_of(3).wait_until_ready(closed_url())
 
 
@@ -283,9 +300,8 @@ def test_a_model_that_is_not_there_is_told_before_anything_starts(
     # No cluster that runs already.
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    path = tmp_path / "app.yaml"
-    path.write_text(yaml.safe_dump(config_of()))
-    assert launch.main([str(path), "--model", str(tmp_path / "absent")]) == 2
+    config = with_address(with_model(config_of(), str(tmp_path / "absent")), None, free_port())
+    assert launch.launch(config, None) == 2
     assert caplog.messages[-1].endswith(f"{str(tmp_path / 'absent')!r}: there is no such directory")
 
 

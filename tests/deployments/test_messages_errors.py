@@ -14,7 +14,9 @@ from anthropic.types import ErrorResponse
 
 from deployments.gateway.access.api_keys import ApiKey, KeyRing
 from deployments.gateway.access.rate_limits import RateLimits
-from deployments.protocol.anthropic.errors import in_own_words
+from deployments.http.errors import ApiError
+from deployments.protocol import parse_request
+from deployments.protocol.parsed import in_own_names
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import fake_replica, gateway
 from tests.support.deployments.messages_api import TOOLS, body, checked_events
@@ -182,14 +184,18 @@ async def test_what_only_the_model_can_refuse_is_named_as_here() -> None:
     ("param", "own"),
     [
         ("tools[3].function.parameters", "tools[3].input_schema"),
+        ("tools[3].function.name", "tools[3].name"),
+        ("enable_thinking", "thinking.type"),
         ("response_format.json_schema.schema", "output_config.format.schema"),
         ("thinking_token_budget", "thinking.budget_tokens"),
         ("tools", "tools"),
     ],
 )
 def test_fields_of_the_chat_have_their_own_names(param: str, own: str) -> None:
-    assert in_own_words(f"{param}.x: can't be", param) == f"{own}.x: can't be"
-    assert in_own_words("the engine stopped", None) == "the engine stopped"
+    tools = [TOOLS[0] | {"name": f"f{number}"} for number in range(4)]
+    names = parse_request(PATH, json.dumps(body(tools=tools)).encode()).own_names
+    told = in_own_names(ApiError(400, f"{param}.x: can't be", param=param), names)
+    assert (told.param, told.message) == (own, f"{own}.x: can't be")
 
 
 async def test_a_schema_that_can_not_be_held_is_named() -> None:

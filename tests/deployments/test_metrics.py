@@ -28,6 +28,8 @@ COUNTERS = [
     "pomona_steps_total",
     "pomona_attention_launches_total",
     "pomona_prefix_cache_misses_total",
+    "pomona_state_snapshots_taken_total",
+    "pomona_state_snapshots_evicted_total",
     "pomona_step_tokens_total",
     "pomona_step_sequences_total",
 ]
@@ -38,12 +40,18 @@ HISTOGRAMS = [
     "pomona_e2e_request_latency_seconds",
     "pomona_queue_time_seconds",
     "pomona_step_duration_seconds",
+    "pomona_step_host_seconds",
 ]
 GAUGES = [
     "pomona_requests_running",
     "pomona_requests_waiting",
     "pomona_kv_cache_usage_ratio",
     "pomona_kv_cache_blocks_free",
+    "pomona_state_slots",
+    "pomona_state_slots_free",
+    "pomona_state_snapshots",
+    "pomona_state_bytes",
+    "pomona_kv_cache_window_usage_ratio",
     "pomona_memory_active_bytes",
     "pomona_model_info",
 ]
@@ -54,14 +62,29 @@ def busy_stats() -> BackendStats:
         idle_stats(),
         requests_running=3,
         kv_cache_blocks_free=6,
+        kv_cache_window_usage_ratios={1024: 0.5, 128: 0.125},
         request_success={"stop": 5, "new_reason": 1},
         request_failure={"rate_limit_error": 2},
         attention_launches={"cpu": 28},
         step_tokens={"prefill": 512, "decode": 90},
         prefix_cache_misses={"diverged": 7},
+        state_slots=40,
+        state_slots_free=37,
+        state_snapshots=9,
+        state_snapshots_taken=30,
+        state_snapshots_evicted=21,
+        state_bytes=4000,
         generation_tokens=700,
         queue_time=Histogram((0.1, 1.0), (4, 2, 1), 3.5),
+        step_host={"build": Histogram((0.1, 1.0), (5, 1, 0), 0.75)},
     )
+
+
+def test_usage_is_that_of_the_layers_with_the_least_left() -> None:
+    stats = replace(idle_stats(), kv_cache_blocks_free=6)
+    assert stats.kv_cache_usage_ratio == 0.25
+    assert replace(stats, kv_cache_window_usage_ratios={16: 0.1}).kv_cache_usage_ratio == 0.25
+    assert replace(stats, kv_cache_window_usage_ratios={16: 0.75}).kv_cache_usage_ratio == 0.75
 
 
 def samples(registry: CollectorRegistry) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -98,13 +121,24 @@ def test_counters_of_known_labels_start_at_zero() -> None:
 def test_samples_are_the_engines_statistics() -> None:
     registry = EngineMetrics(busy_stats, IDENTITY).registry
     assert value(registry, "pomona_requests_running") == 3
-    assert value(registry, "pomona_kv_cache_usage_ratio") == 0.25
+    assert value(registry, "pomona_kv_cache_usage_ratio") == 0.5
+    assert value(registry, "pomona_kv_cache_window_usage_ratio", window="1024") == 0.5
+    assert value(registry, "pomona_kv_cache_window_usage_ratio", window="128") == 0.125
     assert value(registry, "pomona_kv_cache_blocks_total") == 8
     assert value(registry, "pomona_generation_tokens_total") == 700
     assert value(registry, "pomona_step_tokens_total", phase="prefill") == 512
     assert value(registry, "pomona_prefix_cache_misses_total", reason="diverged") == 7
     assert value(registry, "pomona_prefix_cache_misses_total", reason="evicted") == 0
+    assert value(registry, "pomona_prefix_cache_misses_total", reason="no_snapshot") == 0
+    assert value(registry, "pomona_state_slots") == 40
+    assert value(registry, "pomona_state_slots_free") == 37
+    assert value(registry, "pomona_state_snapshots") == 9
+    assert value(registry, "pomona_state_snapshots_taken_total") == 30
+    assert value(registry, "pomona_state_snapshots_evicted_total") == 21
+    assert value(registry, "pomona_state_bytes") == 4000
     assert value(registry, "pomona_step_sequences_total", phase="decode") == 0
+    assert value(registry, "pomona_step_host_seconds_sum", part="build") == 0.75
+    assert value(registry, "pomona_step_host_seconds_count", part="build") == 6
     assert value(registry, "pomona_request_success_total", finish_reason="stop") == 5
     assert value(registry, "pomona_request_success_total", finish_reason="new_reason") == 1
     assert value(registry, "pomona_request_failure_total", error_type="rate_limit_error") == 2

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from deployments.gateway import generation
+from deployments.gateway.responses import accepting
 from deployments.http.bounded_protocol import ClientTimeouts
 from deployments.http.errors import internal_error
 from deployments.protocol import ParsedRequest, parse_body
@@ -36,6 +36,8 @@ async def test_what_was_recorded_is_answered(monkeypatch: pytest.MonkeyPatch) ->
             received = await one.exchange(raw, Manner.AT_ONCE, Random(1))
             answered[name] = STATUS.findall(received)[0]
     refused = {"chat_tools": b"400", "preflight": b"403", "expect": b"100"}
+    # What is kept has other ids.
+    refused |= {"responses_previous": b"400", "responses_items": b"404"}
     assert answered == {name: refused.get(name, b"200") for name in recorded()}
 
 
@@ -55,12 +57,12 @@ def has_pepper(one: Input) -> bool:
 async def test_what_breaks_a_server_is_found_and_made_small(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def broken(path: str, body: bytes) -> ParsedRequest:
+    async def broken(path: str, body: bytes, context: bytes = b"") -> ParsedRequest:
         if b"pepper" in body:
             raise internal_error()
-        return await parse_body(path, body)
+        return await parse_body(path, body, context)
 
-    monkeypatch.setattr(generation, "parse_body", broken)
+    monkeypatch.setattr(accepting, "parse_body", broken)
     # What is made smaller is often cut short.
     monkeypatch.setattr(fuzz.target, "TIMEOUTS", ClientTimeouts(receive_s=0.1))
     monkeypatch.setattr(fuzz.target, "IDLE_S", 0.1)

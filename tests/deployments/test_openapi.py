@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
 from deployments.gateway.openapi import openapi_document
+from deployments.gateway.responses.memory import MemoryStore
 from deployments.protocol import ChatCompletionRequest, CompletionRequest
 from deployments.protocol.responses.request import ResponsesRequest
 from tests.support.deployments.gateway_harness import fake_replica, gateway
@@ -36,6 +37,12 @@ CASES = [
     ("post", "/v1/completions", NEGATIVE),
     ("post", "/v1/responses", POSITIVE),
     ("post", "/v1/responses", NEGATIVE),
+    # No generated id is one that is kept.
+    ("get", "/v1/responses/{response_id}", POSITIVE),
+    ("delete", "/v1/responses/{response_id}", POSITIVE),
+    ("get", "/v1/responses/{response_id}/input_items", POSITIVE),
+    ("get", "/v1/responses/{response_id}/input_items", NEGATIVE),
+    ("post", "/v1/responses/{response_id}/cancel", POSITIVE),
     ("post", "/v1/messages", POSITIVE),
     ("post", "/v1/messages", NEGATIVE),
     ("post", "/v1/messages/count_tokens", POSITIVE),
@@ -49,6 +56,7 @@ CASES = [
     ("post", "/detokenize", POSITIVE),
     ("post", "/detokenize", NEGATIVE),
     ("get", "/version", POSITIVE),
+    ("get", "/v1/fleet", POSITIVE),
     # Whatever a path holds is a name.
     ("get", "/v1/models/{name}", POSITIVE),
     ("get", "/v1/models", POSITIVE),
@@ -87,7 +95,11 @@ def served(*keys: str) -> Iterator[str]:
 
     async def serve() -> None:
         # A short context bounds what a generated request can ask for.
-        async with fake_replica(max_model_len=48) as one, gateway([one], keys=keys) as running:
+        store = MemoryStore(max_bytes=1 << 20, max_bytes_per_key=1 << 20, max_age_s=3600)
+        async with (
+            fake_replica(max_model_len=48) as one,
+            gateway([one], keys=keys, responses=store, watches=True) as running,
+        ):
             urls.append(running.url)
             started.set()
             await stop.wait()

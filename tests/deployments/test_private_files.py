@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments.private_files import keep_private
+from deployments.launch.private_files import keep_private
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 
@@ -41,7 +41,7 @@ def token(home: Path) -> Path:
 
 def launch(home: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "deployments.launch", str(home / "no-such.yaml")],
+        [sys.executable, "-m", "deployments.command", "serve", "--config", "no-such.yaml"],
         env={**os.environ, "RAY_TMPDIR": str(folder)},
         capture_output=True,
         text=True,

@@ -26,6 +26,7 @@ from deployments.protocol import (
     to_generation_requests,
 )
 from deployments.protocol.chat import MAX_TEMPLATE_ARGUMENT_CHARS
+from deployments.protocol.common import MOST_NEW_TOKENS_ESTIMATE
 from deployments.protocol.strict import StrictModel, models_in
 from deployments.protocol.structured_output import MAX_GRAMMAR_CHARS
 
@@ -456,6 +457,8 @@ def test_sizes_for_routing() -> None:
     assert long.max_new_tokens_estimate() == 20
     many = completion(prompt=[[1] * 50, [2] * 30], n=2, max_tokens=5)
     assert (many.prompt_size_estimate(), many.max_new_tokens_estimate()) == (80, 20)
+    agents = [make(max_tokens=32_000, n=2).max_new_tokens_estimate() for make in (chat, completion)]
+    assert agents == [2 * MOST_NEW_TOKENS_ESTIMATE] * 2
 
 
 def test_characters_beyond_the_basic_plane_survive_either_encoding() -> None:

@@ -22,7 +22,7 @@ from deployments.protocol import (
     to_generation_requests,
 )
 from deployments.protocol.json_body import decode_object, unique_members
-from tests.support.deployments.bad_input_cases import BadInput, bad_inputs
+from tests.support.deployments.bad_input import BadInput, bad_inputs
 
 CASES = bad_inputs(model="echo", max_body_bytes=1024, max_model_len=64)
 FIELDS = sorted({*ChatCompletionRequest.model_fields, *CompletionRequest.model_fields, "tools"})

@@ -57,7 +57,13 @@ def told(variables: Mapping[str, Any], *, form: str = "thinking", **fields: Any)
         (QWEN3, {"enable_thinking": False}, {"enable_thinking": False}),
         (QWEN3, {"enable_thinking": True}, {"enable_thinking": True}),
         (QWEN3, {"reasoning": {"enabled": False}}, {"enable_thinking": False}),
-        (QWEN3, {"reasoning": {"exclude": True}}, {}),
+        (QWEN3, {"thinking": {"type": "disabled"}}, {"enable_thinking": False}),
+        (DEEPSEEK, {"thinking": {"type": "enabled"}}, {"thinking": True}),
+        (
+            GLM_5,
+            {"thinking": {"type": "enabled", "clear_thinking": True}},
+            {"enable_thinking": True},
+        ),
         (QWEN3, {"reasoning_effort": "high"}, {"enable_thinking": True}),
         (DEEPSEEK, {"reasoning": {"effort": "high"}}, {"thinking": True}),
         (DEEPSEEK, {"reasoning_effort": "none"}, {"thinking": False}),
@@ -119,6 +125,7 @@ def test_a_model_that_can_not_think_does_all_the_thinking_it_can(fields: dict[st
     [
         ({}, "plain", {"enable_thinking": True}, "enable_thinking", "does not think"),
         ({}, "plain", {"reasoning": {"enabled": True}}, "reasoning.enabled", "does not think"),
+        ({}, "plain", {"thinking": {"type": "enabled"}}, "thinking.type", "does not think"),
         (GPT_OSS, "plain", {"reasoning_effort": "none"}, "reasoning_effort", "always thinks"),
         (GPT_OSS, "plain", {"thinking_budget": 9}, "thinking_budget", "nobody can end"),
         (QWEN3, "plain", {"reasoning": {"max_tokens": 9}}, "reasoning.max_tokens", "nobody can"),
@@ -158,6 +165,18 @@ def test_what_a_model_can_not_be_made_to_do_is_refused(
         ({"reasoning_effort": "low", "reasoning": {"effort": "high"}}, "reasoning.effort"),
         ({"enable_thinking": True, "reasoning": {"enabled": False}}, "reasoning.enabled"),
         ({"enable_thinking": True, "reasoning_effort": "none"}, "reasoning_effort"),
+        ({"thinking": True}, "thinking"),
+        ({"thinking": {}}, "thinking.type"),
+        ({"thinking": {"type": "auto"}}, "thinking.type"),
+        ({"thinking": {"type": "enabled", "budget_tokens": -1}}, "thinking.budget_tokens"),
+        ({"thinking": {"type": "enabled", "clear_thinking": False}}, "thinking.clear_thinking"),
+        ({"thinking": {"type": "enabled", "keep": "all"}}, "thinking.keep"),
+        ({"thinking": {"type": "disabled"}, "enable_thinking": True}, "thinking.type"),
+        ({"thinking": {"type": "disabled"}, "reasoning_effort": "low"}, "reasoning_effort"),
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": 9}, "thinking_budget": 8},
+            "thinking.budget_tokens",
+        ),
         ({"enable_thinking": False, "reasoning_effort": "high"}, "reasoning_effort"),
         ({"reasoning": {"enabled": False, "effort": "low"}}, "reasoning.effort"),
         ({"include_reasoning": True, "reasoning": {"exclude": True}}, "reasoning.exclude"),
@@ -177,6 +196,7 @@ def test_what_says_nothing_or_two_things_is_refused(fields: dict[str, Any], para
         (QWEN3, {"thinking_token_budget": 7}, 7),
         (QWEN3, {"thinking_budget": 0}, 0),
         (QWEN3, {"reasoning": {"max_tokens": 9}}, 9),
+        (QWEN3, {"thinking": {"type": "enabled", "budget_tokens": 9}}, 9),
         (QWEN3, {"reasoning_effort": "minimal"}, 512),
         (QWEN3, {"reasoning_effort": "medium"}, 8192),
         (QWEN3, {"reasoning_effort": "high"}, None),
@@ -193,6 +213,31 @@ def test_thoughts_have_a_budget(
 ) -> None:
     request = asked(variables, **fields)
     assert request.sampling.thoughts == Thoughts("<think>", "</think>", budget)
+
+
+JSON = {"response_format": {"type": "json_object"}}
+CALL = {"tools": [{"type": "function", "function": {"name": "time"}}], "tool_choice": "required"}
+
+
+@pytest.mark.parametrize("form", [JSON, CALL], ids=["json", "call"])
+@pytest.mark.parametrize(
+    ("variables", "fields", "may_think"),
+    [
+        (QWEN3, {}, True),
+        (QWEN3, {"enable_thinking": True}, True),
+        (QWEN3, {"enable_thinking": False}, False),
+        (QWEN3, {"reasoning_effort": "none"}, False),
+        (MISTRAL, {"reasoning_effort": "none"}, False),
+        # The end of the thought that the prompt begins is written for it.
+        (R1, {"enable_thinking": False}, True),
+    ],
+)
+def test_whoever_is_not_to_think_is_not_let(
+    variables: Mapping[str, Any], fields: dict[str, Any], form: dict[str, Any], may_think: bool
+) -> None:
+    grammar = asked(variables, form="hermes", **fields, **form).sampling.grammar
+    assert grammar is not None
+    assert ("<think>" in grammar.frame + grammar.text) == may_think
 
 
 def test_messages_of_analysis_are_thoughts() -> None:

@@ -13,7 +13,7 @@ from unittest.mock import Mock, patch
 import pytest
 import uvloop
 
-from deployments.gateway.relay.connection import MAX_UNREAD_BYTES
+from deployments.gateway.relay.connection import MAX_UNREAD_BYTES, RECEIVE_BUFFER_BYTES
 from deployments.gateway.relay.connections import (
     ConnectionLostError,
     ReplicaConnections,
@@ -235,6 +235,33 @@ async def test_a_long_answer_waits_for_its_reader() -> None:
             assert len(first) <= 2 * MAX_UNREAD_BYTES
             assert first + await response.read() == long
         assert connections.num_idle == 1
+
+
+async def test_what_a_replica_sends_ahead_of_its_reader_stays_little() -> None:
+    """Whatever was sent, and read, before: a socket that is left to itself grows."""
+    num_taken = num_read = 0
+
+    async def endless(writer: asyncio.StreamWriter) -> None:
+        nonlocal num_taken
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1 << 40))
+        while True:
+            writer.write(bytes(1 << 14))
+            await writer.drain()
+            num_taken += 1 << 14
+
+    async with (
+        connected(endless) as (listener, connections),
+        post(connections, listener.url) as response,
+    ):
+        while num_read < 32 * 1024 * 1024:
+            num_read += len(await response.readany())
+        await reaches(lambda: response.is_paused, True)
+        before = -1
+        while num_taken > before:
+            before = num_taken
+            await asyncio.sleep(0.05)
+        assert num_taken - num_read < 4 * RECEIVE_BUFFER_BYTES
 
 
 async def test_closing_cuts_what_is_under_way() -> None:

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from deployments.backend import AttentionStatus, Backend, ModelInfo
 from deployments.replica.app import build_replica_app
-from tests.support.deployments.bad_input_cases import BadInput, bad_inputs
+from tests.support.deployments.bad_input import BadInput, bad_inputs
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.replica_server import (
     MAX_BODY_BYTES,

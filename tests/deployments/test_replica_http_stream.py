@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from deployments.http.sse import KEEP_ALIVE
 from deployments.wire.checkpoint import CheckpointReader
 from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
+from tests.support.clock import Clock
 from tests.support.deployments.replica_server import (
     MODEL,
     build,
@@ -23,6 +25,12 @@ from tests.support.deployments.replica_server import (
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
+
+
+async def until_nothing_is_left_to_do() -> None:
+    """But what waits for a clock, or for who is outside of this loop."""
+    for _ in range(100):
+        await asyncio.sleep(0)
 
 
 async def stream(body: dict[str, Any], **how: Any) -> httpx.Response:
@@ -269,13 +277,21 @@ async def test_a_stop_of_the_engine_does_not_look_like_an_end() -> None:
 @pytest.mark.parametrize("position", [0, 1])
 @pytest.mark.parametrize("fields", [{"stream": True}, {}])
 async def test_an_engine_that_hangs_is_not_kept_alive(
-    fields: dict[str, Any], position: int
+    fields: dict[str, Any], position: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app, backend = await build(keep_alive_interval_s=0.01)
+    app, backend = await build(keep_alive_interval_s=10)
     backend.hold(after_tokens=position)
-    backend.healthy = False
     async with client_of(app) as client:
-        response = await client.post(CHAT, json=chat("one two", **fields))
+        with monkeypatch.context() as patched:
+            clock = Clock()
+            patched.setattr(asyncio.get_running_loop(), "time", clock)
+            asking = asyncio.create_task(client.post(CHAT, json=chat("one two", **fields)))
+            await backend.held.reaches(1)
+            await until_nothing_is_left_to_do()
+            backend.healthy = False
+            clock.time += 11
+            await until_nothing_is_left_to_do()
+        response = await asking
     told = events_of(response.text)
     assert told[-1]["error"]["code"] == "engine_stopped"
     assert not any(one.startswith(": ") for one in told if isinstance(one, str))

@@ -217,6 +217,16 @@ async def test_open_responses_schema_holds() -> None:
         TypeAdapter(known[event["type"]]).validate_python(event)
 
 
+async def test_a_thought_that_the_prompt_has_begun_is_none_of_the_text() -> None:
+    app = await app_of(Scripted("Hm.\n</think>\n\nYes.", prompt_end="assistant\n<think>\n"))
+    output = (await whole(app))["output"]
+    assert [one["type"] for one in output] == ["reasoning", "message"]
+    assert [one["content"][0]["text"] for one in output] == ["Hm.", "Yes."]
+    events, _ = await events_of(app)
+    assert timeless(events[-1]["response"]["output"]) == timeless(output)
+    assert timeless(added_up(events[2:-1])) == timeless(output)
+
+
 async def test_a_custom_tool_is_called_with_text() -> None:
     backend = Scripted(CUSTOM)
     async with in_memory(await app_of(backend)) as client:

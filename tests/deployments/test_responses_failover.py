@@ -13,6 +13,8 @@ import httpx
 import pytest
 from openai import AsyncOpenAI, NotFoundError
 
+from deployments.gateway.replicas.state import ReplicaState
+from deployments.gateway.replicas.work import Placed, Work
 from tests.support.deployments import openai_types
 from tests.support.deployments.failover_cases import Cut, places
 from tests.support.deployments.gateway_harness import (
@@ -68,7 +70,8 @@ class First:
     def choose(self, work: Any, able: Any) -> Any:
         return min(able, key=lambda state: state.replica_id)
 
-    def placed(self, work: Any, state: Any) -> None: ...
+    def placed(self, work: Work, state: ReplicaState) -> Placed:
+        return Placed("unknown")
 
 
 def told(text: str) -> list[dict[str, Any]]:
@@ -145,7 +148,7 @@ async def test_refusals_name_the_fields_of_this_api() -> None:
     async with pair() as replicas:
         client: httpx.AsyncClient = replicas.running.client
         for body, param in itertools.chain(
-            [({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type")],
+            [({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].id")],
             [({"tools": [{"type": "custom", "name": "f", "format": 1}]}, "tools[0].format")],
             [({"previous_response_id": "resp_1"}, "previous_response_id")],
         ):

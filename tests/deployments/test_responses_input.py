@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from deployments.http.errors import ApiError
 from deployments.protocol import parse_request
 from deployments.protocol.parsed import in_own_names
+from deployments.protocol.responses.context import UnresolvedError
 from deployments.protocol.responses.items import ITEMS
 from deployments.protocol.responses.request import ResponsesRequest
 
@@ -69,6 +70,21 @@ def refusal(body: dict[str, Any]) -> ApiError | None:
     except ApiError as error:
         return error
     return None
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].id"),
+        ({"input": [{"role": "user", "content": "hi"}, {"id": "msg_1"}]}, "input[1].id"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+    ],
+)
+def test_what_is_not_looked_up_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    error = refusal({"model": "m", "input": "hi"} | fields)
+    assert isinstance(error, UnresolvedError)
+    assert error.param == param
+    assert "no response is kept" in error.message
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_token_ids_are_told_apart_by_their_beginning() -> None:
     assert completion([[7] * 200 + [1], [9] * 500]) == one
 
 
-def test_a_session_is_the_last_key_whatever_the_prompt() -> None:
+def test_a_session_has_a_name_whatever_the_prompt() -> None:
     body = json.dumps({"model": "demo", "messages": [SYSTEM]}).encode()
     other = json.dumps({"model": "demo", "messages": [{"role": "user", "content": "x"}]}).encode()
     first, second = (
@@ -126,19 +126,19 @@ def test_a_session_is_the_last_key_whatever_the_prompt() -> None:
         for one in (body, other)
     )
     without = affinity_of(parse_request(CHAT_COMPLETIONS_PATH, body).form)
-    assert (first.keys[:-1], first.shares[:-1]) == (without.keys, without.shares)
-    assert first.keys[-1:] == second.keys
-    assert first.shares[-1:] == second.shares == (1.0,)
+    assert (first.keys, first.shares) == (without.keys, without.shares)
+    assert first.session == second.session
     yours = affinity_of(parse_request(CHAT_COMPLETIONS_PATH, body).form, session="yours")
-    assert common(first, yours) == len(without.keys)
-    assert first.new(0) == first.new(1) == first.keys[-1]
+    assert first.keys == yours.keys
+    assert first.session != yours.session
+    assert first.new(0) == first.new(1) == first.new(len(first.keys)) == first.session
     assert (without.new(0), without.new(1)) == without.keys[:2]
-    assert first.new(len(first.keys)) is None
+    assert without.new(len(without.keys)) is None
 
 
 def test_a_prompt_cache_key_is_a_session() -> None:
     keyed = chat("x", prompt_cache_key="mine")
-    assert keyed.has_session
+    assert keyed.session is not None
     assert keyed == chat("x", prompt_cache_key="mine")
-    assert common(keyed, chat("x")) == len(keyed.keys) - 1
+    assert keyed.keys == chat("x").keys
     assert chat("x", prompt_cache_key="") == chat("x")

@@ -117,7 +117,8 @@ def test_who_has_the_whole_prompt_takes_turns() -> None:
     assert max(one.loads) == min(one.loads)
 
 
-def session(name: str, prompt: str = "") -> Work:
+def session(name: str | None, prompt: str = "") -> Work:
+    """None: of no session."""
     body = {"model": "demo", "prompt": prompt or ".", "prompt_cache_key": name}
     parsed = parse_request(COMPLETIONS_PATH, json.dumps(body).encode())
     return Work(model="demo", tokens=100, affinity=affinity_of(parsed.form))
@@ -129,13 +130,34 @@ def test_a_session_stays_whatever_it_asks() -> None:
     assert len(set(homes.values())) == 4
     for number, home in homes.items():
         assert one.serve(session(f"s{number}", document(number))) is home
-        # Though another one has most of what it asks next.
-        assert one.serve(session(f"s{number}", document(number + 1) + "more")) is home
+        # Though another one has some of what it asks next.
+        other = document(number + 100)[:500] + document(number)[::-1]
+        one.serve(session(f"other {number}", document(number + 100)))
+        assert one.serve(session(f"s{number}", other)) is home
+
+
+def test_a_prompt_that_another_replica_has_leaves_its_session() -> None:
+    one = router(free_tokens=10**9)
+    first, second, *_ = one.replicas
+    one.serve(session(None, document(1)), [first])
+    # What agents ask beside a conversation, such as its title, says nothing of what it is about.
+    assert one.serve(session("mine"), [second]) is second
+    assert one.serve(session("mine", document(1) + "and on")) is first
+    assert one.serve(session("mine", "whatever")) is first
+
+
+def test_of_two_that_have_a_prompt_the_one_with_the_session_gets_it() -> None:
+    one = router(free_tokens=10**9)
+    for replica in one.replicas:
+        one.serve(session(None, document(1)), [replica])
+    for replica in one.replicas:
+        one.serve(session("mine"), [replica])
+        assert one.serve(session("mine", document(1))) is replica
 
 
 def test_a_new_session_begins_where_its_prompt_is_known() -> None:
     one = router(free_tokens=10**9)
-    home = one.serve(work(document(1)))
+    home = one.serve(session(None, document(1)))
     assert {one.serve(session(f"s{n}", document(1) + f"task {n}")) for n in range(20)} == {home}
 
 
@@ -153,10 +175,39 @@ def test_it_says_where_the_longest_known_beginning_is() -> None:
     first, second = one.replicas[:2]
     asked = [work(document(1)), work(document(1) + document(2)), work(document(3)), work("short")]
     placed = one.router.placed
-    assert [placed(each, first) for each in asked] == ["unknown", "here", "unknown", "unknown"]
-    assert placed(work(document(1) + "and on"), second) == "elsewhere"
-    assert placed(work(document(1) + "and on"), second) == "here"
-    assert placed(work(document(1) + document(2)), second) == "elsewhere"
+    known = [placed(each, first).known for each in asked]
+    assert known == ["unknown", "here", "unknown", "unknown"]
+    assert placed(work(document(1) + "and on"), second).known == "elsewhere"
+    assert placed(work(document(1) + "and on"), second).known == "here"
+    assert placed(work(document(1) + document(2)), second).known == "elsewhere"
+
+
+def test_it_says_how_much_is_cached() -> None:
+    one = router()
+    first, second, *_ = one.replicas
+    placed = one.router.placed
+    assert placed(work(document(1), prompt_tokens=500), first).cached_tokens == 0
+    assert placed(work(document(1), prompt_tokens=500), second).cached_tokens == 0
+    longer = work(document(1) + document(2), prompt_tokens=1000)
+    assert placed(longer, first).cached_tokens == pytest.approx(500, abs=100)
+    again = longer.affinity.shares[-1] * 1000
+    assert placed(longer, first).cached_tokens == pytest.approx(again, abs=1)
+
+
+def test_nobody_leaves_a_cached_prompt_for_a_replica_that_would_compute_more() -> None:
+    one = router(free_tokens=0)
+    asked = work(document(1), tokens=1000, prompt_tokens=900)
+    home = one.serve(asked)
+    # Alone at work, it has more than its share of the little there is.
+    assert [one.serve(asked) for _ in range(5)] == [home] * 5
+    with one.start(work(tokens=600), home), one.start(asked, home):
+        # Of what is asked there twice, the most is cached.
+        assert one.choose(asked) is home
+    with one.start(work(tokens=900), home):
+        assert one.choose(asked) is not home
+    small = work("Hello! " * 60 + document(1), tokens=1000, prompt_tokens=900)
+    one.serve(work("Hello! " * 60 + document(2)), [home])
+    assert one.choose(small) is not home
 
 
 def test_a_prompt_without_a_prefix_goes_where_there_is_least_to_do() -> None:

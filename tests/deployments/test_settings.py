@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ray.serve.config import ProxyLocation
 from ray.serve.schema import ServeDeploySchema
 
 from deployments.gateway.access.api_keys import is_loopback
@@ -29,7 +30,7 @@ def test_every_default_holds_without_any_args() -> None:
         (
             {"enginee": {}},
             "enginee: unknown key; allowed here: autoscaling, engine, gateway, observability, "
-            "replica, routing",
+            "replica, responses, routing",
         ),
         (
             {"gateway": {"adress": "x"}},
@@ -104,11 +105,11 @@ def test_shipped_configs_are_valid(path: Path, tmp_path: Path) -> None:
         assert application["import_path"] in (GATEWAYS, ENGINES)
         if "api_keys_file" in application["args"].get("gateway", {}):
             application["args"]["gateway"]["api_keys_file"] = str(keys)
-    schema = ServeDeploySchema.model_validate(config)
+    assert ServeDeploySchema.model_validate(config).proxy_location is ProxyLocation.Disabled
     check(config)
     [(url, settings)] = applications(config)
     # Nobody may listen beyond loopback without keys.
-    assert KeySource.of(settings.gateway) or schema.http_options.host == "127.0.0.1"
+    assert KeySource.of(settings.gateway) or settings.gateway.host == "127.0.0.1"
     assert url == "http://127.0.0.1:8000"
 
 

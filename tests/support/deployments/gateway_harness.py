@@ -20,7 +20,10 @@ from deployments.gateway.access.api_keys import ApiKey, KeyRing, Keys
 from deployments.gateway.access.rate_limits import RateLimiter
 from deployments.gateway.app import GatewayParts, build_gateway_app
 from deployments.gateway.replicas.table import ReplicaTable
+from deployments.gateway.responses.shared import SharedStore
+from deployments.gateway.responses.store import ResponseStore
 from deployments.gateway.routing import LeastOutstandingTokens, Router
+from deployments.gateway.watch.watch import FleetWatch
 from deployments.http.bounded_protocol import ClientTimeouts
 from deployments.http.server import HttpServer
 from deployments.observe.metrics import EngineMetrics, GatewayMetrics, Identity
@@ -55,12 +58,13 @@ async def gateway(
     keys: Sequence[str] | Keys = (),
     limiter: RateLimiter | None = None,
     now: Callable[[], float] = time.monotonic,
-    route_prefix: str = "",
     router: Router | None = None,
     session_header: Sequence[str] = (),
     tracer: Tracer | None = None,
     timeouts: ClientTimeouts | None = None,
     resumption_key: bytes = RESUMPTION_KEY,
+    responses: ResponseStore | None = None,
+    watches: bool = False,
     **settings: Any,
 ) -> AsyncIterator[Running]:
     directory = ReplicaDirectory(replicas)
@@ -72,6 +76,10 @@ async def gateway(
         async def gateways() -> list[GatewayAddress]:
             return [GatewayAddress("gateway-1", "10.0.0.1", "http://10.0.0.1:9000")]
 
+        watch = None
+        if watches:
+            watch = FleetWatch(table, connections, gateways, gateway="gateway-1", version="1")
+            watching = asyncio.create_task(watch.run_for_ever())
         app = build_gateway_app(
             GatewayParts(
                 settings=GatewaySettings.model_validate(settings),
@@ -85,26 +93,24 @@ async def gateway(
                 resumption_key=resumption_key,
                 session_header=session_header,
                 tracer=tracer or NoOpTracer(),
+                responses=SharedStore(responses, metrics.stored_responses) if responses else None,
+                watch=watch,
             )
         )
-        url = await stack.enter_async_context(serving(_under(route_prefix, app), timeouts=timeouts))
+        url = await stack.enter_async_context(serving(app, timeouts=timeouts))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30))
-        yield Running(app, client, directory, table, metrics, url)
+        try:
+            yield Running(app, client, directory, table, metrics, url)
+        finally:
+            if watches:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
     table.check_integrity()
     assert all(one.is_idle for one in table.serving("demo"))
 
 
 def _key_ring(keys: Sequence[str]) -> KeyRing:
     return KeyRing(ApiKey.of(f"key-{number}", key) for number, key in enumerate(keys))
-
-
-def _under(prefix: str, app: ASGIApp) -> ASGIApp:
-    """``app`` as Serve's proxy calls it: the prefix stays in the path and is the root path."""
-
-    async def mounted(scope: Scope, receive: Receive, send: Send) -> None:
-        await app({**scope, "root_path": prefix}, receive, send)
-
-    return mounted
 
 
 def failures(running: Running) -> dict[tuple[str, str], float]:
@@ -158,7 +164,8 @@ async def fake_replica(
 async def replica_app(
     backend: FakeBackend, *, name: str = "replica-1", tracer: Tracer | None = None, **config: Any
 ) -> Starlette:
-    model = await backend.start(EngineConfig.model_validate({"model": "demo", **config}))
+    engine = EngineConfig.model_validate({"model": "demo", **config})
+    model = await backend.start(engine)
     metrics = EngineMetrics(backend.stats, Identity("demo", name, "10.0.0.2"))
     return build_replica_app(
         tracer=tracer,
@@ -169,6 +176,7 @@ async def replica_app(
         on_failure=metrics.failed,
         max_body_bytes=1 << 20,
         keep_alive_interval_s=0.05,
+        max_num_seqs=engine.max_num_seqs,
     )
 
 
@@ -177,7 +185,9 @@ def nowhere(name: str = "one") -> Replica:
     return replica_at("http://nowhere", name=name)
 
 
-def replica_at(url: str, *, name: str = "replica-1", model: str = "demo") -> Replica:
+def replica_at(
+    url: str, *, name: str = "replica-1", model: str = "demo", longest_token: int = 0
+) -> Replica:
     return Replica(
         replica_id=name,
         node="10.0.0.2",
@@ -185,6 +195,7 @@ def replica_at(url: str, *, name: str = "replica-1", model: str = "demo") -> Rep
         model=model,
         max_model_len=4096,
         secret=SECRET,
+        longest_token=longest_token,
     )
 
 

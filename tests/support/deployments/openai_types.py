@@ -15,21 +15,21 @@ _EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 def response(data: Any) -> Response:
     """Raises ``ValidationError``, or ``AssertionError`` for a member that is unknown."""
-    return _known(Response.model_validate(data, strict=True))
+    return known(Response.model_validate(data, strict=True))
 
 
 def response_event(data: Any) -> Any:
     """As ``response``, for one event of a stream."""
-    return _known(_EVENT.validate_python(data, strict=True))
+    return known(_EVENT.validate_python(data, strict=True))
 
 
-def _known(value: T, where: str = "") -> T:
+def known(value: T, where: str = "") -> T:
     if isinstance(value, BaseModel):
         extra = value.model_extra or {}
         assert not extra.keys() - OF_OPEN_RESPONSES, (where, extra)
         for name in value.model_fields_set:
-            _known(getattr(value, name), f"{where}.{name}")
+            known(getattr(value, name), f"{where}.{name}")
     elif isinstance(value, list):
         for index, one in enumerate(value):
-            _known(one, f"{where}[{index}]")
+            known(one, f"{where}[{index}]")
     return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 from deployments.fleet.directory import Replica, ReplicaDirectory
 from deployments.gateway.replicas.state import ReplicaState
@@ -18,8 +19,9 @@ def replica(name: str, *, model: str = "demo", max_model_len: int = 100) -> Repl
     return Replica(name, "node", f"http://{name}", model, max_model_len, "hunter2")
 
 
-def work(prompt: str = "", *, tokens: int = 100) -> Work:
-    return Work(model="demo", tokens=tokens, affinity=prefix_affinity([prompt]))
+def work(prompt: str = "", *, tokens: int = 100, prompt_tokens: int = 0) -> Work:
+    affinity = prefix_affinity([prompt])
+    return Work(model="demo", tokens=tokens, prompt_tokens=prompt_tokens, affinity=affinity)
 
 
 def table_of(
@@ -51,7 +53,7 @@ class Routed:
     def start(self, asked: Work, state: ReplicaState) -> ExitStack:
         """Closing it ends the request."""
         stack = ExitStack()
-        self.router.placed(asked, state)
+        asked = replace(asked, cached_tokens=self.router.placed(asked, state).cached_tokens)
         stack.enter_context(self.table.attempt(asked, Suspect(asked.num_sequences), state))
         return stack
 

@@ -14,6 +14,8 @@ def idle_stats() -> BackendStats:
         values[field.name] = {
             "Histogram": Histogram((0.1, 1.0), (0, 0, 0), 0.0),
             "Mapping[str, int]": {},
+            "Mapping[int, float]": {},
+            "Mapping[str, Histogram]": {"wait": Histogram((0.1, 1.0), (0, 0, 0), 0.0)},
             "int": 0,
         }[str(field.type)]
     return BackendStats(**{**values, "kv_cache_blocks_total": 8, "kv_cache_blocks_free": 8})

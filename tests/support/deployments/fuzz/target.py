@@ -20,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from deployments.fleet.directory import Replica
 from deployments.gateway.relay.connection import ReplicaConnection
 from deployments.gateway.relay.request import RelayedRequest
+from deployments.gateway.responses.memory import MemoryStore
 from deployments.http import server
 from deployments.http.bounded_protocol import BoundedProtocol, ClientTimeouts
 from deployments.replica.response import GenerationResponse
@@ -163,9 +164,11 @@ async def target() -> AsyncIterator[Target]:
 @asynccontextmanager
 async def _hasty_gateway(replica: Replica) -> AsyncIterator[Running]:
     """Waits for nobody for long."""
+    store = MemoryStore(max_bytes=1 << 20, max_bytes_per_key=1 << 20, max_age_s=3600)
     with patch.object(server, "KEEP_ALIVE_S", IDLE_S):
-        async with gateway([replica], timeouts=TIMEOUTS) as running:
+        async with gateway([replica], timeouts=TIMEOUTS, responses=store) as running:
             yield running
+    store.check_integrity()
 
 
 async def _last_event_id(client: httpx.AsyncClient) -> bytes:

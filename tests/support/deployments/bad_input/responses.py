@@ -1,8 +1,11 @@
-"""Bodies that ``/v1/responses`` must refuse: field, value, what is at fault, what is told."""
+"""Fields of ``/v1/responses``."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+from tests.support.deployments.bad_input.case import RESPONSES, BadInput
 
 USER = {"role": "user", "content": "hi"}
 CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
@@ -48,8 +51,8 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"input": user([{"type": "input_file", "file_id": "u"}])}, "input[1].content[0].type", "text"),
     ({"input": user([{"type": "input_text"}])}, "input[1].content[0].text", "required"),
-    ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type", "item_reference"),
-    ({"input": [{"id": "msg_1"}]}, "input[0].type", "item_reference"),
+    ({"input": [{"type": "item_reference"}]}, "input[0].id", "required"),
+    ({"input": [{"type": "item_reference", "id": ""}]}, "input[0].id", "an item's id"),
     ({"input": [{"type": "compaction", "id": "c"}]}, "input[0].type", "one of"),
     ({"input": [CALL | {"arguments": "{"}]}, "input[0].arguments", "JSON object"),
     ({"input": [CALL | {"arguments": {}}]}, "input[0].arguments", "as a string"),
@@ -124,8 +127,9 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str]] = [
     ({"metadata": {"a": 1}}, "metadata.a", "strings"),
     ({"metadata": {str(i): "" for i in range(17)}}, "metadata", "16"),
     ({"service_tier": "flex"}, "service_tier", '"default"'),
-    ({"store": True}, "store", "leave it out"),
-    ({"previous_response_id": "resp_1"}, "previous_response_id", "not supported"),
+    ({"store": "yes"}, "store", "a boolean"),
+    ({"previous_response_id": 5}, "previous_response_id", "the id of a response"),
+    ({"previous_response_id": "r" * 257}, "previous_response_id", "the id of a response"),
     ({"conversation": "conv_1"}, "conversation", "not supported"),
     ({"background": True}, "background", "leave it out"),
     ({"truncation": "auto"}, "truncation", "leave it out"),
@@ -133,3 +137,12 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str]] = [
     ({"max_tokens": 5}, "max_tokens", "not a known field"),
     ({"messages": [USER]}, "messages", "not a known field"),
 ]
+
+
+def responses(model: str) -> list[BadInput]:
+    cases = []
+    for fields, param, says in BAD_FIELDS:
+        body = json.dumps({"model": model, "input": "hi", **fields}).encode()
+        label = f"response {param} {json.dumps(fields)[-50:]}"
+        cases.append(BadInput(label, RESPONSES, body, param, (says,)))
+    return cases

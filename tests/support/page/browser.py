@@ -1,0 +1,88 @@
+"""Chromium, driven by Playwright: what it is started with, and what it must never do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+PATIENCE_MS = 60_000
+OPTIONS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Skips without Chromium or Playwright, unless this is continuous integration."""
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        _missing("Chromium is not installed: apt-get install chromium")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ModuleNotFoundError:
+        _missing("Playwright is not installed: pip install playwright")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(OPTIONS))
+        yield browser
+        browser.close()
+
+
+def _missing(what: str) -> None:
+    if "CI" in os.environ:
+        pytest.fail(what)
+    pytest.skip(what)
+
+
+class Watched:
+    """A page, with all that it asked for and all that went wrong in it."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self.url = url
+        self.requests: list[str] = []
+        self.faults: list[str] = []
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        page.on("console", self._heard)
+        page.on("dialog", self._asked)
+
+    def ask(self, text: str) -> None:
+        """Write a message and send it."""
+        self.page.fill("#message", text)
+        self.page.keyboard.press("Enter")
+
+    def answered(self, text: str) -> None:
+        """Returns once the latest answer is whole, and has ``text`` in it."""
+        latest = self.page.locator(".message.assistant").last
+        latest.locator("..").locator(".assistant:not(.running)").last.wait_for()
+        latest.filter(has_text=text).wait_for()
+        self.page.locator("#message").wait_for()
+
+    def texts(self, selector: str) -> list[str]:
+        return self.page.locator(selector).all_text_contents()
+
+    def shows(self, selector: str, texts: list[str]) -> None:
+        """Returns once these are the texts of all that ``selector`` finds."""
+        from playwright.sync_api import expect
+
+        expect(self.page.locator(selector)).to_have_text(texts, timeout=PATIENCE_MS)
+
+    def _heard(self, message: Any) -> None:
+        # A refused request is a line of its own there, whatever the page makes of it.
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.faults.append(message.text)
+
+    def _asked(self, dialog: Any) -> None:
+        if dialog.type == "confirm":
+            dialog.accept()
+            return
+        self.faults.append(f"{dialog.type}: {dialog.message}")
+        dialog.dismiss()
