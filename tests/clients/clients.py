@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,38 +11,72 @@ FOLDER = Path(__file__).resolve().parents[2] / ".clients"
 """Where ``python -m tests.clients.install`` puts them, each by itself."""
 
 
+Task = Literal["tool", "structured", "held"]
+"""A turn with a tool and an answer of a schema, of a model that does what its user says; calls and
+answers of a model that writes at random."""
+
+
 @dataclass(frozen=True)
 class PythonClient:
     name: str
-    """Of its script, too."""
+    """Of its scripts, too."""
     requirements: tuple[str, ...]
-    does: frozenset[Literal["tool", "structured"]] = frozenset({"tool"})
+    does: frozenset[Task]
+    is_light: bool = False
+    """It is among the requirements of this repository's tests, and `make test` tries it."""
 
     @property
     def python(self) -> Path:
-        return FOLDER / self.name / "bin" / "python"
+        return Path(sys.executable) if self.is_light else FOLDER / self.name / "bin" / "python"
+
+    @property
+    def turns(self) -> bool:
+        """Whether it has a script for the model that does what its user says."""
+        return bool(self.does & {"tool", "structured"})
 
 
-BOTH = frozenset[Literal["tool", "structured"]]({"tool", "structured"})
+def _all(*tasks: Task) -> frozenset[Task]:
+    return frozenset(tasks)
+
 
 PYTHON_CLIENTS = (
-    PythonClient("openai_agents", ("openai-agents==0.24.0",)),
-    PythonClient("pydantic_ai", ("pydantic-ai-slim[openai]==2.68.0",), BOTH),
-    PythonClient("instructor", ("instructor==1.17.0",), frozenset({"structured"})),
-    PythonClient("langchain", ("langchain==1.4.7", "langchain-openai==1.7.3"), BOTH),
+    PythonClient("openai", (), _all("held"), is_light=True),
+    PythonClient("anthropic", (), _all("held"), is_light=True),
+    PythonClient("openai_agents", ("openai-agents==0.24.0",), _all("tool", "held"), is_light=True),
     PythonClient(
-        "llama_index", ("llama-index-core==0.14.25", "llama-index-llms-openai-like==0.8.1")
+        "pydantic_ai",
+        ("pydantic-ai-slim[openai]==2.68.0",),
+        _all("tool", "structured", "held"),
+        is_light=True,
     ),
-    PythonClient("smolagents", ("smolagents[openai]==1.26.0",)),
-    PythonClient("dspy", ("dspy==3.4.1",), frozenset({"structured"})),
+    PythonClient(
+        "langchain",
+        ("langchain==1.4.7", "langchain-openai==1.7.3"),
+        _all("tool", "structured", "held"),
+        is_light=True,
+    ),
+    PythonClient(
+        "smolagents", ("smolagents[openai]==1.26.0",), _all("tool", "held"), is_light=True
+    ),
+    PythonClient("instructor", ("instructor==1.17.0",), _all("structured", "held")),
+    PythonClient(
+        "llama_index",
+        ("llama-index-core==0.14.25", "llama-index-llms-openai-like==0.8.1"),
+        _all("tool", "held"),
+    ),
+    # It asks for no schema of a model that litellm does not know.
+    PythonClient("dspy", ("dspy==3.4.1",), _all("structured")),
 )
 HARNESSES = (
-    PythonClient("guidellm", ("guidellm==0.8.1",)),
-    PythonClient("aiperf", ("aiperf==0.13.0",)),
-    PythonClient("lm_eval", ("lm-eval[api]==0.4.13", "transformers==5.23.0")),
+    PythonClient("guidellm", ("guidellm==0.8.1",), _all()),
+    PythonClient("aiperf", ("aiperf==0.13.0",), _all()),
+    PythonClient("lm_eval", ("lm-eval[api]==0.4.13", "transformers==5.23.0"), _all()),
 )
+OPEN_WEBUI = PythonClient("open_webui", ("open-webui==0.12.4", "playwright==1.65.2"), _all())
+"""And what drives a browser."""
 NODE_PACKAGES = (
     "ai@6.0.326",
+    "@ai-sdk/openai@3.0.141",
     "@ai-sdk/openai-compatible@2.0.91",
     "zod@4.6.7",
     "opencode-ai@1.18.33",

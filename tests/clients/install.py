@@ -15,6 +15,7 @@ from tests.clients.clients import (
     INSTALL_SCRIPTS,
     NODE,
     NODE_PACKAGES,
+    OPEN_WEBUI,
     PYTHON_CLIENTS,
 )
 
@@ -26,7 +27,7 @@ def main() -> None:
     # pip takes minutes to find out which versions agree.
     _run(sys.executable, "-m", "venv", str(UV))
     _run(str(UV / "bin" / "pip"), "install", "--quiet", "uv")
-    clients = (*PYTHON_CLIENTS, *HARNESSES)
+    clients = [one for one in (*PYTHON_CLIENTS, *HARNESSES, OPEN_WEBUI) if not one.is_light]
     with tqdm(total=len(clients) + 1, unit="client") as progress:
         for client in clients:
             progress.set_description(client.name)

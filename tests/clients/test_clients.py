@@ -10,20 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.clients.clients import FOLDER, NODE, PYTHON_CLIENTS, PythonClient
+from tests.clients.clients import NODE, PYTHON_CLIENTS, PythonClient
 from tests.clients.conftest import MODEL
-from tests.support.clients.run import run
+from tests.support.clients.run import installed, run, run_node, variables
 from tests.support.e2e.serve_process import ServeProcess
 
 BIN = NODE / "node_modules" / ".bin"
 SCRIPTS = Path(__file__).parent / "scripts"
 NOTES = "Apples ripen in autumn."
-
-pytestmark = pytest.mark.clients
-
-
-def variables(serve: ServeProcess) -> dict[str, str]:
-    return {"POMONA_URL": f"{serve.url}/v1", "POMONA_KEY": "none", "POMONA_MODEL": MODEL}
 
 
 def told(printed: str) -> Mapping[str, Any]:
@@ -31,11 +25,11 @@ def told(printed: str) -> Mapping[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("client", PYTHON_CLIENTS, ids=lambda client: client.name)
+@pytest.mark.parametrize("client", installed(one for one in PYTHON_CLIENTS if one.turns))
 def test_python(client: PythonClient, scripted_serve: ServeProcess, work: Path) -> None:
-    assert client.python.exists(), f"`make test-clients` installs it into {FOLDER}"
     script = SCRIPTS / f"{client.name}_turn.py"
-    result = told(run(client.python, script, at=work, **variables(scripted_serve)))
+    told_to_it = variables(scripted_serve.url, MODEL)
+    result = told(run(client.python, script, at=work, **told_to_it))
     if "tool" in client.does:
         assert result["num_reads"] == 1
         assert "read" in result["answer"] or NOTES in result["answer"]
@@ -43,13 +37,25 @@ def test_python(client: PythonClient, scripted_serve: ServeProcess, work: Path) 
         assert result["structured"]
 
 
+@pytest.mark.clients
 def test_ai_sdk(scripted_serve: ServeProcess, work: Path) -> None:
-    # It finds its packages beside itself.
-    script = NODE / "ai_sdk_turn.mjs"
-    script.write_text((SCRIPTS / script.name).read_text())
-    result = told(run("node", script, at=work, **variables(scripted_serve)))
+    result = of_node("ai_sdk_turn.mjs", scripted_serve, work)
     assert (result["num_reads"], result["structured"]["name"]) == (1, "Ulm")
     assert NOTES in result["answer"]
+
+
+@pytest.mark.clients
+def test_ai_sdk_by_its_default_api(scripted_serve: ServeProcess, work: Path) -> None:
+    result = of_node("ai_sdk_responses_turn.mjs", scripted_serve, work)
+    assert result["num_reads"] == 1
+    assert NOTES in result["answer"]
+    # A step of its own went on with the call, the next turn with the call and the answer.
+    assert result["num_references"] == 3
+    assert (result["next"], result["last"]) == ('{"again": true}', '{"last": true}')
+
+
+def of_node(name: str, serve: ServeProcess, work: Path) -> Mapping[str, Any]:
+    return told(run_node(SCRIPTS / name, at=work, **variables(serve.url, MODEL)))
 
 
 @pytest.fixture
@@ -61,6 +67,7 @@ def notes(work: Path) -> Path:
     return path
 
 
+@pytest.mark.clients
 def test_opencode(scripted_serve: ServeProcess, notes: Path) -> None:
     provider = {
         "npm": "@ai-sdk/openai-compatible",
@@ -73,6 +80,7 @@ def test_opencode(scripted_serve: ServeProcess, notes: Path) -> None:
     assert NOTES in printed
 
 
+@pytest.mark.clients
 def test_qwen_code(scripted_serve: ServeProcess, notes: Path) -> None:
     printed = run(
         BIN / "qwen",
@@ -97,6 +105,7 @@ wire_api = "responses"
 """
 
 
+@pytest.mark.clients
 def test_codex(scripted_serve: ServeProcess, notes: Path) -> None:
     folder = notes.parents[1] / "home" / ".codex"
     folder.mkdir(parents=True)
@@ -116,6 +125,7 @@ def test_codex(scripted_serve: ServeProcess, notes: Path) -> None:
     assert NOTES in printed
 
 
+@pytest.mark.clients
 def test_claude_code(scripted_serve: ServeProcess, notes: Path) -> None:
     printed = run(
         BIN / "claude",

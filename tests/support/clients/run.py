@@ -4,9 +4,28 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.clients import NODE, PythonClient
 
 PATIENCE_S = 300
+
+
+def installed(clients: Iterable[PythonClient]) -> list[Any]:
+    """Parameters of a test, of which `make test` has those that it has installed."""
+    return [
+        pytest.param(one, id=one.name, marks=[] if one.is_light else [pytest.mark.clients])
+        for one in clients
+    ]
+
+
+def variables(url: str, model: str) -> dict[str, str]:
+    """What a script is told; ``url``: of the server."""
+    return {"POMONA_URL": f"{url}/v1", "POMONA_KEY": "none", "POMONA_MODEL": model}
 
 
 def run(*command: str | Path, at: Path, **environment: str) -> str:
@@ -22,5 +41,13 @@ def run(*command: str | Path, at: Path, **environment: str) -> str:
         text=True,
         timeout=PATIENCE_S,
     )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def run_node(script: Path, at: Path, **environment: str) -> str:
+    """As ``run``, with the packages from npm."""
+    # It finds them beside itself.
+    copy = NODE / script.name
+    copy.write_text(script.read_text())
+    return run("node", copy, at=at, **environment)
