@@ -1,7 +1,9 @@
-"""What becomes of every field of every request, written from what checks them.
+"""What becomes of every field of every request, written from what checks them, and of every event
+of streams.
 
 ``python -m ops.api_reference`` prints it; with ``--write`` it replaces
-``deployments/protocol/fields.md``. It is made of the gateway's OpenAPI document.
+``deployments/protocol/fields.md``. It is made of the gateway's OpenAPI document, and of
+``api_events``.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from deployments.gateway.openapi import openapi_document
+from ops.api_events import STREAMS, Fates, NeverSent, Sent
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "deployments" / "protocol" / "fields.md"
 INTRODUCTION = """# What becomes of each field
@@ -27,6 +30,17 @@ kinds of fields:
 
 A field that is in no table is refused as unknown, with the nearest name. `null` means that a field
 is absent. The whole document, with all types, is at `/openapi.json` of each gateway.
+
+What answers that are streamed are made of stands [at the end](#streams).
+"""
+STREAMS_INTRODUCTION = """## Streams
+
+What the APIs' events are, and which are sent. Comments, which clients skip, show beside them that a
+stream is alive (`: keep-alive`), how far a prompt is (`: prefill 12288/40960`) and, for requests
+with `X-Pomona-Served-By: 1`, which engine goes on behind which token (`: served-by ENGINE NODE 9`).
+All streams but those of `/v1/messages` end with `data: [DONE]`, unless they break off: then their
+last event tells the error. Streams of `/v1/completions` have chunks like a chat's, with `text` in
+place of `delta`.
 """
 _REFERENCE = "#/components/schemas/"
 _ACCEPTED = "; without effect: "
@@ -45,7 +59,26 @@ def reference() -> str:
             parts.append(f"## `POST {path}`\n")
             schema = body["content"]["application/json"]["schema"]
             parts.extend(_sections(schema, document["components"]["schemas"], told))
+    parts.append(STREAMS_INTRODUCTION)
+    for path, kinds in STREAMS.items():
+        parts.append(f"### Streams of `POST {path}`\n")
+        parts.extend("\n".join(_fates(kind, fates)) for kind, fates in kinds.items())
     return "\n".join(parts)
+
+
+def _fates(kind: str, fates: Fates) -> Iterator[str]:
+    """A table of what is sent, and of what never is."""
+    yield f"| {kind} | what becomes of it | when, or why not |"
+    yield "| --- | --- | --- |"
+    told = [(name, "sent", fate.when) for name, fate in fates.items() if isinstance(fate, Sent)]
+    told += [
+        (name, "never sent", fate.why)
+        for name, fate in fates.items()
+        if isinstance(fate, NeverSent)
+    ]
+    for name, becomes, text in told:
+        yield f"| `{name}` | {becomes} | {_cell(text)} |"
+    yield ""
 
 
 def _sections(schema: Schema, schemas: Schema, told: set[str]) -> Iterator[str]:

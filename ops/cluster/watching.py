@@ -20,8 +20,6 @@ HEADER = (
     "# Written by `python -m ops.cluster`; the reasons stand in ops/prometheus/prometheus.yml.\n"
 )
 RULES = "*.rules.yml"
-# Where Serve's own proxy listens, for gateways without a port of their own.
-SERVE_PORT = 8000
 
 
 def prometheus_files(hosts: HostList, config: ServeConfig) -> dict[str, GeneratedFile]:
@@ -40,8 +38,7 @@ def prometheus_files(hosts: HostList, config: ServeConfig) -> dict[str, Generate
 
 def gateway_addresses(hosts: HostList, config: ServeConfig) -> list[str]:
     """HOST:PORT of each gateway, for load balancers and Prometheus."""
-    found = {one.gateway.port for one in config.settings if one.gateway.port is not None}
-    ports = sorted(found) or [SERVE_PORT]
+    ports = sorted({one.gateway.port for one in config.gateways})
     return [f"{host.address}:{port}" for host in hosts.gateways for port in ports]
 
 

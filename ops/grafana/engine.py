@@ -6,6 +6,7 @@ from ops.grafana.model import Dashboard, Panel, Query, Row
 from ops.grafana.queries import CHOSEN, VARIABLES, by_label, heatmap, percentiles, rate
 
 STEP = "pomona_step_duration_seconds"
+HOST = "pomona_step_host_seconds"
 OF_ENGINES = f'{CHOSEN},component="engine"'
 
 STEPS = Row(
@@ -40,8 +41,22 @@ STEPS = Row(
             ),
         ),
         heatmap("Step time", STEP, CHOSEN),
-        percentiles("Step time", STEP, CHOSEN, "From scheduling a batch to having its tokens."),
+        percentiles("Step time", STEP, CHOSEN, "From one batch's tokens to the next's."),
         by_label("Step time", STEP, "replica", CHOSEN),
+        Panel(
+            "Host time of a step, by part",
+            "What the engine's thread did: the mean. While it waits, or MLX has it wait before it "
+            "takes more, the device is busy; as long as it waits at all, it does the rest beside "
+            "the device.",
+            (
+                Query(
+                    f"{rate(f'{HOST}_sum', 'part')} / {rate(f'{HOST}_count', 'part')}",
+                    "{{part}}",
+                ),
+            ),
+            kind="stacked",
+            unit="s",
+        ),
         Panel(
             "Steps",
             "Steps a second of each replica.",
@@ -83,8 +98,15 @@ MEMORY = Row(
         ),
         Panel(
             "KV usage",
-            "Part of the blocks that a new sequence could not take.",
-            (Query(f"pomona_kv_cache_usage_ratio{{{CHOSEN}}}", "{{replica}}"),),
+            "Part of the blocks that a new sequence could not take; where layers see windows of "
+            "tokens, of those that have the least left, and of each window.",
+            (
+                Query(f"pomona_kv_cache_usage_ratio{{{CHOSEN}}}", "{{replica}}"),
+                Query(
+                    f"pomona_kv_cache_window_usage_ratio{{{CHOSEN}}}",
+                    "{{replica}}, window {{window}}",
+                ),
+            ),
             unit="percentunit",
         ),
         Panel(
@@ -124,6 +146,35 @@ MEMORY = Row(
             (Query(rate("pomona_prefix_cache_misses_total", "reason"), "{{reason}}"),),
             kind="stacked",
             unit="ops",
+        ),
+        Panel(
+            "State slots",
+            "Of models with recurrent layers: slots that sequences hold, snapshots that can be "
+            "found, and all slots.",
+            (
+                Query(
+                    f"pomona_state_slots{{{CHOSEN}}} - pomona_state_slots_free{{{CHOSEN}}}",
+                    "{{replica}} held",
+                ),
+                Query(f"pomona_state_snapshots{{{CHOSEN}}}", "{{replica}} snapshots"),
+                Query(f"pomona_state_slots{{{CHOSEN}}}", "{{replica}} all"),
+            ),
+        ),
+        Panel(
+            "State snapshots",
+            "Snapshots a second that were taken, and that had to make room: where all go, prefixes "
+            "are missed for `snapshot_evicted`.",
+            (
+                Query(rate("pomona_state_snapshots_taken_total"), "taken"),
+                Query(rate("pomona_state_snapshots_evicted_total"), "evicted"),
+            ),
+            unit="ops",
+        ),
+        Panel(
+            "State memory",
+            "Bytes of all slots of recurrent state.",
+            (Query(f"pomona_state_bytes{{{CHOSEN}}}", "{{replica}}"),),
+            unit="bytes",
         ),
         Panel(
             "Memory",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ops.grafana.model import Dashboard, Panel, Query, Row, Unit, Variable
 from ops.grafana.queries import quantile, rate
+from ops.grafana.responses import KEPT
 
 ENGINE = 'model=~"$model"'
 NODE = 'node=~"$node"'
@@ -302,5 +303,5 @@ FLEET = Dashboard(
         Variable("model", "pomona_steps_total", "model"),
         Variable("node", "pomona_host_memory_total_bytes", "node"),
     ),
-    rows=(HEALTH, FRONT, BUSY, HOSTS),
+    rows=(HEALTH, FRONT, BUSY, KEPT, HOSTS),
 )

@@ -10,11 +10,13 @@ import mlx.core as mx
 import mlx_lm
 import numpy as np
 
+from backend_metal.engine.engine import Output
+from backend_metal.engine.step_clock import PARTS
 from ops.bench import machine, timing
-from ops.bench.attention import __main__ as attention
-from ops.bench.attention.cases import Case, Paged, contiguous
 from ops.bench.engine import __main__ as engine
 from ops.bench.engine import contenders, random_model
+from ops.bench.engine.host import HostParts, host_parts
+from ops.bench.engine.uniform import UniformRates, compare_uniform, plain_loop, report_uniform
 from ops.bench.engine.workload import Workload
 from ops.bench.grammars import __main__ as grammars
 from ops.bench.grammars.forms import FORMS
@@ -118,8 +120,10 @@ def test_engine_rates(
     checkpoint: tuple[str, random_model.Parameters], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gemm = iter([1.0, 2.0, 6.0])
-    monkeypatch.setattr(engine, "gemm_rate", lambda size: next(gemm))
-    (measured,) = engine.compare(checkpoint[0], WORKLOAD, rounds=1, attention="reference")
+    monkeypatch.setattr(engine, "gemm_rate", lambda dtype: next(gemm))
+    llm = LLM(checkpoint[0], max_num_seqs=2, num_kv_blocks=64, attention="reference")
+    prompts = WORKLOAD.prompts(random_model.VOCAB_SIZE)
+    (measured,) = engine.compare(llm, checkpoint[0], WORKLOAD, prompts, rounds=1, dtype=mx.float32)
     assert measured.gemm_flops == 3.0
     assert measured.pomona > 0
     assert measured.mlx_lm > 0
@@ -131,11 +135,72 @@ def test_engine_report() -> None:
         engine.Round(pomona=60.0, mlx_lm=20.0, gemm_flops=1e9),
         engine.Round(pomona=50.0, mlx_lm=10.0, gemm_flops=3e9),
     ]
-    report = engine.report(MACHINE, rounds, 2.0, flops_per_token=2e7)
+    host = HostParts(16, 64, {"build": 0.002, "wait": 0.02, "complete": 0.0005})
+    report = engine.report(MACHINE.report(), rounds, 2.0, flops_per_token=2e7, host=host)
     assert "| pomona | 50.0 | 1.00 | 50% |" in report
     assert "| mlx-lm BatchGenerator | 10.0 | 4.00 | 10% |" in report
     assert "| mlx-lm as installed | 2.0 | 25.00 | 2% |" in report
     assert "| all that 2 GFLOP/s, the GEMM rate in between, allows | 100.0 |  | 100% |" in report
+    assert "| the engine's thread | ms a step of 16 decodes, mean of 64 |" in report
+    assert "| wait | 20.000 |" in report
+    assert "| all but wait | 2.500 |" in report
+
+
+def test_uniform_batches_against_a_plain_loop(
+    checkpoint: tuple[str, random_model.Parameters],
+) -> None:
+    directory, _ = checkpoint
+    llm = LLM(directory, max_num_seqs=2, num_kv_blocks=64)
+    vocabulary = random_model.VOCAB_SIZE
+    measured = compare_uniform(directory, llm, vocabulary, (1, 2), output_tokens=3, rounds=2)
+    assert [rates.batch for rates in measured] == [1, 2]
+    assert all(len(rates.pomona) == len(rates.plain_loop) == 2 for rates in measured)
+    report = report_uniform([UniformRates(8, (30.0, 20.0, 40.0), (10.0, 10.0, 20.0))], 3)
+    assert "| 8 x (64 in, 3 out) | 30.0 | 10.0 | 2.00 |" in report
+
+
+def test_the_plain_loop_draws_each_token_that_it_was_asked_for(
+    checkpoint: tuple[str, random_model.Parameters],
+) -> None:
+    assert plain_loop(checkpoint[0], output_tokens=3)([[1, 2], [3, 4]]) == 6
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_quantized_weights_of_a_shape(bits: int, tmp_path: Path) -> None:
+    config = {**TINY, "intermediate_size": 128, "tie_word_embeddings": False}
+    parameters = random_model.save(tmp_path, config, dtype=mx.bfloat16, bits=bits)
+    (completion,) = LLM(str(tmp_path), num_kv_blocks=64).generate(
+        [[1, 2, 3]], SamplingParams(temperature=0.0, max_tokens=4), show_progress=False
+    )
+    assert len(completion.token_ids) == 4
+    embedding = config["vocab_size"] * config["hidden_size"]
+    packed = (parameters.backbone + parameters.head + embedding) * bits // 8
+    assert packed < (tmp_path / "model.safetensors").stat().st_size < 1.2 * packed
+
+
+def test_what_the_host_does_in_steps_of_decodes(
+    checkpoint: tuple[str, random_model.Parameters], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prefills, of several steps here, are in none of them."""
+    llm = LLM(checkpoint[0], max_num_seqs=4, max_num_batched_tokens=16, num_kv_blocks=64)
+    step, snapshots = llm.engine.step, [llm.stats()]
+
+    def watched() -> list[Output]:
+        outputs = step()
+        snapshots.append(llm.stats())
+        return outputs
+
+    monkeypatch.setattr(llm.engine, "step", watched)
+    host = host_parts(llm, WORKLOAD.prompts(random_model.VOCAB_SIZE), num_steps=5)
+    assert (host.num_sequences, host.num_steps) == (4, 5)
+    first, last = snapshots[-6], snapshots[-1]
+    assert last.step_tokens["prefill"] == first.step_tokens["prefill"] > 0
+    assert last.step_tokens["decode"] == first.step_tokens["decode"] + 5 * 4
+    assert host.seconds.keys() == set(PARTS)
+    for part, seconds in host.seconds.items():
+        taken = last.step_host[part].sum - first.step_host[part].sum
+        assert seconds == pytest.approx(taken / 5)
+    assert not llm.engine.has_work
 
 
 def test_mlx_lm_as_installed_runs_without_the_blas(
@@ -151,45 +216,8 @@ def test_mlx_lm_as_installed_runs_without_the_blas(
         return Finished()
 
     monkeypatch.setattr(engine.subprocess, "run", run)
-    assert engine.as_installed(checkpoint[0], every=16) == 1.5
+    assert engine.as_installed(checkpoint[0], "100m", every=16) == 1.5
     assert command["env"]["POMONA_BLAS"] == "off"  # type: ignore[index]
-
-
-@pytest.mark.parametrize("case", [Case(100, 3), Case(48, 2, new=16)])
-def test_attention_contenders_do_the_same_work(case: Case) -> None:
-    paged = Paged(case)
-    outputs = {}
-    for path in ("cpu", "reference"):
-        kept = paged.run(path)
-        kept()
-        outputs[path] = [np.array(cache) for cache in paged._caches]
-    assert np.array_equal(*(outputs[path][0] for path in ("cpu", "reference")))
-    contiguous(case)()
-    assert case.kv_bytes == sum(cache.nbytes for cache in paged._caches) * case.context // (
-        -(-case.context // 16) * 16
-    )
-
-
-def test_arithmetic_of_a_causal_prefill() -> None:
-    case = Case(context=3, batch=2, new=2, num_q_heads=4, num_kv_heads=2, head_dim=64)
-    # The two queries see 2 and 3 keys; a multiplication and an addition, twice.
-    assert case.flops == 2 * (2 + 3) * 4 * 64 * 4
-
-
-def test_attention_is_measured_within_the_memory() -> None:
-    case = Case(64, 2)
-    everybody = attention.measure(case, budget=0.0, memory_bytes=1e9)
-    assert set(everybody) == set(attention.contenders())
-    assert set(attention.measure(case, budget=0.0, memory_bytes=case.kv_bytes)) == {"cpu"}
-    mx.clear_cache()
-
-
-def test_attention_report() -> None:
-    measured = attention.Measured({"cpu": 1e-3, "reference": 4e-3}, limit=10e9)
-    report = attention.report(MACHINE, {Case(1024, 1): measured}, {Case(64, 1, new=64): measured})
-    # 8.4 MB of keys and values in a millisecond, of 10 GB/s.
-    assert "| 1 x 1024 | 8.4 | 2.1 | - | 10.0 | 83.9 | 4.0 | - |" in report
-    assert "| 1 x 64 of 64 |" in report
 
 
 def test_grammars_are_measured_beside_none(checkpoint: tuple[str, random_model.Parameters]) -> None:
@@ -202,3 +230,4 @@ def test_grammars_are_measured_beside_none(checkpoint: tuple[str, random_model.P
     table = grammars.report(rounds, 3)
     assert "| no grammar |" in table
     assert "| 24 tools, required |" in table
+    assert "CPU ms a step" in table

@@ -34,11 +34,11 @@ def test_a_report() -> None:
     broken = Met(2.0, 0, [], [math.inf], [whole, Outcome(0.0)])
     sizes = {"gateway": 100 << 20, "engine": 300 << 20}
     rows = [
-        Row("1 one", "proxy", held, neighbour, sizes, sizes | {"engine": 310 << 20}, 0.25),
+        Row("1 one", "nginx", held, neighbour, sizes, sizes | {"engine": 310 << 20}, 0.25),
         Row("2 two", "nginx", broken, neighbour, sizes, {"gateway": 101 << 20}, math.inf),
     ]
     assert report(rows).splitlines()[2:] == [
-        "| 1 one | proxy | 150 | 0.75 | 20 | 4 | 200 | 6 | 0 | 100 to 100 | 300 to 310 | 0.2 |",
+        "| 1 one | nginx | 150 | 0.75 | 20 | 4 | 200 | 6 | 0 | 100 to 100 | 300 to 310 | 0.2 |",
         "| 2 two | nginx | 0 | 0.00 | - | - | - | 2 | 1 | 100 to 101 | 300 to gone | - |",
         "",
         "Broken:",

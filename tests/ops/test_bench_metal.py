@@ -9,17 +9,20 @@ from subprocess import CalledProcessError
 
 import pytest
 
-from backend_metal.attention.paths import CPU, REFERENCE  # isort: skip
+from backend_metal.device import select_device  # isort: skip
 import mlx.core as mx
-import numpy as np
 
-from backend_metal.device import select_device
+from backend_metal.engine.step_clock import PARTS
+from ops.bench.attention import __main__ as attention_bench
+from ops.bench.attention.bench import AttentionBench
+from ops.bench.attention.cases import Case
 from ops.bench.engine import random_model
 from ops.bench.engine.workload import Workload
 from ops.bench.metal import __main__ as metal
-from ops.bench.metal import attention as metal_attention
+from ops.bench.metal import decode, settings
 from ops.bench.metal import engine as metal_engine
-from ops.bench.metal.attention import CONTIGUOUS, Shape
+from ops.bench.metal.decode import Decoding
+from ops.bench.metal.settings import SERVED, Setting
 
 TINY = {
     **random_model.CONFIG,
@@ -31,7 +34,7 @@ TINY = {
     "head_dim": 64,
 }
 WORKLOAD = Workload(num_prompts=3, shortest=3, longest=9, output_tokens=3, at_once=2)
-SMALL = Shape(40, 2, num_q_heads=4, num_kv_heads=2, head_dim=64)
+SMALL = Case(40, 2, num_q_heads=4, num_kv_heads=2, head_dim=64)
 
 # What vLLM's offline interface looks like from the outside; it answers with the prompt.
 FAKE_VLLM = """
@@ -55,60 +58,19 @@ class LLM:
         return [N(outputs=outputs) for _ in prompts]
 """
 
+FAKE_PYTHON = """#!/bin/sh
+[ "$*" = "-m ops.bench.metal.decode MODEL --rounds=1 --unwired" ] || exit 1
+echo "some engine's own output"
+echo "{\\"tokens_per_second\\": $SOME_LIMIT, \\"host_ms\\": {}, \\"first_token_ms\\": 1," \\
+    "\\"first_token_after_idling_ms\\": 2}"
+"""
+
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
     path: Path = tmp_path_factory.mktemp("random")
     metal_engine.save_random(path, TINY)
     return str(path)
-
-
-def test_figures_of_a_shape() -> None:
-    assert replace(SMALL, dtype=mx.float32).kv_bytes == 2 * SMALL.kv_bytes
-    assert SMALL.kv_bytes == 2 * 2 * 40 * 2 * 64 * 2
-    assert Shape(3, 1, new=2, num_q_heads=1, head_dim=1).flops == 4 * (2 + 3)
-    assert (SMALL.name, Shape(8, 1, new=4).name) == ("2 x 40", "1 x 4 of 8")
-
-
-@pytest.mark.parametrize("shape", [SMALL, replace(SMALL, new=7)])
-def test_contenders_run_the_whole_chain(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-
-    def counted(*arguments: object, **options: object) -> object:
-        calls.append(1)
-        return CPU.scatter_paged_attention(*arguments, **options)
-
-    run = metal_attention.paged(shape, replace(CPU, scatter_paged_attention=counted))
-    run()
-    run()
-    assert len(calls) == 2 * metal_attention.LAYERS
-    metal_attention.contiguous(shape)()
-
-
-def test_what_does_not_fit_is_left_out() -> None:
-    fits_once = metal_attention.measure(SMALL, [CPU, REFERENCE], 0.01, SMALL.kv_bytes)
-    assert list(fits_once) == ["cpu", CONTIGUOUS]
-    assert not metal_attention.measure(SMALL, [CPU], 0.01, SMALL.kv_bytes - 1)
-
-
-def test_attention_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metal_attention, "copy_rate", lambda: 5e9)
-    monkeypatch.setattr(metal_attention, "gemm_rate", lambda dtype: 7e12)
-    prefill = replace(SMALL, new=7)
-    monkeypatch.setattr(
-        metal_attention, "measure", lambda shape, *rest: {"cpu": 1e-3, CONTIGUOUS: 2e-3}
-    )
-    report = metal_attention.report(
-        [CPU, REFERENCE], [SMALL], [prefill], budget=0.01, memory_bytes=1e9
-    )
-    gbs = SMALL.kv_bytes / 1e-3 / 1e9
-    assert f"| 2 x 40 | 1000 | {gbs:.2f} | - | {gbs / 2:.2f} | 5.00 |" in report
-    assert "| 2 x 7 of 40 | 1000 | 0.00 | - | 0.00 | 7.00 |" in report
-
-
-def test_limits_are_finite() -> None:
-    assert np.isfinite(metal_attention.copy_rate(1 << 16))
-    assert np.isfinite(metal_attention.gemm_rate(mx.float32, 64))
 
 
 def test_the_checkpoint_is_bfloat16(checkpoint: str) -> None:
@@ -144,20 +106,92 @@ def test_vllm_is_found_where_its_installer_puts_it(
     assert metal_engine.find_vllm() == str(python)
 
 
+DECODING = ("--at-once=2", "--output-tokens=3", "--rounds=1", "--idle-s=0")
+
+
+def test_decoding_is_measured(checkpoint: str) -> None:
+    measured = decode.measure(checkpoint, at_once=2, output_tokens=3, rounds=1, idle_s=0.0)
+    assert measured.tokens_per_second > 0
+    assert set(measured.host_ms) == set(PARTS)
+    assert all(ms >= 0 for ms in measured.host_ms.values())
+    assert measured.first_token_ms > 0
+    assert measured.first_token_after_idling_ms > 0
+
+
+def test_what_is_compared_while_decoding(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wired: list[int] = []
+    blocks: list[int | None] = []
+    llm = decode.LLM
+
+    def loaded(model: str, **options: object) -> object:
+        blocks.append(options["num_kv_blocks"])  # type: ignore[arg-type]
+        return llm(model, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(mx, "set_wired_limit", wired.append)
+    monkeypatch.setattr(decode, "LLM", loaded)
+    sizes = {"at_once": 1, "output_tokens": 2, "rounds": 1}
+    decode.measure(checkpoint, **sizes, idle_s=0.0, wired=False)
+    decode.measure(checkpoint, **sizes, idle_s=0.0, small_pool=True)
+    assert wired[-1:] == [0]
+    assert blocks == [None, 3]
+
+
+def test_settings_take_turns_in_processes_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rates = {"served": [100.0, 80.0, 90.0], "slow": [45.0, 30.0, 60.0], "same": [91.0, 91.0, 91.0]}
+    turns = []
+
+    def measured(model: str, setting: Setting, arguments: object) -> Decoding:
+        turns.append(setting.name)
+        rate = rates[setting.name].pop(0)
+        return Decoding(rate, {"build": rate / 100, "wait": 3.0, "submit": 0.1}, 1.0, 7.25)
+
+    monkeypatch.setattr(settings, "measured", measured)
+    names = list(rates)
+    report = settings.report("model", rounds=3, settings=[Setting(name) for name in names])
+    assert turns == names * 3
+    assert "| served | 90.0 | no difference | 1.0 | 7.2 |" in report
+    assert "| slow | 45.0 | 50% slower | 1.0 | 7.2 |" in report
+    assert "| same | 91.0 | no difference |" in report
+    assert "| build | 0.900 |" in report
+    assert "| all but wait | 1.000 |" in report
+
+
+def test_a_setting_reaches_its_process(
+    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "python").write_text(FAKE_PYTHON)
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(settings.sys, "executable", str(tmp_path / "python"))
+    setting = Setting("fast", {"SOME_LIMIT": "12"}, ("--unwired",))
+    assert settings.measured("MODEL", setting, ["--rounds=1"]).tokens_per_second == 12.0
+    with pytest.raises(CalledProcessError):
+        settings.measured("other", setting, ["--rounds=1"])
+
+
+def test_a_process_measures_what_it_is_told_to(checkpoint: str) -> None:
+    measured = settings.measured(checkpoint, SERVED, DECODING)
+    assert measured.tokens_per_second > 0
+
+
 def test_the_report_has_every_section(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metal_attention, "DECODES", (SMALL,))
-    monkeypatch.setattr(metal_attention, "PREFILLS", (replace(SMALL, new=7),))
+    monkeypatch.setattr(attention_bench, "DECODES", (SMALL,))
+    monkeypatch.setattr(attention_bench, "PREFILLS", (replace(SMALL, new=7),))
     monkeypatch.setattr(metal, "QUICK_WORKLOAD", WORKLOAD)
-    monkeypatch.setattr(metal_attention, "copy_rate", lambda: 5e9)
-    monkeypatch.setattr(metal_attention, "gemm_rate", lambda dtype: 7e12)
+    monkeypatch.setattr(AttentionBench, "limit", lambda bench, case: 5e9)
+    monkeypatch.setattr(AttentionBench, "machine_report", lambda bench: "its limits")
+    monkeypatch.setattr(metal, "host", lambda model, rounds, quick: f"settings of {model}")
     previous = mx.default_device()
     text = metal.report(select_device("cpu"), model=checkpoint, rounds=1, quick=True, vllm=None)
     mx.set_default_device(previous)
     assert text.startswith("# Pomona on a Mac\n\n## Machine\n\n| machine | value |")
     assert "| mlx | 0." in text
     assert "`cpu`: passed the check at start (" in text
+    assert "its limits\n\n| decode, batch x context |" in text
     assert "| 2 x 40 |" in text
     assert f"## Engine ({checkpoint})" in text
+    assert f"## Decoding, by setting ({checkpoint})\n\nsettings of {checkpoint}" in text
 
 
 @pytest.mark.skipif(mx.metal.is_available(), reason="Metal is here")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ops.cluster.host_list import HostListError
 from ops.load_balancer.__main__ import main as load_balancer
 from tests.support.ops.host_lists import generated
 
@@ -77,6 +78,19 @@ def test_gateways_are_asked_at_the_port_that_their_settings_say(
     config = tmp_path / "cluster.yaml"
     config.write_text(config.read_text().replace("port: 8000", "port: 9000"))
     assert asked_gateways(generated(content, tmp_path))[0] == "http://10.0.0.2:9000/targets"
+
+
+def test_a_gateways_default_port_is_known(content: dict[str, Any], tmp_path: Path) -> None:
+    config = tmp_path / "cluster.yaml"
+    config.write_text(config.read_text().replace("port: 8000", "keep_alive_interval_s: 6"))
+    assert asked_gateways(generated(content, tmp_path))[0] == "http://10.0.0.2:8000/targets"
+
+
+def test_a_port_that_nobody_can_know_is_refused(content: dict[str, Any], tmp_path: Path) -> None:
+    config = tmp_path / "cluster.yaml"
+    config.write_text(config.read_text().replace("port: 8000", "port: 0"))
+    with pytest.raises(HostListError, match=r"gateway\.port: 0 is any port"):
+        generated(content, tmp_path)
 
 
 def test_ray_is_watched_on_every_host_that_it_runs_on(

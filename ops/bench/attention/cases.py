@@ -6,14 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 # Before mlx, so that MLX finds the BLAS.
-from backend_metal import native  # isort: skip
-from backend_metal.attention import operators as attention  # isort: skip
+from backend_metal.attention.paths import AttentionPath  # isort: skip
 import mlx.core as mx
 import numpy as np
 
 BLOCK_SIZE = 16
-BYTES = 4
-"""Of one float32."""
 PATTERN_TOKENS = 4096
 """Random keys and values that the caches repeat: generating gigabytes would take longer."""
 
@@ -32,13 +29,23 @@ class Case:
     head_dim: int = 128
 
     @property
+    def name(self) -> str:
+        new = f"{self.new} of " if self.new > 1 else ""
+        return f"{self.batch} x {new}{self.context}"
+
+    @property
     def scale(self) -> float:
         return float(self.head_dim**-0.5)
 
+    def kv_bytes(self, dtype: mx.Dtype) -> int:
+        """Keys and values of the whole batch, each once: what a decode step has to read."""
+        elements = 2 * self.batch * self.context * self.num_kv_heads * self.head_dim
+        return elements * int(dtype.size)
+
     @property
-    def kv_bytes(self) -> int:
-        """Keys and values of the whole batch: what a decode step has to read."""
-        return 2 * self.batch * self.context * self.num_kv_heads * self.head_dim * BYTES
+    def num_scores(self) -> int:
+        """Those that are masked included."""
+        return self.batch * self.num_q_heads * self.new * self.context
 
     @property
     def flops(self) -> int:
@@ -47,25 +54,31 @@ class Case:
         return 4 * self.batch * keys * self.num_q_heads * self.head_dim
 
 
-def rows(case: Case, heads: int, count: int, seed: int) -> mx.array:
-    return mx.random.normal((count, heads, case.head_dim), key=mx.random.key(seed))
+def rows(case: Case, dtype: mx.Dtype, heads: int, count: int, seed: int) -> mx.array:
+    return mx.random.normal((count, heads, case.head_dim), dtype, key=mx.random.key(seed))
 
 
 class Paged:
-    """The production operator on one path, over blocks in random order."""
+    """The production operator, over blocks in random order.
 
-    def __init__(self, case: Case) -> None:
+    A run is ``calls`` of them in one lazy graph, each over what the one before returned, as a
+    model's layers are: handing work to a GPU is paid for once.
+    """
+
+    def __init__(self, case: Case, dtype: mx.Dtype, home: AttentionPath, calls: int = 1) -> None:
+        """``home``: whose caches they are; others may run on them, too."""
         self._case = case
+        self._calls = calls
         blocks_each = -(-case.context // BLOCK_SIZE)
         num_blocks = case.batch * blocks_each
-        self._caches = filled_caches(case, num_blocks)
+        self._caches = filled_caches(case, dtype, num_blocks, home)
         tables = np.random.default_rng(0).permutation(num_blocks).astype(np.int32)
         tables = tables.reshape(case.batch, blocks_each)
         positions = np.arange(case.context - case.new, case.context)
         slots = tables[:, positions // BLOCK_SIZE] * BLOCK_SIZE + positions % BLOCK_SIZE
         tokens = case.batch * case.new
-        self._q = rows(case, case.num_q_heads, tokens, 2)
-        self._k, self._v = (rows(case, case.num_kv_heads, tokens, seed) for seed in (3, 4))
+        self._q = rows(case, dtype, case.num_q_heads, tokens, 2)
+        self._k, self._v = (rows(case, dtype, case.num_kv_heads, tokens, seed) for seed in (3, 4))
         self._metadata = {
             "slot_mapping": mx.array(slots.reshape(-1).astype(np.int32)),
             "block_tables": mx.array(tables),
@@ -74,50 +87,50 @@ class Paged:
         }
         mx.eval(self._caches, self._q, self._k, self._v, self._metadata)
 
-    def run(self, path: attention.AttentionPath) -> Run:
+    def run(self, path: AttentionPath) -> Run:
         def step() -> None:
-            # Nobody else holds the caches, or the reference would copy them.
-            v_cache, k_cache = self._caches.pop(), self._caches.pop()
-            out, *self._caches = attention.scatter_paged_attention(
-                self._q,
-                self._k,
-                self._v,
-                k_cache,
-                v_cache,
-                scale=self._case.scale,
-                window=None,
-                softcap=None,
-                sinks=None,
-                path=path,
-                **self._metadata,
-            )
-            del k_cache, v_cache
+            out = self._q
+            for _ in range(self._calls):
+                # Nobody else holds the caches, or the reference would copy them.
+                v_cache, k_cache = self._caches.pop(), self._caches.pop()
+                out, *self._caches = path.scatter_paged_attention(
+                    out,
+                    self._k,
+                    self._v,
+                    k_cache,
+                    v_cache,
+                    scale=self._case.scale,
+                    **self._metadata,
+                )
+                del k_cache, v_cache
             mx.eval(out, self._caches)
 
         return step
 
 
-def filled_caches(case: Case, num_blocks: int) -> list[mx.array]:
+def filled_caches(
+    case: Case, dtype: mx.Dtype, num_blocks: int, path: AttentionPath
+) -> list[mx.array]:
     """Keys and values, allocated as the KV cache pool allocates them."""
     num_slots = num_blocks * BLOCK_SIZE
     shape = (num_blocks, BLOCK_SIZE, case.num_kv_heads, case.head_dim)
-    k, v = (rows(case, case.num_kv_heads, PATTERN_TOKENS, seed) for seed in range(2))
-    k_cache, v_cache = (native.zeros(shape, mx.float32) for _ in range(2))
+    k, v = (rows(case, dtype, case.num_kv_heads, PATTERN_TOKENS, seed) for seed in range(2))
+    k_cache, v_cache = (path.zeros(shape, dtype) for _ in range(2))
     for first in range(0, num_slots, PATTERN_TOKENS):
         slots = mx.arange(first, min(first + PATTERN_TOKENS, num_slots))
         count = len(slots)
-        k_cache, v_cache = native.reshape_and_cache(k[:count], v[:count], k_cache, v_cache, slots)
+        k_cache, v_cache = path.reshape_and_cache(k[:count], v[:count], k_cache, v_cache, slots)
         mx.eval(k_cache, v_cache)
     return [k_cache, v_cache]
 
 
-def contiguous(case: Case) -> Run:
+def contiguous(case: Case, dtype: mx.Dtype, calls: int = 1) -> Run:
     """MLX's own attention over keys and values that lie in one piece for each head."""
-    q = rows(case, case.num_q_heads, case.batch * case.new, 2)
+    q = rows(case, dtype, case.num_q_heads, case.batch * case.new, 2)
     q = q.reshape(case.batch, case.new, case.num_q_heads, -1).swapaxes(1, 2)
 
     def cache(seed: int) -> mx.array:
-        pattern = rows(case, case.num_kv_heads, PATTERN_TOKENS, seed).swapaxes(0, 1)
+        pattern = rows(case, dtype, case.num_kv_heads, PATTERN_TOKENS, seed).swapaxes(0, 1)
         tiles = -(-case.context // PATTERN_TOKENS)
         return mx.tile(pattern, (case.batch, 1, tiles, 1))[:, :, : case.context]
 
@@ -127,6 +140,11 @@ def contiguous(case: Case) -> Run:
     mask = "causal" if case.new > 1 else None
 
     def step() -> None:
-        mx.eval(mx.fast.scaled_dot_product_attention(q, keys, values, scale=case.scale, mask=mask))
+        out = q
+        for _ in range(calls):
+            out = mx.fast.scaled_dot_product_attention(
+                out, keys, values, scale=case.scale, mask=mask
+            )
+        mx.eval(out)
 
     return step

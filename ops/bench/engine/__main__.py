@@ -1,9 +1,12 @@
 """Output tokens a second: this engine, mlx-lm's BatchGenerator, and mlx-lm as it is installed.
 
-``python -m ops.bench.engine [--rounds N] [--attention PATH] [--every N]``. Everybody gets the same
-random weights, the same prompts and greedy sampling. Pomona and mlx-lm share one process and its
-BLAS and take turns; prefix caches are emptied in between. mlx-lm as installed runs in a process
-of its own, on a part of the prompts, because it is slow.
+``python -m ops.bench.engine [--shape NAME] [--bits N] [--rounds N] [--attention PATH] [--budget N]
+[--every N] [--uniform 1,8,32]``. Everybody gets the same random weights, the same prompts and
+greedy sampling. Pomona and mlx-lm share one process and its BLAS and take turns; prefix caches are
+emptied in between. mlx-lm as installed runs in a process of its own, on a part of the prompts,
+because it is slow; on a GPU it is what runs here anyway. ``--uniform`` adds batches of equal
+prompts against a plain loop over mlx-lm's model. Then Pomona alone decodes with all places taken,
+for what its thread does in a step.
 """
 
 from __future__ import annotations
@@ -20,19 +23,27 @@ from pathlib import Path
 
 # Before mlx, so that MLX finds the BLAS.
 from ops.bench.engine.contenders import batch_generator, pomona, tokens_per_second  # isort: skip
+import mlx.core as mx
 from tqdm import tqdm
 
+from backend_metal import LLM
+from backend_metal.device import select_device
+from ops.bench import device_limits, machine
 from ops.bench.engine import random_model
+from ops.bench.engine.host import HostParts, host_parts
+from ops.bench.engine.shapes import SHAPES
+from ops.bench.engine.uniform import compare_uniform, report_uniform
 from ops.bench.engine.workload import Workload
-from ops.bench.machine import GEMM_SIZE, Machine, gemm_rate, measure_machine
 from ops.bench.timing import markdown_table
 
+UNIFORM_OUTPUT_TOKENS = 256
 
-def as_installed(directory: str, every: int) -> float:
+
+def as_installed(directory: str, shape: str, every: int) -> float:
     """``batch_generator``'s rate in a process with MLX's own BLAS."""
     command = [sys.executable, "-m", "ops.bench.engine", "--as-installed", directory]
     finished = subprocess.run(
-        [*command, "--every", str(every)],
+        [*command, "--shape", shape, "--every", str(every)],
         env={**os.environ, "POMONA_BLAS": "off"},
         stdout=subprocess.PIPE,
         check=True,
@@ -49,25 +60,42 @@ class Round:
     """The GEMM rate while the two ran: before, between and after them, averaged."""
 
 
-def compare(directory: str, workload: Workload, rounds: int, attention: str) -> list[Round]:
-    prompts = workload.prompts(random_model.VOCAB_SIZE)
-    runs = (pomona(directory, workload, attention), batch_generator(directory, workload))
+def gemm_rate(dtype: mx.Dtype) -> float:
+    if mx.default_device().type == mx.cpu:
+        return machine.gemm_rate(machine.GEMM_SIZE)
+    return device_limits.gemm_rate(dtype)
+
+
+def compare(
+    llm: LLM,
+    directory: str,
+    workload: Workload,
+    prompts: list[list[int]],
+    rounds: int,
+    dtype: mx.Dtype,
+) -> list[Round]:
+    runs = (pomona(llm, workload), batch_generator(directory, workload))
     for run in runs:
         run(prompts[:2])
     measured = []
     for _ in tqdm(range(rounds), desc="rounds"):
-        rates, gemm = [], [gemm_rate(GEMM_SIZE)]
+        rates, gemm = [], [gemm_rate(dtype)]
         for run in runs:
             rates.append(tokens_per_second(run, prompts))
-            gemm.append(gemm_rate(GEMM_SIZE))
+            gemm.append(gemm_rate(dtype))
         measured.append(Round(rates[0], rates[1], statistics.mean(gemm)))
     return measured
 
 
 def report(
-    machine: Machine, rounds: list[Round], installed: float | None, flops_per_token: float
+    limits: str,
+    rounds: list[Round],
+    installed: float | None,
+    flops_per_token: float,
+    host: HostParts,
 ) -> str:
-    """``flops_per_token``: of one output token, its share of the prompts included."""
+    """``limits``: of the machine; ``flops_per_token``: of one output token, its share of the
+    prompts included."""
     gemm = statistics.median(r.gemm_flops for r in rounds)
     bound = gemm / flops_per_token
 
@@ -88,33 +116,63 @@ def report(
     during = f"all that {gemm / 1e9:.0f} GFLOP/s, the GEMM rate in between, allows"
     rows.append((during, f"{bound:.1f}", "", "100%"))
     columns = ("", "output tok/s", "pomona is faster by", "of the GEMM rate")
-    return f"{machine.report()}\n\n{markdown_table(columns, rows)}\n"
+    return f"{limits}\n\n{markdown_table(columns, rows)}\n\n{host.table()}\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m ops.bench.engine", description=__doc__)
+    parser.add_argument("--shape", choices=sorted(SHAPES), default="100m")
+    parser.add_argument("--bits", type=int, help="of quantized weights; by default none are")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--attention", default="auto", help="as in EngineConfig")
+    parser.add_argument("--budget", type=int, default=512, help="max_num_batched_tokens")
     parser.add_argument(
         "--every", type=int, default=16, help="of the prompts for mlx-lm as installed; 0: leave out"
     )
+    parser.add_argument("--uniform", default="", help="sizes of batches, with commas")
     parser.add_argument("--as-installed", metavar="DIRECTORY", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    workload = Workload()
+    shape = SHAPES[arguments.shape]
+    workload = shape.workload
     if arguments.as_installed:
         run = batch_generator(arguments.as_installed, workload)
-        prompts = workload.prompts(random_model.VOCAB_SIZE, arguments.every)
+        prompts = workload.prompts(shape.vocab_size, arguments.every)
         sys.stdout.write(json.dumps(tokens_per_second(run, prompts)))
         return
 
-    machine = measure_machine()
+    device = select_device("auto")
+    is_cpu = device.mlx.type == mx.cpu
+    if is_cpu:
+        limits = machine.measure_machine().report()
+    else:
+        limits = device_limits.measure_device(device, shape.dtype).report()
+    prompts = workload.prompts(shape.vocab_size)
+    uniform = []
     with tempfile.TemporaryDirectory() as directory:
-        parameters = random_model.save(Path(directory))
-        rounds = compare(directory, workload, arguments.rounds, arguments.attention)
-        installed = as_installed(directory, arguments.every) if arguments.every else None
-    flops = workload.flops(workload.prompts(random_model.VOCAB_SIZE), parameters)
+        parameters = random_model.save(
+            Path(directory), shape.config, dtype=shape.dtype, bits=arguments.bits
+        )
+        llm = LLM(
+            directory,
+            max_num_seqs=workload.at_once,
+            max_num_batched_tokens=arguments.budget,
+            attention=arguments.attention,
+        )
+        rounds = compare(llm, directory, workload, prompts, arguments.rounds, shape.dtype)
+        installed = None
+        if arguments.every and is_cpu:
+            installed = as_installed(directory, arguments.shape, arguments.every)
+        if arguments.uniform:
+            sizes = [int(size) for size in arguments.uniform.split(",")]
+            uniform = compare_uniform(
+                directory, llm, shape.vocab_size, sizes, UNIFORM_OUTPUT_TOKENS, arguments.rounds
+            )
+        host = host_parts(llm, prompts[: workload.at_once])
+    flops = workload.flops(prompts, parameters)
     outputs = workload.num_prompts * workload.output_tokens
-    sys.stdout.write(report(machine, rounds, installed, flops / outputs))
+    sys.stdout.write(report(limits, rounds, installed, flops / outputs, host))
+    if uniform:
+        sys.stdout.write(f"\n{report_uniform(uniform, UNIFORM_OUTPUT_TOKENS)}\n")
 
 
 if __name__ == "__main__":

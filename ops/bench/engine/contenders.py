@@ -18,8 +18,7 @@ Run = Callable[[Prompts], int]
 """Returns how many tokens it generated."""
 
 
-def pomona(directory: str, workload: Workload, attention: str) -> Run:
-    llm = LLM(directory, max_num_seqs=workload.at_once, attention=attention)
+def pomona(llm: LLM, workload: Workload) -> Run:
     sampling = SamplingParams(temperature=0.0, max_tokens=workload.output_tokens, ignore_eos=True)
 
     def run(prompts: Prompts) -> int:

@@ -38,9 +38,7 @@ _ACTORS = {"gateway": "ServeReplica:pomona:Gateway", "engine": "ServeReplica:pom
 
 @dataclass(frozen=True)
 class Application:
-    proxy_url: str
-    own_url: str
-    """Of the gateway's own port."""
+    gateway_url: str
     engine_url: str
     folder: Path
     launcher: subprocess.Popen[bytes]
@@ -61,14 +59,14 @@ class Application:
 def application() -> Iterator[Application]:
     # The paths of Ray's sockets are long, and may have 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="pomona-", dir="/tmp"))
-    proxy, own, engine = free_ports(3)
+    gateway, engine = free_ports(2)
     config = folder / "config.yaml"
-    config.write_text(yaml.safe_dump(_config(folder, proxy, own, engine)))
+    config.write_text(yaml.safe_dump(_config(folder, gateway, engine)))
     environment = {name: value for name, value in os.environ.items() if "RAY_" not in name}
     environment |= {"HOME": str(folder), "RAY_TMPDIR": str(folder), **ONE_CORE}
     with (folder / "log").open("wb") as log:
         launcher = subprocess.Popen(
-            [sys.executable, "-m", "deployments.launch", str(config)],
+            [sys.executable, "-m", "deployments.command", "serve", "--config", str(config)],
             env=environment | {"RAY_USAGE_STATS_ENABLED": "0"},
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -76,10 +74,9 @@ def application() -> Iterator[Application]:
             start_new_session=True,
         )
     try:
-        urls = [f"http://{HOST}:{port}" for port in (proxy, own, engine)]
-        running = Application(urls[0], urls[1], urls[2], folder, launcher)
-        for url in (running.proxy_url, running.own_url):
-            wait_until_ready(url, launcher, folder / "log")
+        gateway_url, engine_url = (f"http://{HOST}:{port}" for port in (gateway, engine))
+        wait_until_ready(gateway_url, launcher, folder / "log")
+        running = Application(gateway_url, engine_url, folder, launcher)
         yield running
     finally:
         launcher.send_signal(signal.SIGINT)
@@ -87,7 +84,7 @@ def application() -> Iterator[Application]:
         shutil.rmtree(folder)
 
 
-def _config(folder: Path, proxy: int, own: int, engine: int) -> dict[str, object]:
+def _config(folder: Path, gateway: int, engine: int) -> dict[str, object]:
     keys = folder / "keys.yaml"
     keys.write_text(yaml.safe_dump({"keys": KEYS}))
     keys.chmod(0o600)
@@ -97,16 +94,14 @@ def _config(folder: Path, proxy: int, own: int, engine: int) -> dict[str, object
         "engine": {"model": "demo", "chat_template": str(template)},
         "gateway": {
             "host": HOST,
-            "port": own,
+            "port": gateway,
             "metrics_host": HOST,
             "api_keys_file": str(keys),
         },
         "replica": {"host": HOST, "port": engine},
     }
     return {
-        "proxy_location": "EveryNode",
-        "http_options": {"host": HOST, "port": proxy},
-        "logging_config": {"enable_access_log": False},
+        "proxy_location": "Disabled",
         "applications": [
             {
                 "name": "pomona",

@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from ops.bench.hostile import bodies
@@ -16,11 +16,33 @@ from ops.bench.hostile import bodies
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 READ_BYTES = 1 << 16
+PIECE_BYTES = 1 << 16
+SHORT_S = 0.001
+"""Not worth a wait."""
 SMALL_BUFFER = 4096
+BYTES_PER_SECOND = 125_000_000
+"""Of all connections: an attacker is elsewhere, with gigabit Ethernet between. Loopback would have
+it take the time of the machine's own processors."""
 PAUSE_S = 0.02
 """After an answer, and after a refusal: between them a flood would be measured."""
 # Balancers count requests by address, and an attacker has its own.
 ADDRESS = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
+
+
+@dataclass
+class Link:
+    """What all connections send goes through it, one piece after another."""
+
+    free_at: float = 0.0
+
+    async def send(self, connection: socket.socket, data: bytes) -> None:
+        loop, left = asyncio.get_running_loop(), memoryview(data)
+        while left:
+            piece, left = left[:PIECE_BYTES], left[PIECE_BYTES:]
+            self.free_at = max(self.free_at, loop.time()) + len(piece) / BYTES_PER_SECOND
+            if (wait_s := self.free_at - loop.time()) > SHORT_S:
+                await asyncio.sleep(wait_s)
+            await loop.sock_sendall(connection, piece)
 
 
 @dataclass(frozen=True)
@@ -31,6 +53,7 @@ class Attacker:
     model: str
     key: str
     seconds: float
+    link: Link = field(default_factory=Link)
 
     def request(self, path: str, body: dict[str, object]) -> bytes:
         return self.around(path, bodies.encoded(self.model, body))
@@ -56,7 +79,7 @@ class Attacker:
     async def send(self, connection: socket.socket, request: bytes) -> None:
         loop, place = asyncio.get_running_loop(), urlsplit(self.url)
         await loop.sock_connect(connection, (str(place.hostname), int(place.port or 80)))
-        await loop.sock_sendall(connection, request)
+        await self.link.send(connection, request)
 
     async def ask(self, request: bytes) -> None:
         """Reads the answer, however long it is, and throws it away."""

@@ -13,7 +13,8 @@ from ops.bench.hostile.application import HOST, Application, free_ports, wait_un
 from ops.load_balancer.foreground import start
 from ops.load_balancer.plan import Plan
 
-NAMES = ("own port", "proxy", "haproxy", "nginx")
+BALANCERS = ("haproxy", "nginx")
+NAMES = ("own port", *BALANCERS)
 
 
 @dataclass(frozen=True)
@@ -31,17 +32,15 @@ class Way:
 
 @contextmanager
 def way_in(name: str, running: Application) -> Iterator[Way]:
-    if name == "proxy":
-        yield Way(name, running.proxy_url, running.engine_url, running.processes)
-    elif name == "own port":
-        yield Way(name, running.own_url, running.engine_url, running.processes)
-    else:
+    if name in BALANCERS:
         with _balanced(name, running) as url:
             yield Way(name, url, running.engine_url, running.processes)
+    else:
+        yield Way(name, running.gateway_url, running.engine_url, running.processes)
 
 
 def is_installed(name: str) -> bool:
-    return name not in ("haproxy", "nginx") or shutil.which(name) is not None
+    return name not in BALANCERS or shutil.which(name) is not None
 
 
 @contextmanager
@@ -49,7 +48,7 @@ def _balanced(kind: str, running: Application) -> Iterator[str]:
     listen, status = (f"{HOST}:{port}" for port in free_ports(2))
     folder = running.folder / kind
     folder.mkdir()
-    gateway = running.own_url.removeprefix("http://")
+    gateway = running.gateway_url.removeprefix("http://")
     process = start(kind, Plan([gateway], [listen], status, folder), folder / "log")
     try:
         wait_until_ready(f"http://{listen}", process, folder / "log")

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+# Before mlx, so that MLX finds the BLAS.
+from backend_metal import LLM  # isort: skip
 import mlx.core as mx
 from tqdm import tqdm
 
@@ -40,13 +42,7 @@ VLLM_METAL = Path("~/.venv-vllm-metal/bin/python")
 
 def save_random(directory: Path, config: Mapping[str, object] = QWEN3_0_6B) -> None:
     """A checkpoint with random bfloat16 weights."""
-    random_model.save(directory, config)
-    path = str(directory / "model.safetensors")
-    loaded = mx.load(path)
-    assert isinstance(loaded, dict)
-    weights = {name: array.astype(mx.bfloat16) for name, array in loaded.items()}
-    mx.eval(weights)
-    mx.save_safetensors(path, weights, {"format": "mlx"})
+    random_model.save(directory, config, dtype=mx.bfloat16)
 
 
 def prompts_of(model: str, workload: Workload) -> Prompts:
@@ -89,7 +85,7 @@ def report(model: str, workload: Workload, rounds: int, vllm: str | None) -> str
     """Medians over the rounds, and Pomona's lead. Shows progress."""
     prompts = prompts_of(model, workload)
     contenders = {
-        "pomona": pomona(model, workload, "auto"),
+        "pomona": pomona(LLM(model, max_num_seqs=workload.at_once), workload),
         "mlx-lm BatchGenerator": batch_generator(model, workload),
     }
     rates: dict[str, list[float]] = {name: [] for name in contenders}

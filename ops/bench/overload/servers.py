@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import aiohttp
@@ -58,9 +58,9 @@ class Running:
         )
 
 
-async def serve_engine(config: EngineConfig) -> Replica:
+async def serve_engine(config: EngineConfig, environment: Mapping[str, str]) -> Replica:
     # Before anything imports MLX.
-    os.environ.update(ONE_CORE)
+    os.environ.update(environment)
     backend = create_backend(config.backend)
     model = await backend.start(config)
     metrics = EngineMetrics(backend.stats, Identity(model=model.name, replica="engine", node=HOST))
@@ -96,12 +96,15 @@ def apart(*, first: bool) -> Iterator[None]:
 
 
 @contextmanager
-def engine_and_gateway(config: EngineConfig) -> Iterator[Running]:
-    """Whoever else runs in the block has the gateway's cores."""
+def engine_and_gateway(config: EngineConfig, *, cores_apart: bool = True) -> Iterator[Running]:
+    """``cores_apart``: the engine has one core, and whoever else runs in the block the gateway's,
+    which are all others."""
     with ExitStack() as stack:
-        with apart(first=True):
-            replica, engine = stack.enter_context(process(serve_engine, config))
-        stack.enter_context(apart(first=False))
+        environment = ONE_CORE if cores_apart else {}
+        with apart(first=True) if cores_apart else nullcontext():
+            replica, engine = stack.enter_context(process(serve_engine, config, environment))
+        if cores_apart:
+            stack.enter_context(apart(first=False))
         gateway, relaying = stack.enter_context(process(serve_gateway, [replica]))
         processes = {"engine": engine, "gateway": relaying}
         yield Running(replica.url, gateway, replica.model, processes)

@@ -43,7 +43,7 @@ from deployments.settings import GatewaySettings, RoutingSettings
 HOST = "127.0.0.1"
 SECRET = "of-the-benchmark"
 MAX_MODEL_LEN = 1 << 20
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 300.0
 
 Server = Callable[..., Coroutine[Any, Any, Any]]
 

@@ -9,9 +9,10 @@ import heapq
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
+from backend_metal.engine.schedule.block_group import BlockGroup
 from backend_metal.engine.schedule.block_pool import BlockPool
 from backend_metal.engine.schedule.scheduler import Scheduler
 from backend_metal.engine.schedule.sequence import Sequence as EngineSequence
@@ -46,6 +47,7 @@ class Request:
         return Work(
             model=MODEL,
             tokens=len(self.prompt) + self.output_tokens,
+            prompt_tokens=len(self.prompt),
             affinity=prefix_affinity([array("i", self.prompt).tobytes()]),
         )
 
@@ -112,8 +114,7 @@ def make_hosts(speeds: Sequence[float], *, cache_tokens: int) -> list[Host]:
         Host(
             Replica(f"replica-{index}", "node", "http://replica", MODEL, 4096, "-"),
             Scheduler(
-                BlockPool(int(speed * cache_tokens) // BLOCK_SIZE),
-                block_size=BLOCK_SIZE,
+                (BlockGroup(BlockPool(int(speed * cache_tokens) // BLOCK_SIZE), BLOCK_SIZE),),
                 max_num_seqs=32,
                 max_num_batched_tokens=512,
                 pace=StepPace(),
@@ -175,7 +176,7 @@ class Fleet:
         candidates = table.serving(MODEL)
         chosen = self._timed(lambda: router.choose(request.work(), candidates))
         work = request.work()
-        router.placed(work, chosen)
+        work = replace(work, cached_tokens=router.placed(work, chosen).cached_tokens)
         attempt = ExitStack()
         attempt.enter_context(table.attempt(work, Suspect(), chosen))
         host = self._hosts[chosen.replica_id]
@@ -196,6 +197,7 @@ class Fleet:
 
     def _start_step(self, host: Host) -> None:
         host.step = host.scheduler.schedule()
+        host.scheduler.draw(host.step)
         seconds = host.step_seconds(host.step)
         host.busy_s += seconds
         self._at(self._clock.time + seconds, lambda: self._end_step(host))
@@ -205,7 +207,8 @@ class Fleet:
         for item in host.step.scheduled:
             sequence = item.sequence
             # Any token will do: no two sequences' outputs are ever looked for in a cache.
-            host.scheduler.complete(item, 1 if item.samples else None)
+            if item.draws:
+                sequence.learn(1)
             if sequence.num_output_tokens and not host.running[sequence].first_token_at:
                 self._first_token(host.running[sequence])
             if sequence.num_output_tokens >= sequence.max_tokens:

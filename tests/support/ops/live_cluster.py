@@ -33,6 +33,9 @@ from deployments.fleet.targets import GatewayAddress
 from deployments.gateway.access.api_keys import ApiKey, KeyRing
 from deployments.gateway.app import GatewayParts, build_gateway_app
 from deployments.gateway.replicas.table import ReplicaTable
+from deployments.gateway.responses.memory import MemoryStore
+from deployments.gateway.responses.shared import SharedStore
+from deployments.gateway.responses.store import ResponseStore
 from deployments.gateway.routing import build_router
 from deployments.observe.host.collector import HostCollector, host_sources
 from deployments.observe.host.reading import (
@@ -101,16 +104,18 @@ def host_metrics(registry: CollectorRegistry, node: str) -> Iterator[None]:
 
 @asynccontextmanager
 async def cluster(directory: Path) -> AsyncIterator[Cluster]:
-    tiny_models.save("llama", directory)
+    # With windows, which have panels of their own.
+    tiny_models.save("gemma3_text", directory)
     async with AsyncExitStack() as stack:
         replicas = [
             await stack.enter_async_context(_replica(directory, f"replica-{number}", node))
             for number, node in enumerate(NODES)
         ]
         addresses: list[GatewayAddress] = []
+        store = MemoryStore(max_bytes=1 << 20, max_bytes_per_key=1 << 20, max_age_s=60)
         for number, node in enumerate(GATEWAY_NODES):
             url = await stack.enter_async_context(
-                _gateway(f"gateway-{number}", node, replicas, addresses)
+                _gateway(f"gateway-{number}", node, replicas, addresses, store)
             )
             addresses.append(GatewayAddress(f"gateway-{number}", node, url))
         urls = [address.url for address in addresses]
@@ -157,13 +162,19 @@ async def _replica(directory: Path, name: str, node: str) -> AsyncIterator[Repli
 
 @asynccontextmanager
 async def _gateway(
-    name: str, node: str, replicas: Sequence[Replica], addresses: Sequence[GatewayAddress]
+    name: str,
+    node: str,
+    replicas: Sequence[Replica],
+    addresses: Sequence[GatewayAddress],
+    store: ResponseStore,
 ) -> AsyncIterator[str]:
     async def everybody() -> Sequence[GatewayAddress]:
         return addresses
 
     metrics = GatewayMetrics(replica=name, node=node)
     routing = RoutingSettings()
+    responses = SharedStore(store, metrics.stored_responses)
+    reading = asyncio.create_task(responses.read_for_ever(every_s=SCRAPE_S))
     with closing(replica_connections()) as connections:
         app = build_gateway_app(
             GatewayParts(
@@ -176,11 +187,13 @@ async def _gateway(
                 metrics=metrics,
                 connections=connections,
                 gateways=everybody,
+                responses=responses,
             )
         )
         with host_metrics(metrics.registry, node):
             async with serving(app) as url:
                 yield url
+    reading.cancel()
 
 
 @asynccontextmanager

@@ -1,0 +1,1 @@
+"""Prompts' chunks over latents: as they are, and decompressed."""

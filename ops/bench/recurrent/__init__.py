@@ -1,0 +1,1 @@
+"""What the recurrent layers of a model cost: our kernels against mlx-lm's own modules."""

@@ -1,0 +1,151 @@
+"""Recurrent layers: kernels against mlx-lm's modules on copies of the states.
+
+``python -m ops.bench.recurrent [--sequences N] [--budget SECONDS]``. One layer of each kind with
+the state that published models have, and projections so small that they cost next to nothing;
+float32 on a CPU, bfloat16 on a GPU. A decode step of all sequences moves each state twice, which
+is held against copy bandwidth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+# Before mlx, so that MLX finds the BLAS.
+from backend_metal.device import select_device  # isort: skip
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from mlx_lm.models import mamba2, qwen3_5
+from tqdm import tqdm
+
+from backend_metal.linux_cpu.blas import physical_cores
+from backend_metal.models.recurrent_layers import (
+    PooledStateCache,
+    RecordingStateCache,
+    pack_recurrent,
+)
+from backend_metal.recurrent import StateMetadata, StatePool, StepStates
+from ops.bench import device_limits, machine
+from ops.bench.timing import markdown_table, median_seconds
+
+HIDDEN_SIZE = 64
+
+
+@dataclass(frozen=True)
+class Shape:
+    name: str
+    build: Callable[[], nn.Module]
+
+
+def qwen3_5_9b() -> nn.Module:
+    arguments = qwen3_5.TextModelArgs(
+        hidden_size=HIDDEN_SIZE,
+        linear_num_value_heads=32,
+        linear_num_key_heads=16,
+        linear_key_head_dim=128,
+        linear_value_head_dim=128,
+    )
+    return qwen3_5.GatedDeltaNet(arguments)
+
+
+def mamba2_8b() -> nn.Module:
+    arguments = mamba2.ModelArgs(
+        model_type="mamba2",
+        num_heads=128,
+        head_dim=64,
+        vocab_size=1,
+        hidden_size=HIDDEN_SIZE,
+        intermediate_size=8192,
+        state_size=128,
+        num_hidden_layers=1,
+        layer_norm_epsilon=1e-5,
+        conv_kernel=4,
+        n_groups=8,
+        use_bias=False,
+        use_conv_bias=True,
+        tie_word_embeddings=True,
+        time_step_limit=(0.0, float("inf")),
+        time_step_rank="auto",
+    )
+    return mamba2.Mamba2Block(arguments, 0)
+
+
+SHAPES = (Shape("Qwen3.5-9B, gated delta", qwen3_5_9b), Shape("Mamba2-8B, SSD", mamba2_8b))
+
+
+class Layer(nn.Module):  # type: ignore[misc]
+    """One recurrent module, on packed steps."""
+
+    def __init__(self, module: nn.Module, dtype: mx.Dtype) -> None:
+        super().__init__()
+        self.mixer = module
+        self.set_dtype(dtype)
+        mx.eval(self.parameters())
+        pack_recurrent(self, "mixer")
+        recording = RecordingStateCache(2)
+        self.mixer(mx.zeros((3, 1, HIDDEN_SIZE), dtype), mask=None, cache=recording)
+        self.specs = recording.recorded
+
+    def decode(self, path: str | None, num_seqs: int, dtype: mx.Dtype) -> Callable[[], None]:
+        """A step of ``num_seqs`` tokens, evaluated."""
+        pool = StatePool(self.specs, num_seqs, path=path)
+        slots = np.arange(num_seqs, dtype=np.int32)
+        borders = np.arange(num_seqs + 1, dtype=np.int32)
+        states = StepStates(pool, StateMetadata.of(slots, slots, borders))
+        x = mx.random.normal((num_seqs, 1, HIDDEN_SIZE), dtype, key=mx.random.key(0))
+
+        def run() -> None:
+            cache: Any = PooledStateCache(states, 0)
+            mx.eval(self.mixer(x, mask=None, cache=cache), pool.evaluation_roots())
+
+        return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m ops.bench.recurrent", description=__doc__)
+    parser.add_argument("--sequences", type=int, default=16)
+    parser.add_argument("--budget", type=float, default=4.0, help="seconds for one figure")
+    arguments = parser.parse_args()
+    is_cpu = select_device("auto").mlx.type == mx.cpu
+    dtype = mx.float32 if is_cpu else mx.bfloat16
+    rows = []
+    for shape in SHAPES:
+        layer = Layer(shape.build(), dtype)
+        state_bytes = StatePool.bytes_per_slot(layer.specs)
+        taken = []
+        for path in tqdm((None, "reference"), desc=shape.name, unit="path"):
+            run = layer.decode(path, arguments.sequences, dtype)
+            taken.append(median_seconds(run, budget=arguments.budget))
+        if is_cpu:
+            limit = machine.copy_bandwidth(machine.COPY_BYTES, physical_cores())
+        else:
+            limit = device_limits.copy_rate()
+        moved = 2 * state_bytes * arguments.sequences / taken[0]
+        rows.append(
+            (
+                shape.name,
+                f"{state_bytes / 1e6:.1f}",
+                *(f"{1e3 * seconds:.2f}" for seconds in taken),
+                f"{taken[1] / taken[0]:.1f}",
+                f"{moved / 1e9:.1f}",
+                f"{100 * moved / limit:.0f}",
+            )
+        )
+    columns = (
+        f"one layer, {arguments.sequences} decodes",
+        "state MB",
+        "kernels ms",
+        "mlx-lm ms",
+        "kernels are faster by",
+        "state GB/s",
+        "% of copy",
+    )
+    sys.stdout.write(markdown_table(columns, rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Sessions of Claude Code over several hosts: recorded, then replayed against the ideal."""
