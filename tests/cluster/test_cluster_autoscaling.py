@@ -15,8 +15,8 @@ from tests.support.cluster.load import Load
 from tests.support.cluster.network import Network
 from tests.support.cluster.outcome import Outcome
 from tests.support.cluster.requests import Request, requests
+from tests.support.cluster.said import Said
 from tests.support.cluster.status import Target, gateway_url, is_ready, requests_on, wait_until
-from tests.support.cluster.streams import Said
 
 pytestmark = pytest.mark.cluster
 

@@ -8,10 +8,13 @@ from tests.support.cluster import losses
 from tests.support.cluster.balancers import CONFIGURATIONS, Balancer
 from tests.support.cluster.cluster import Cluster
 from tests.support.cluster.outcome import Answers, observe
+from tests.support.cluster.requests import CHAT, MESSAGES, RESPONSES
 from tests.support.cluster.scenarios import RESUMABLE, SCENARIOS
 
 pytestmark = pytest.mark.cluster
 
+TWO_HOSTS = "two engines' hosts killed"
+API_PATHS = (CHAT, RESPONSES, MESSAGES)
 FIRST, *_ = CONFIGURATIONS
 RUNS = [
     (balancer, name)
@@ -30,6 +33,9 @@ def test_no_client_notices(
     outcome = observe(scenario.event(running), lambda number: balancer.url, scenario.clients)
     assert outcome.failures == []
     assert outcome.differences(before, answers.of_now(scenario.clients)) == []
+    if name == TWO_HOSTS:
+        met = {f"{path} {part}" for path in API_PATHS for part in ("json", "call", "thought")}
+        assert met <= outcome.parts_met.keys()
     if name == "rolling update":
         # Each gateway was away for a while, and nobody was sent there meanwhile.
         assert len(balancer.switches() - switches) == len(running.hosts.edges)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 import yaml
 
+from deployments.wire.envelope import Envelope
+from tests.support.deployments.gateway_harness import Running
 from tests.support.e2e.serve_process import (
     FAKE_BACKEND,
     LAUNCH,
@@ -17,6 +21,7 @@ from tests.support.e2e.serve_process import (
     plugin,
     serve_process,
 )
+from tests.support.e2e.shaped_model import save, shaped_gateway
 
 
 def shipped_config(name: str) -> dict[str, Any]:
@@ -26,10 +31,8 @@ def shipped_config(name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def fake_serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
-    """The shipped application over a backend that was written against the protocol alone, below
-    a prefix of its own."""
+    """The shipped application over a backend that was written against the protocol alone."""
     config = shipped_config("app.yaml")
-    config["applications"][0]["route_prefix"] = "/llm"
     config["applications"][0]["args"]["engine"] = {
         "backend": "fake",
         "model": "somebody/echo",
@@ -50,3 +53,22 @@ def demo_serve() -> Iterator[ServeProcess]:
         shipped_config("app.yaml"), command=LAUNCH, stop_signal=signal.SIGTERM
     ) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def shaped_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("shaped")
+    save(directory)
+    return directory
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shaped(shaped_model: Path) -> AsyncIterator[Running]:
+    # Who brings no seed gets the same in every run, too.
+    def seal(**fields: Any) -> Envelope:
+        return Envelope("0" * 32, 4_000_000_000, 42, **fields)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Envelope, "seal", seal)
+        async with shaped_gateway(shaped_model) as running:
+            yield running

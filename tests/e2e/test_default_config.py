@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import BaseModel, Field
 
 from backend_metal import LLM, ChatPrompt, SamplingParams
-from tests.support.deployments.bad_input_cases import BadInput, bad_inputs
+from tests.support.deployments.bad_input import BadInput, bad_inputs
 from tests.support.e2e.serve_process import ServeProcess, scrape_url
 
 MODEL = "demo"
@@ -363,3 +363,38 @@ def test_every_metric_of_the_contract_is_there(demo_serve: ServeProcess, client:
         host_only = name.startswith("pomona_host_")
         assert ({"node"} if host_only else {"model", "replica", "node"}) <= labels.keys()
     assert engine_total(demo_serve, "pomona_attention_launches_total") > 0
+
+
+def test_a_conversation_goes_on_by_the_id_of_its_last_response(client: OpenAI) -> None:
+    ids, previous, had = [], None, 0
+    for question in ("What is a KV cache? " * 4, "Why is that?", "And what is an apple?"):
+        answer = client.responses.create(
+            model=MODEL,
+            input=question,
+            previous_response_id=previous,
+            temperature=0,
+            max_output_tokens=30,
+        )
+        assert answer.usage is not None
+        # All whole blocks of the prompt before, at least: it is the beginning of this one.
+        assert answer.usage.input_tokens_details.cached_tokens >= had // 16 * 16
+        assert answer.previous_response_id == previous
+        previous, had = answer.id, answer.usage.input_tokens
+        ids.append(answer.id)
+        assert client.responses.retrieve(answer.id) == answer
+    assert len(client.responses.input_items.list(ids[-1]).data) == 5
+    client.responses.delete(ids[0])
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(ids[0])
+    streamed = client.responses.create(
+        model=MODEL,
+        input="Go on.",
+        previous_response_id=ids[1],
+        stream=True,
+        store=False,
+        max_output_tokens=5,
+    )
+    [*_, last] = streamed
+    assert last.response.previous_response_id == ids[1]
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(last.response.id)

@@ -146,9 +146,10 @@ async def test_the_other_engine_goes_on_exactly(engines: Engines, body: dict[str
 async def test_a_client_that_comes_back_gets_the_rest(engines: Engines, name: str) -> None:
     """Of the engine that had the stream, and of another one, which makes it again."""
     client, body = engines.running.client, BODIES[name]
-    engines.running.directory.replace(engines.replicas[:1])
-    # What is cached of the prompt is told, too.
-    await resumable_streams.ask(client, body)
+    # What is cached of a prompt is told, too, and of one that had not begun by whoever begins it.
+    for replica in engines.replicas[::-1]:
+        engines.running.directory.replace([replica])
+        await resumable_streams.ask(client, body)
     undisturbed = await resumable_streams.ask(client, body)
     for replica in engines.replicas:
         engines.running.directory.replace([replica])

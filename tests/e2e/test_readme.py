@@ -1,6 +1,7 @@
-"""Every command of the READMEs, run; a cluster's in ``test_cluster_commands`` and ``test_runbook``.
+"""Every command of the READMEs, and those of ``pomona``, run.
 
-``make serve`` and ``make serve CONFIG=`` are the launcher that ``demo_serve`` runs.
+A cluster's are in ``test_cluster_commands`` and ``test_runbook``. ``make serve`` and ``make serve
+CONFIG=`` are the launcher that ``demo_serve`` runs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from backend_metal.models.families import FAMILIES
 from tests.support.documents import DOCUMENTS, block
 from tests.support.e2e.serve_process import REPOSITORY, ServeProcess
 
@@ -26,6 +26,10 @@ def run(command: list[str], **settings: object) -> str:
     return subprocess.run(
         command, cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=120, **settings
     ).stdout
+
+
+def pomona(*arguments: str, typed: str = "") -> str:
+    return run([sys.executable, "-m", "deployments.command", *arguments], input=typed)
 
 
 def test_curl_streams_a_sensible_sentence(demo_serve: ServeProcess) -> None:
@@ -45,6 +49,27 @@ def test_the_openai_client(demo_serve: ServeProcess) -> None:
     script = block("openai").replace(DEFAULT_URL, demo_serve.url)
     answer = run([sys.executable, "-c", script])
     assert "engine.model" in answer
+
+
+def test_a_chat_streams_and_the_status_shows_that_it_did(demo_serve: ServeProcess) -> None:
+    said = pomona("chat", demo_serve.url, typed="What is Pomona?\n/quit\n")
+    assert "Pomona is a server" in said
+    told = pomona("status", demo_serve.url)
+    [engine] = [line.split() for line in told.splitlines() if " demo " in line]
+    assert engine[-1] == "cpu"
+    gateway = told.splitlines()[-1].split()
+    assert int(gateway[2]) >= 1
+
+
+def test_a_chat_needs_no_server() -> None:
+    said = pomona("chat", "demo", typed="What is Pomona?\n")
+    assert said.startswith("Chatting with demo in this process.")
+    assert len(said.splitlines()[1].split()) > 3
+
+
+def test_the_line_to_copy_is_a_curl_that_answers(demo_serve: ServeProcess) -> None:
+    [line] = [one for one in demo_serve.log.read_text().splitlines() if "  curl " in one]
+    assert "chat.completion" in run(["bash", "-euc", f"{line} --silent --fail"])
 
 
 def test_offline_use() -> None:
@@ -102,10 +127,3 @@ def test_the_short_way_to_a_cluster_is_a_part_of_the_long_one() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(DOCUMENTS["README.md"].splitlines()) <= 120
-
-
-def test_every_supported_model_type_is_listed() -> None:
-    (paragraph,) = re.findall(
-        r"refused at load:\n\n(.*?)\n\n", DOCUMENTS["backend_metal/README.md"], re.DOTALL
-    )
-    assert set(re.findall(r"`(\w+)`", paragraph)) == set(FAMILIES)

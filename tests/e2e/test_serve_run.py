@@ -12,11 +12,13 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
+from openai.types.responses import Response
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.deployments import resumable_streams
@@ -113,16 +115,7 @@ def test_errors_are_typed(client: OpenAI) -> None:
     assert (failed.value.status_code, failed.value.code) == (502, "replica_lost")
 
 
-def test_the_prefix_is_part_of_every_path(fake_serve: ServeProcess) -> None:
-    assert fake_serve.url.endswith("/llm")
-    above = fake_serve.url.removesuffix("/llm")
-    assert httpx.get(f"{above}/v1/models").status_code == 404
-    assert (
-        httpx.get(f"{fake_serve.url}/v1/models", headers={"Host": "evil.test"}).status_code == 403
-    )
-
-
-def test_serves_proxy_leaves_headers_and_errors_alone(fake_serve: ServeProcess) -> None:
+def test_each_answer_has_one_request_id(fake_serve: ServeProcess) -> None:
     response = httpx.get(f"{fake_serve.url}/nowhere", headers={"X-Request-Id": "given-1"})
     assert response.status_code == 404
     assert response.json()["error"]["code"] == "unknown_url"
@@ -175,7 +168,7 @@ async def test_many_streams_with_cancellations_leave_nothing_behind(
 def test_leaving_a_stream_frees_the_engine(
     client: OpenAI, fake_serve: ServeProcess, record_property: Callable[[str, object], None]
 ) -> None:
-    """Closing the socket to seeing it in the engine's metrics, through Serve's proxy."""
+    """Closing the socket to seeing it in the engine's metrics."""
     engine = scrape_url(fake_serve, "engine")
     took = []
     with httpx.Client() as http:
@@ -240,3 +233,29 @@ def test_a_killed_replica_is_replaced_and_found_again(
     answer = client.chat.completions.create(model=MODEL, messages=messages())
     assert answer.choices[0].message.content == WORDS
     assert scrape_url(fake_serve, "engine") != old
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds the store's process in /proc")
+def test_a_killed_store_takes_only_what_it_had(client: OpenAI, fake_serve: ServeProcess) -> None:
+    def ask(**fields: Any) -> Response:
+        return client.responses.create(model=MODEL, input=WORDS, **fields)
+
+    lost = ask()
+    assert lost.to_dict()["store"] is True
+    assert ask(previous_response_id=lost.id).previous_response_id == lost.id
+    [pid] = [
+        pid
+        for pid, line in fake_serve.ray_processes().items()
+        if line.startswith("ray::ServeReplica:pomona:ResponseStore")
+    ]
+    os.kill(pid, signal.SIGKILL)
+    assert ask().output_text == WORDS
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(previous_response_id=lost.id)
+    assert refused.value.code == "previous_response_not_found"
+    # Another one takes its place.
+    wait_for(lambda: bool(ask().to_dict()["store"]))
+    kept = ask()
+    assert ask(previous_response_id=kept.id).previous_response_id == kept.id
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(lost.id)

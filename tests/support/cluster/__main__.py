@@ -64,6 +64,8 @@ def run(running: Cluster, endpoint: Endpoint, names: Sequence[str]) -> str:
         outcome = observe(scenario.event(running), endpoint, scenario.clients)
         differences = outcome.differences(before, answers.of_now(scenario.clients))
         rows.append((name, *_figures(outcome, len(differences))))
+        met = ", ".join(f"{number} x {part}" for part, number in sorted(outcome.parts_met.items()))
+        tqdm.write(f"{name} met {met}", file=sys.stderr)
         for told in (*outcome.failures, *differences, " | ".join(rows[-1])):
             tqdm.write(told, file=sys.stderr)
     return markdown_table(COLUMNS, rows) + "\n"

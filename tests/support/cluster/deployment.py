@@ -1,4 +1,4 @@
-"""What is deployed: ``configs/cluster.yaml`` with the demo model."""
+"""What is deployed: ``configs/cluster.yaml`` with the demo model, told how to call and to think."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 import yaml
 
 CONFIG = Path(__file__).resolve().parents[3] / "configs" / "cluster.yaml"
+CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 MAX_NUM_SEQS = 200
 """Of one engine: none waits for another one's end, wherever it goes on."""
 TOKENS_PER_STREAM = 512
 ENGINE = {
     "model": "demo",
     "served_model_name": "demo",
+    "chat_template": str(CHAT_TEMPLATE),
     "max_num_seqs": MAX_NUM_SEQS,
     "num_kv_blocks": MAX_NUM_SEQS * TOKENS_PER_STREAM // 16,
 }

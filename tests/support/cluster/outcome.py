@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,8 +11,10 @@ from tests.support.cluster.cluster import Cluster
 from tests.support.cluster.events import Event
 from tests.support.cluster.load import Load
 from tests.support.cluster.requests import Clients
+from tests.support.cluster.said import Said
 from tests.support.cluster.status import wait_until
-from tests.support.cluster.streams import Said, Stream
+from tests.support.cluster.streams import Stream
+from tests.support.cluster.validity import problem_of
 
 Endpoint = Callable[[int], str]
 """Where each client goes."""
@@ -28,11 +31,8 @@ class Outcome:
 
     @property
     def failures(self) -> list[str]:
-        return [
-            f"{one.number}: {one.failure or 'it has no end'}"
-            for one in self.streams
-            if one.failure or not one.done
-        ]
+        problems = ((one.number, _problem_of(one)) for one in self.streams)
+        return [f"{number}: {problem}" for number, problem in problems if problem]
 
     def differences(self, *undisturbed: Sequence[Said]) -> list[str]:
         """Streams that are whole, but say what none of these runs did."""
@@ -41,6 +41,17 @@ class Outcome:
             for one in self.streams
             if one.done and one.said not in [run[one.number] for run in undisturbed]
         ]
+
+    @property
+    def parts_met(self) -> Counter[str]:
+        """What the event found under way, by endpoint: streams in the middle of a text, of JSON, of
+        a thought or of a call."""
+        met = ((one.request, one.part_at(self.happened_at)) for one in self.streams)
+        return Counter(
+            f"{request.path} {request.form if part == 'text' else part}"
+            for request, part in met
+            if part
+        )
 
     @property
     def longest_silence_s(self) -> float:
@@ -57,6 +68,12 @@ class Outcome:
             if stream.token_times and stream.token_times[0] < after <= stream.token_times[-1]
         ]
         return max(waits, default=0.0)
+
+
+def _problem_of(stream: Stream) -> str | None:
+    if stream.failure or not stream.done:
+        return stream.failure or "it has no end"
+    return problem_of(stream.request, stream.said)
 
 
 def observe(event: Event, endpoint: Endpoint, clients: Clients) -> Outcome:

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 
 from tests.support.cluster.requests import Request
+from tests.support.cluster.said import Part, Said, Saying
 
 MOST_CUTS = 5
 """That a client puts up with."""
 RESUMABLE_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_read=15)
 """A host that lost its power tells nobody; streams that are well carry keep-alives."""
-
-
-@dataclass(frozen=True)
-class Said:
-    """All of an answer that must not depend on what happens to the cluster meanwhile."""
-
-    text: str
-    tokens: tuple[str, ...]
-    """Of a request that asks for logprobs."""
-    finish_reasons: tuple[str, ...]
-    prompt_tokens: int
-    completion_tokens: int
 
 
 @dataclass
@@ -36,12 +26,11 @@ class Stream:
     number: int
     """Of its request."""
     request: Request
-    text: list[str] = field(default_factory=list)
-    tokens: list[str] = field(default_factory=list)
-    finish_reasons: list[str] = field(default_factory=list)
-    usage: dict[str, Any] = field(default_factory=dict)
+    saying: Saying = field(default_factory=Saying)
     sent_at: float = field(default_factory=time.monotonic)
     token_times: list[float] = field(default_factory=list)
+    token_parts: list[Part] = field(default_factory=list)
+    """What the token of each of these times is of."""
     failure: str | None = None
     done: bool = False
     """The last event has come, and nothing after it."""
@@ -54,13 +43,7 @@ class Stream:
 
     @property
     def said(self) -> Said:
-        return Said(
-            "".join(self.text),
-            tuple(self.tokens),
-            tuple(self.finish_reasons),
-            self.usage.get("prompt_tokens", 0),
-            self.usage.get("completion_tokens", 0),
-        )
+        return self.saying.said
 
     @property
     def is_running(self) -> bool:
@@ -99,57 +82,32 @@ class Stream:
         event = json.loads(data)
         if event.get("error"):
             raise ValueError(data)
-        match self.request.path:
-            case "/v1/responses":
-                self._take_responses(event)
-            case "/v1/messages":
-                self._take_messages(event)
-            case _:
-                self.usage = event.get("usage") or self.usage
-                for choice in event["choices"]:
-                    self._take_choice(choice)
-
-    def _take_responses(self, event: dict[str, Any]) -> None:
-        if event["type"] == "response.output_text.delta":
-            self._take_text(event["delta"])
-        if event["type"] in ("response.completed", "response.incomplete"):
-            self._take_end(event["response"]["status"], event["response"]["usage"])
-
-    def _take_messages(self, event: dict[str, Any]) -> None:
-        if event["type"] == "content_block_delta":
-            self._take_text(event["delta"]["text"])
-        if event["type"] == "message_delta":
-            self._take_end(event["delta"]["stop_reason"], event["usage"])
-        self.done = event["type"] == "message_stop"
-
-    def _take_text(self, text: str) -> None:
-        self.text.append(text)
-        self.token_times.append(time.monotonic())
-
-    def _take_end(self, reason: str, usage: dict[str, Any]) -> None:
-        self.finish_reasons.append(reason)
-        # Anthropic's leaves out what was cached, which losses change.
-        num_cached = usage.get("cache_read_input_tokens", 0)
-        self.usage = {
-            "prompt_tokens": usage["input_tokens"] + num_cached,
-            "completion_tokens": usage["output_tokens"],
-        }
+        before = self.saying.num_pieces
+        self.done = self.saying.take(self.request.path, event)
+        self._note_time(before)
 
     def take_whole(self, answer: dict[str, Any]) -> None:
         """The response to a request that asked for no stream."""
-        self.usage = answer["usage"]
-        for choice in answer["choices"]:
-            self._take_choice({"delta": choice.get("message", {}), **choice})
+        before = self.saying.num_pieces
+        self.saying.take_whole(answer)
+        self._note_time(before)
         self.done = True
 
-    def _take_choice(self, choice: dict[str, Any]) -> None:
-        if text := choice.get("text") or choice.get("delta", {}).get("content"):
-            self._take_text(text)
-        if reason := choice["finish_reason"]:
-            self.finish_reasons.append(reason)
-        logprobs = choice.get("logprobs") or {}
-        self.tokens += logprobs.get("tokens") or []
-        self.tokens += [one["token"] for one in logprobs.get("content") or []]
+    def _note_time(self, before: Mapping[Part, int]) -> None:
+        """``before``: the pieces that there were."""
+        for part, number in self.saying.num_pieces.items():
+            if number > before[part]:
+                self.token_times.append(time.monotonic())
+                self.token_parts.append(part)
+
+    def part_at(self, moment: float) -> Part | None:
+        """What was under way then; None: nothing was, or it had just ended."""
+        for time_, part, following in zip(
+            self.token_times, self.token_parts, self.token_times[1:], strict=False
+        ):
+            if time_ <= moment < following:
+                return part
+        return None
 
 
 async def run_stream(session: aiohttp.ClientSession, url: str, stream: Stream) -> None:

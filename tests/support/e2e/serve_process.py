@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import signal
@@ -25,7 +26,7 @@ from tests.support.e2e import leaks
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SERVE_RUN = (sys.executable, "-m", "ray.serve.scripts", "run")
-LAUNCH = (sys.executable, "-m", "deployments.launch")
+LAUNCH = (sys.executable, "-m", "deployments.command", "serve", "--config")
 FAKE_BACKEND = "tests.support.deployments.fake_backend:FakeBackend"
 RAY_FOLDER = "tmp"
 """In a server's home."""
@@ -111,9 +112,8 @@ def serve_process(
     home.chmod(0o755)
     port = free_port()
     path = home / "config.yaml"
-    path.write_text(yaml.safe_dump({**config, "http_options": {"host": "127.0.0.1", "port": port}}))
-    prefix = config["applications"][0]["route_prefix"].rstrip("/")
-    running = ServeProcess(f"http://127.0.0.1:{port}{prefix}", home, home / "serve.log")
+    path.write_text(yaml.safe_dump(with_port(config, port)))
+    running = ServeProcess(f"http://127.0.0.1:{port}", home, home / "serve.log")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     given = dict(environment or {})
     folders = [leaks.recorder(home), *filter(None, [given.get("PYTHONPATH")])]
@@ -148,6 +148,14 @@ def serve_process(
         found = leaks.leaks(running.all_secrets(), leaks.files(home))
         shutil.rmtree(home)
     assert found == []
+
+
+def with_port(config: Mapping[str, Any], port: int) -> dict[str, Any]:
+    """``config`` with clients of its only application served at ``port``."""
+    changed = copy.deepcopy(dict(config))
+    [application] = changed["applications"]
+    application["args"]["gateway"]["port"] = port
+    return changed
 
 
 def ray_start() -> FileLock:
