@@ -1,10 +1,13 @@
 # make setup | serve [CONFIG=configs/qwen3.yaml] [MODEL=id-or-folder] [VERBOSE=1] | test | lint | native | test-asan | test-ubsan
-#      bench | bench-attention | bench-engine
+#      bench | bench-attention | bench-engine | bench-serve [BENCH_SERVE="--concurrency 8"]
+#      bench-compare [BENCH_COMPARE="--rounds 1"]
 #      fuzz [COUNT=1000000] [SEED=1] [START=0]
-#      test-clients, with Node.js
+#      test-schemas [COUNT=1000] [START=0] [SCHEMAS=folder]
+#      test-clients, with Node.js and Chromium
 #      test-cluster, as root on Linux
 #      on a Mac: test-metal | bench-metal
 #      Metal's kernels without a Mac: metal-tools | test-metal-ladder | test-metal-RUNG, see RUNGS
+#      every instantiation of Metal's and CUDA's: test-exhaustive
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -28,7 +31,7 @@ endif
 BUILD_INPUTS := pyproject.toml $(wildcard CMakeLists.txt) \
 	$(shell find backend_metal/csrc backend_metal/shaders -type f 2>/dev/null)
 
-.PHONY: setup serve test test-clients fuzz lint bench bench-attention bench-engine native test-asan test-ubsan \
+.PHONY: setup serve test test-clients fuzz lint bench bench-attention bench-engine bench-serve bench-compare native test-asan test-ubsan \
 	test-metal bench-metal metal-tools test-metal-ladder
 
 setup: $(STAMP)
@@ -43,7 +46,7 @@ $(STAMP): $(BUILD_INPUTS)
 	@touch $@
 
 serve: setup
-	@exec $(BIN)/python -m deployments.launch '$(CONFIG)' $(if $(MODEL),--model '$(MODEL)') \
+	@exec $(BIN)/pomona serve $(if $(MODEL),'$(MODEL)') --config '$(CONFIG)' \
 		$(if $(VERBOSE),--verbose)
 
 lint: setup
@@ -63,10 +66,18 @@ fuzz: setup
 	$(BIN)/python -m tests.support.deployments.fuzz --count $(or $(COUNT),1000000) \
 		--seed $(or $(SEED),1) --start $(or $(START),0)
 
-# Agents and libraries of other people, installed into .clients: about 8 GB from PyPI and npm.
+# Answers held to JSON schemas, each preempted and resumed elsewhere; `make test` has the first 48.
+# SCHEMAS= takes those of MaskBench instead of made-up ones.
+.PHONY: test-schemas
+test-schemas: setup
+	$(BIN)/python -m tests.support.backend_metal.schema_outputs $(SCHEMAS) \
+		--count $(or $(COUNT),1000) --start $(or $(START),0)
+
+# Agents and libraries of other people, installed into .clients: about 9 GB from PyPI and npm.
+# `make test` has those that take no more than seconds to install.
 test-clients: setup
 	$(BIN)/python -m tests.clients.install
-	$(BIN)/python -m pytest -m clients tests/clients
+	$(BIN)/python -m pytest -m "clients or not clients" tests/clients
 
 bench: setup
 	$(BIN)/python -m ops.bench
@@ -76,6 +87,14 @@ bench-attention: setup
 
 bench-engine: setup
 	$(BIN)/python -m ops.bench.engine
+	$(BIN)/python -m ops.bench.engine.groups
+
+# Of the server that `make serve` has started, unless BENCH_SERVE has a --url.
+bench-serve: setup
+	$(BIN)/python -m ops.bench.serve $(BENCH_SERVE)
+
+bench-compare: setup
+	$(BIN)/python -m ops.bench.compare $(BENCH_COMPARE)
 
 # The suite of the backend with the GPU as MLX's device, and so with Metal's attention.
 test-metal: mac
@@ -107,11 +126,16 @@ RUNG_self-check := self_check*
 
 .PHONY: $(RUNGS:%=test-metal-%)
 $(RUNGS:%=test-metal-%): test-metal-%: setup
-	$(BIN)/python -m pytest -m "ladder or not ladder" \
+	$(BIN)/python -m pytest -m "not exhaustive" \
 		$(or $(wildcard $(RUNG_$*:%=tests/metal_on_cpu/test_%.py)),$(error no tests for $@))
 
 test-metal-ladder: setup
-	$(BIN)/python -m pytest -m ladder
+	$(BIN)/python -m pytest $(WORKERS) -m ladder
+
+# All of this, with every instantiation of the kernels and more random examples: hours.
+.PHONY: test-exhaustive
+test-exhaustive: setup
+	POMONA_EXHAUSTIVE=1 $(BIN)/python -m pytest $(WORKERS) -m "not cluster and not clients"
 
 # Clusters that lose some of their hosts; those in network namespaces as root on Linux.
 .PHONY: test-cluster
@@ -124,10 +148,14 @@ metal-tools: setup
 
 # What builds the extension, kept in the environment so that a change rebuilds only what it touches.
 BUILD_TOOLS := $(VENV)/.pomona-build-tools
+ifeq ($(shell uname -s),Linux)
+CUDA_HEADERS := 'nvidia-cuda-runtime==13.*' 'nvidia-cuda-crt==13.*'
+endif
 
 $(BUILD_TOOLS):
 	[ -x $(BIN)/python ] || $(MAKE) setup
-	$(BIN)/python -m pip install --quiet 'scikit-build-core>=0.11' 'nanobind==3.1.0' cmake ninja
+	$(BIN)/python -m pip install --quiet 'scikit-build-core>=0.11' 'nanobind==3.1.0' cmake ninja \
+		$(CUDA_HEADERS)
 	@touch $@
 
 native: $(BUILD_TOOLS)
@@ -136,7 +164,7 @@ native: $(BUILD_TOOLS)
 
 # The native tests on an extension built beside the installed one, under a sanitizer.
 NATIVE_TESTS := $(wildcard tests/backend_metal/test_native_*.py) \
-	$(addprefix tests/backend_metal/test_,kv_cache.py activations.py float_rows.py)
+	$(addprefix tests/backend_metal/test_,kv_cache.py activations.py draw_kernel.py float_rows.py)
 
 test-asan: SANITIZER := address
 test-asan: RUNTIME := libasan.so

@@ -9,14 +9,16 @@ import pytest
 # Before any test imports mlx-lm, which would leave fewer open files than load balancers need.
 import backend_metal  # noqa: F401
 
+pytest_plugins = ["tests.support.tables"]
 pytest.register_assert_rewrite("tests.support")
 
+from tests.support.order import ordered  # noqa: E402
 from tests.support.secret_guard import guarded_logs  # noqa: E402
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits for whole servers goes first, so that workers beside it have something to do."""
-    items.sort(key=lambda item: "e2e" not in item.path.parts)
+    places = {file: place for place, file in enumerate(ordered(item.path for item in items))}
+    items.sort(key=lambda item: places[item.path])
 
 
 @pytest.fixture(autouse=True)

@@ -17,16 +17,23 @@ from tests.support.documents import DOCUMENTS
 ROOT = Path(__file__).resolve().parents[1]
 
 ROOMS: dict[str, tuple[str, ...]] = {
+    "deployments.command": (
+        "backend_metal",
+        "deployments.backend",
+        "deployments.launch",
+        "deployments.settings",
+    ),
     "backend_metal": ("backend_metal", "deployments.backend"),
     "backend_metal.engine": (
         "backend_metal.attention",
         "backend_metal.device",
         "backend_metal.engine",
         "backend_metal.models",
+        "backend_metal.recurrent",
         "deployments.backend",
     ),
     "backend_metal.engine.text": ("backend_metal.engine.schedule", "deployments.backend"),
-    "backend_metal.engine.sampling": ("deployments.backend",),
+    "backend_metal.engine.sampling": ("backend_metal.native", "deployments.backend"),
     "backend_metal.engine.schedule": (
         "backend_metal.engine.grammar",
         "backend_metal.engine.pooling",
@@ -37,11 +44,13 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "backend_metal.models": (
         "backend_metal.attention",
         "backend_metal.linux_cpu",
+        "backend_metal.recurrent",
         "deployments.backend",
     ),
+    "backend_metal.device": ("backend_metal.attention", "backend_metal.linux_cpu"),
     "backend_metal.linux_cpu": ("backend_metal.native",),
-    "backend_metal.device": ("backend_metal.attention",),
     "backend_metal.attention": ("backend_metal.native",),
+    "backend_metal.recurrent": ("backend_metal.native",),
     "backend_metal.native": ("backend_metal._native",),
     "backend_metal._native": (),
     "deployments.app": (
@@ -54,7 +63,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "deployments.backend",
         "deployments.environment",
         "deployments.gateway",
-        "deployments.private_files",
+        "deployments.launch",
         "deployments.settings",
     ),
     "deployments.serve": (
@@ -68,7 +77,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "deployments.settings",
         "deployments.wire",
     ),
-    "deployments.environment": ("deployments.private_files",),
+    "deployments.environment": ("deployments.launch.private_files",),
     "deployments.gateway": (
         "deployments.fleet",
         "deployments.gateway",
@@ -76,6 +85,20 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "deployments.observe",
         "deployments.protocol",
         "deployments.settings",
+        "deployments.wire",
+    ),
+    "deployments.gateway.responses": (
+        "deployments.gateway.access",
+        "deployments.http",
+        "deployments.observe",
+        "deployments.protocol",
+    ),
+    "deployments.gateway.page": (),
+    "deployments.gateway.watch": (
+        "deployments.fleet",
+        "deployments.gateway.relay",
+        "deployments.gateway.replicas",
+        "deployments.http",
         "deployments.wire",
     ),
     "deployments.gateway.access": (
@@ -121,7 +144,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "deployments.http.sse": ("deployments.http.errors",),
     "deployments.http.errors": ("deployments.backend",),
     "deployments.fleet": (),
-    "deployments.private_files": (),
+    "deployments.launch.private_files": (),
     "deployments.backend": (),
 }
 """What each room may import of ours; files outside of them belong to their package."""
@@ -129,6 +152,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
 ORDER = list(ROOMS)
 
 IN_ROOMS: dict[str, tuple[str, ...]] = {
+    "deployments.command": (
+        "backend_metal",
+        "deployments.backend",
+        "deployments.launch",
+        "deployments.settings",
+    ),
     "ray": ("deployments.app", "deployments.launch", "deployments.serve"),
     "uvicorn": ("deployments.http",),
     "httptools": ("deployments.gateway.relay",),

@@ -81,8 +81,8 @@ def _listen(guard: SecretGuard, patch: pytest.MonkeyPatch) -> None:
         guard.hear(key)
         return digest(key)
 
-    def parse_request(path: str, body: bytes) -> ParsedRequest:
-        request = parse(path, body)
+    def parse_request(path: str, body: bytes, context: bytes = b"") -> ParsedRequest:
+        request = parse(path, body, context)
         guard.hear(*_texts(request.form))
         return request
 

@@ -1,0 +1,28 @@
+"""The order in which workers take the files of the suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+# Files that wait for whole servers most of the time.
+WAITING = ("e2e", "clients")
+# Folders whose files take longest, which must not be what all workers but one wait for at the end.
+LONGEST_FIRST = ("cuda_on_cpu", "metal_on_cpu", "backend_metal", "ops")
+SPREAD_OVER = 0.6
+"""The part of the computing files among which the waiting ones lie."""
+
+
+def ordered(files: Iterable[Path]) -> list[Path]:
+    """Files that wait evenly among those that compute, the longest of which come first."""
+    waiting, computing = [], []
+    for file in dict.fromkeys(files):
+        (waiting if file.parent.name in WAITING else computing).append(file)
+    computing.sort(key=lambda file: _rank(file.parent.name))
+    places = {file: i / len(waiting) * SPREAD_OVER for i, file in enumerate(waiting)}
+    places |= {file: i / len(computing) for i, file in enumerate(computing)}
+    return sorted(places, key=lambda file: places[file])
+
+
+def _rank(folder: str) -> int:
+    return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
