@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -78,7 +77,8 @@ def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     # Those that outlive their parent are no longer known as its children.
     left = _tree(process.pid)
-    process.send_signal(signal.SIGINT)
+    # Not an interrupt: what a shell starts with `&` ignores it, and so would its children.
+    process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(STOP_TIMEOUT_S)
     for one in left:
