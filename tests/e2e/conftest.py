@@ -9,24 +9,18 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-import yaml
 
 from deployments.wire.envelope import Envelope
 from tests.support.deployments.gateway_harness import Running
 from tests.support.e2e.serve_process import (
     FAKE_BACKEND,
     LAUNCH,
-    REPOSITORY,
     ServeProcess,
     plugin,
     serve_process,
+    shipped_config,
 )
 from tests.support.e2e.shaped_model import save, shaped_gateway
-
-
-def shipped_config(name: str) -> dict[str, Any]:
-    config: dict[str, Any] = yaml.safe_load((REPOSITORY / "configs" / name).read_text())
-    return config
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conftest import shipped_config
 
-from tests.support.e2e.serve_process import LAUNCH, serve_process
+from tests.support.e2e.serve_process import LAUNCH, serve_process, shipped_config
 
 
 def test_what_only_loading_shows_is_told_in_a_line_and_ends_it() -> None:

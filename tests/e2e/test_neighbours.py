@@ -19,7 +19,6 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import shipped_config
 
 from tests.support.documents import block
 from tests.support.e2e import leaks
@@ -38,6 +37,7 @@ from tests.support.e2e.serve_process import (
     ServeProcess,
     plugin,
     serve_process,
+    shipped_config,
 )
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))

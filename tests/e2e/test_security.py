@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from conftest import shipped_config
 
 from tests.support.e2e import leaks
 from tests.support.e2e.serve_process import (
@@ -22,6 +21,7 @@ from tests.support.e2e.serve_process import (
     plugin,
     scrape_url,
     serve_process,
+    shipped_config,
 )
 
 MODEL = "echo"

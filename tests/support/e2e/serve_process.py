@@ -97,6 +97,11 @@ def _processes(home: Path) -> dict[int, tuple[bool, int, str]]:
     return found
 
 
+def shipped_config(name: str) -> dict[str, Any]:
+    config: dict[str, Any] = yaml.safe_load((REPOSITORY / "configs" / name).read_text())
+    return config
+
+
 @contextmanager
 def serve_process(
     config: Mapping[str, Any],
