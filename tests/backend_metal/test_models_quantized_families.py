@@ -32,8 +32,9 @@ def logits_of_mlx(directory: Path) -> np.ndarray:
     return np.array(network(mx.array(TOKENS[None]), cache=make_prompt_cache(network))[0])
 
 
-# Gemma 2's window is one that mlx-lm ignores.
-FAMILIES_OR_VARIANTS = sorted(FAMILIES.keys() - {"gemma2"} | {"gemma2-dense"})
+# Gemma 2's window is one that mlx-lm ignores; and AFM's layers it can't quantize, nor load so,
+# since their ``to_quantized`` takes no mode.
+FAMILIES_OR_VARIANTS = sorted(FAMILIES.keys() - {"gemma2", "afm7"} | {"gemma2-dense"})
 
 
 def has_rounded_router(directory: Path) -> bool:

@@ -67,6 +67,9 @@ def build(family: str) -> tuple[nn.Module, dict[str, Any]]:
             (name, weight / weight.size**0.5 if name.endswith("q_norm.weight") else weight)
             for name, weight in weights
         ]
+    if model_type == "baichuan_m1":
+        # A loader norms the rows of its head.
+        weights = list(model.sanitize(dict(weights)).items())
     model.update(tree_unflatten(weights))
     mx.eval(model.parameters())
     model.eval()
