@@ -194,7 +194,9 @@ def test_a_model_without_attention_keeps_nothing_for_tokens() -> None:
 
 
 # MLX has experts in float32 alone on a CPU.
-@pytest.mark.parametrize("family", ["falcon_h1", "lfm2", "mamba2", "olmo_hybrid", "qwen3_5"])
+@pytest.mark.parametrize(
+    "family", ["falcon_h1", "gear", "lfm2", "mamba2", "olmo_hybrid", "plamo2", "qwen3_5"]
+)
 def test_sums_stay_float32_in_a_model_of_half_precision(family: str) -> None:
     """Inputs of convolutions are kept as they are."""
     network, config = tiny_models.build(family)
