@@ -21,6 +21,7 @@ from backend_metal.models import (
     longcat,
     mla,
     plamo2,
+    selective_scan,
 )
 
 
@@ -129,14 +130,14 @@ FAMILIES: Mapping[str, Family] = {
     "falcon_h1": Family(recurrent="mamba"),
     "gear": Family(adapt=gear.adapt, recurrent="local_mixer"),
     "granitemoehybrid": Family(recurrent="mamba"),
-    "jamba": Family(recurrent="mamba"),
+    "jamba": Family(adapt=selective_scan.adapt, recurrent="mamba"),
     "kimi_k3": Family(backbone="language_model.model", adapt=kimi_k3.adapt, recurrent="self_attn"),
     "kimi_linear": Family(adapt=mla.adapt, recurrent="self_attn"),
     "lfm2": Family(recurrent="conv"),
     "lfm2-vl": Family(backbone="language_model.model", recurrent="conv"),
     "lfm2_moe": Family(recurrent="conv"),
     "longcat_flash_ngram": Family(adapt=longcat.adapt, recurrent="ngram_embeddings"),
-    "mamba": Family(backbone="backbone", recurrent="mixer"),
+    "mamba": Family(backbone="backbone", adapt=selective_scan.adapt, recurrent="mixer"),
     "mamba2": Family(backbone="backbone", recurrent="mixer"),
     "nemotron_h": Family(backbone="backbone", recurrent="mixer"),
     "olmo_hybrid": Family(recurrent="linear_attn"),

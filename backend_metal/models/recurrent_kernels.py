@@ -265,7 +265,8 @@ SEAMS = {
 
 def reach_kernels(module: nn.Module, num_arrays: int) -> bool:
     """Have a recurrent module call the operators when its cache is ``PackedStates``; whether all
-    its ``num_arrays`` of state are theirs then. Idempotent."""
+    its ``num_arrays`` of state are theirs then. ``own_recurrences``, where it has that, are so many
+    that it updates without. Idempotent."""
     convs = [part for part in module.modules() if _fits(part)]
     for conv in convs:
         if not isinstance(conv, _PackedConv):
@@ -273,7 +274,8 @@ def reach_kernels(module: nn.Module, num_arrays: int) -> bool:
             conv._taps = mx.contiguous(_float(conv.weight.squeeze(2).T))
             conv._bias = _float(conv.bias) if "bias" in conv else None
             mx.eval(conv._taps, conv._bias)
-    return len(convs) + _catch_recurrences(module) == num_arrays
+    own = getattr(module, "own_recurrences", 0)
+    return len(convs) + own + _catch_recurrences(module) == num_arrays
 
 
 def _fits(part: nn.Module) -> bool:
