@@ -19,6 +19,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from backend_metal.linux_cpu.activations import exp
 from backend_metal.recurrent import StateArray
 from backend_metal.recurrent.operators import MAX_CONV_KERNEL
 
@@ -191,10 +192,10 @@ class _GatedDeltaSeam:
             )
             return out
         if lower_bound is None:
-            gates = mx.exp(_log_decay(A_log) * _softplus(a, dt_bias))
+            gates = exp(_log_decay(A_log) * _softplus(a, dt_bias))
         else:
             shifted = _float(a) + _float(dt_bias)
-            gates = mx.exp(lower_bound * mx.sigmoid(mx.exp(_float(A_log)) * shifted))
+            gates = exp(lower_bound * mx.sigmoid(mx.exp(_float(A_log)) * shifted))
         betas = mx.sigmoid(_float(b)) * (2.0 if allow_neg_eigval else 1.0)
         return state.update(q, k, v, gates, betas, delta_rule=True), state
 
@@ -225,7 +226,7 @@ class _SSMSeam:
             )
             return out
         steps = mx.clip(_softplus(dt, dt_bias), *time_step_limit)
-        gates = mx.exp(_log_decay(A_log) * steps)
+        gates = exp(_log_decay(A_log) * steps)
         y = state.update(C, B, hidden_states, gates, steps, delta_rule=False)
         return y + hidden_states * D[:, None], state
 

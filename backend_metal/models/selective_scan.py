@@ -15,6 +15,7 @@ import mlx.nn as nn
 from mlx_lm.models.jamba import JambaMambaMixer
 from mlx_lm.models.mamba import MambaBlock
 
+from backend_metal.linux_cpu.activations import exp
 from backend_metal.models.recurrent_kernels import CarriedState
 
 States = tuple[mx.array | None, Any]
@@ -70,7 +71,7 @@ def _scan(layer: Any, x: mx.array, state: CarriedState) -> mx.array:
         mx.split(layer.x_proj(x), [rank, rank + layer.ssm_state_size], axis=-1)
     )
     steps = nn.softplus(layer.dt_proj(steps)).astype(mx.float32)
-    gates = mx.exp(steps[..., None] * -mx.exp(layer.A_log.astype(mx.float32)))
+    gates = exp(steps[..., None] * -mx.exp(layer.A_log.astype(mx.float32)))
     y = state.update(
         q[:, :, None], k[:, :, None], x[..., None], gates, steps, delta_rule=False
     ).squeeze(3)
