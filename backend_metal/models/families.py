@@ -21,6 +21,7 @@ from backend_metal.models import (
     longcat,
     mla,
     plamo2,
+    prism,
     selective_scan,
 )
 
@@ -34,7 +35,7 @@ class Family:
     adapt: Callable[[nn.Module, Mapping[str, Any]], None] | None = None
     """What unmodified mlx-lm code can't do by itself."""
     recurrent: str | None = None
-    """What layers call the modules that carry state from token to token."""
+    """What layers call the modules that carry state from token to token, or the list of them."""
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -142,6 +143,9 @@ FAMILIES: Mapping[str, Family] = {
     "nemotron_h": Family(backbone="backbone", recurrent="mixer"),
     "olmo_hybrid": Family(recurrent="linear_attn"),
     "plamo2": Family(adapt=plamo2.adapt, recurrent="mixer"),
+    "prism_hadamard_qwen35": Family(
+        backbone="language_model.model", adapt=prism.adapt, recurrent="linear_attn"
+    ),
     "qwen3_5": Family(backbone="language_model.model", recurrent="linear_attn"),
     "qwen3_5_moe": Family(backbone="language_model.model", recurrent="linear_attn"),
     "qwen3_next": Family(recurrent="linear_attn"),
@@ -185,8 +189,6 @@ REFUSED: Mapping[str, str] = {
     "tokens are of several",
     "plamo3": "mlx-lm gives it a window of one token more than it keeps, so its answers depend on "
     "how a prompt is cut",
-    "prism_hadamard_qwen35": "its packed layers compute in float16 alone, and models are held to "
-    "mlx-lm in float32",
 }
 """Model types that mlx-lm has and that can't be served as they are there, and why."""
 

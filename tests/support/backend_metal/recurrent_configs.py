@@ -27,6 +27,17 @@ _QWEN3_5_ROPE = {
         "partial_rotary_factor": 0.25,
     }
 }
+_QWEN3_5_TEXT = {
+    "model_type": "qwen3_5",
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "rms_norm_eps": 1e-5,
+    "vocab_size": 288,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+}
 _SHARED_EXPERT = _EXPERTS | {"shared_expert_intermediate_size": 32, "norm_topk_prob": True}
 _LFM2 = _DERIVED | {
     "num_hidden_layers": 3,
@@ -221,6 +232,19 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "mamba_d_state": 16,
         "mamba_num_heads": 2,
         "intermediate_size": 96,
+    },
+    "prism_hadamard_qwen35": {
+        "text_config": _QWEN3_5_TEXT
+        | _DELTA
+        | _QWEN3_5_ROPE
+        | {"hidden_size": 512, "num_hidden_layers": 2},
+        "schema_version": 1,
+        "tensor_namespace": "mlx-lm-text",
+        "quantization": {"bits": 2, "group_size": 128, "mode": "affine"},
+        "modules": [
+            {"path": path, "embedding": path.endswith("tokens"), "dtype": "float16", "block": 512}
+            for path in ("model.embed_tokens", "lm_head", "model.layers.1.mlp.up_proj")
+        ],
     },
     "qwen3_5": _DELTA | _QWEN3_5_ROPE,
     "qwen3_5_moe": _DELTA | _QWEN3_5_ROPE | _SHARED_EXPERT,
