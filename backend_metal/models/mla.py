@@ -126,8 +126,8 @@ class PagedLongcatFlashMLA(LongcatFlashMLA):  # type: ignore[misc]
                 self,
                 x,
                 cache,
-                query_scale=self.mla_scale_q_lora,
-                latent_scale=self.mla_scale_kv_lora,
+                query_scale=getattr(self, "mla_scale_q_lora", None),
+                latent_scale=getattr(self, "mla_scale_kv_lora", None),
             )
             return projected(self.o_proj, out)
         dense: mx.array = super().__call__(x, mask, cache)
