@@ -1,4 +1,6 @@
-"""PLaMo 2 on a paged cache: mlx-lm calls MLX's attention itself."""
+"""PLaMo 2 on a paged cache: mlx-lm calls MLX's attention itself.
+
+It leaves out the window that configs name, and so its answers are held to, and given, without."""
 
 from __future__ import annotations
 
