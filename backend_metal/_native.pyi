@@ -233,5 +233,9 @@ def rope(x: mx.array, positions: mx.array, frequencies: mx.array, scale: float) 
     ``positions`` are int32 ``[num_tokens]``, ``frequencies`` float32 ``[half]``. Raises
     ``ValueError`` for other shapes and dtypes."""
 
+def exponential(x: mx.array) -> mx.array:
+    """``exp(x)``, float32, within 2 ulp and 0 below the smallest normal result. Raises
+    ``ValueError`` for other dtypes."""
+
 def swiglu(gate: mx.array, up: mx.array) -> mx.array:
     """``silu(gate) * up``, in float32 inside."""

@@ -67,6 +67,7 @@ for gpu in (metal, cuda):
 causal_conv = _native.causal_conv
 check_cache_strides = _native.check_cache_strides
 draw_tokens = _native.draw_tokens
+exponential = _native.exponential
 gather_quantized_matmul = _native.gather_quantized_matmul
 instruction_set = _native.instruction_set
 linear_attention = _native.linear_attention

@@ -1,4 +1,4 @@
-"""Puts ``native.swiglu`` in the place of mlx-lm's ``swiglu``, for float32 on the CPU."""
+"""Native activations in the place of mlx-lm's and MLX's, for float32 on the CPU."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ class _ActivationSeam:
     def __call__(self, gate: mx.array, x: mx.array) -> mx.array:
         usable = native_applies(gate, x) and gate.shape == x.shape
         return native.swiglu(gate, x) if usable else self._original(gate, x)
+
+
+def exp(x: mx.array) -> mx.array:
+    return native.exponential(x) if native_applies(x) else mx.exp(x)
 
 
 def catch_activations(model: nn.Module) -> None:

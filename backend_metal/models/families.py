@@ -9,7 +9,21 @@ from typing import Any
 import mlx.nn as nn
 from mlx_lm.utils import MODEL_REMAPPING
 
-from backend_metal.models import gemma2, gpt_bigcode, llama4, mla
+from backend_metal.models import (
+    afm7,
+    baichuan_m1,
+    bailing,
+    gear,
+    gemma2,
+    gpt_bigcode,
+    kimi_k3,
+    llama4,
+    longcat,
+    mla,
+    plamo2,
+    prism,
+    selective_scan,
+)
 
 
 @dataclass(frozen=True)
@@ -21,7 +35,7 @@ class Family:
     adapt: Callable[[nn.Module, Mapping[str, Any]], None] | None = None
     """What unmodified mlx-lm code can't do by itself."""
     recurrent: str | None = None
-    """What layers call the modules that carry state from token to token."""
+    """What layers call the modules that carry state from token to token, or the list of them."""
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -105,27 +119,47 @@ FAMILIES: Mapping[str, Family] = {
         ("gemma3", "gemma4", "mistral3", "pixtral", "qwen2_vl", "qwen3_vl", "qwen3_vl_moe"),
         Family(backbone="language_model.model"),
     ),
+    "afm7": Family(adapt=afm7.adapt),
     "gemma2": Family(adapt=gemma2.adapt),
     "gpt_bigcode": Family(backbone="transformer", adapt=gpt_bigcode.adapt),
     "llama4": Family(backbone="language_model.model", adapt=llama4.adapt),
     "gemma3n": Family(backbone="model.language_model", last="norm"),
+    "baichuan_m1": Family(adapt=baichuan_m1.adapt, recurrent="self_attn"),
+    "bailing_hybrid": Family(adapt=bailing.adapt, recurrent="attention"),
+    "bailing_moe_linear": Family(adapt=bailing.adapt, recurrent="attention"),
+    "bailing_moe_v3": Family(adapt=mla.adapt, recurrent="attention"),
     "falcon_h1": Family(recurrent="mamba"),
+    "gear": Family(adapt=gear.adapt, recurrent="local_mixer"),
     "granitemoehybrid": Family(recurrent="mamba"),
-    "jamba": Family(recurrent="mamba"),
+    "jamba": Family(adapt=selective_scan.adapt, recurrent="mamba"),
+    "kimi_k3": Family(backbone="language_model.model", adapt=kimi_k3.adapt, recurrent="self_attn"),
     "kimi_linear": Family(adapt=mla.adapt, recurrent="self_attn"),
     "lfm2": Family(recurrent="conv"),
     "lfm2-vl": Family(backbone="language_model.model", recurrent="conv"),
     "lfm2_moe": Family(recurrent="conv"),
-    "mamba": Family(backbone="backbone", recurrent="mixer"),
+    "longcat_flash_ngram": Family(adapt=longcat.adapt, recurrent="ngram_embeddings"),
+    "mamba": Family(backbone="backbone", adapt=selective_scan.adapt, recurrent="mixer"),
     "mamba2": Family(backbone="backbone", recurrent="mixer"),
     "nemotron_h": Family(backbone="backbone", recurrent="mixer"),
     "olmo_hybrid": Family(recurrent="linear_attn"),
+    "plamo2": Family(adapt=plamo2.adapt, recurrent="mixer"),
+    "prism_hadamard_qwen35": Family(
+        backbone="language_model.model", adapt=prism.adapt, recurrent="linear_attn"
+    ),
     "qwen3_5": Family(backbone="language_model.model", recurrent="linear_attn"),
     "qwen3_5_moe": Family(backbone="language_model.model", recurrent="linear_attn"),
     "qwen3_next": Family(recurrent="linear_attn"),
     "recurrent_gemma": Family(recurrent="temporal_block"),
+    "rwkv7": Family(recurrent="layers"),
     **dict.fromkeys(
-        ("deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "mistral4"),
+        (
+            "deepseek_v3",
+            "deepseek_v32",
+            "glm4_moe_lite",
+            "glm_moe_dsa",
+            "longcat_flash",
+            "mistral4",
+        ),
         Family(adapt=mla.adapt),
     ),
     **dict.fromkeys(
@@ -142,7 +176,15 @@ ALIASES: Mapping[str, str] = {
 """Other names of these, as mlx-lm has them."""
 
 REFUSED: Mapping[str, str] = {
+    "bitnet": "mlx-lm multiplies its ternary weights by a kernel that it has for Metal alone, "
+    "where no test holds it to mlx-lm",
+    "deepseek_v41": "it keeps keys that sum up several tokens each, and pages keep them one by one",
     "internlm3": "it rotates all keys of a sequence anew as that grows, and cached ones can't be",
+    "minimax_m3_vl": "its tokens choose blocks of keys by an index, and the kernels attend to all",
+    "muse_spark": "mlx-lm computes it by kernels that it has for Metal alone, where no test holds "
+    "it to mlx-lm",
+    "olmo": "mlx-lm needs the package ai2-olmo for it, and ends the process that lacks it; OLMo 2 "
+    "and later are served",
     "phi3small": "its block-sparse layers mask keys by the length of a whole sequence, and packed "
     "tokens are of several",
     "plamo3": "mlx-lm gives it a window of one token more than it keeps, so its answers depend on "
@@ -154,9 +196,11 @@ REFUSED: Mapping[str, str] = {
 def family_of(config: Mapping[str, Any]) -> Family:
     """Raises ``ValueError`` naming ``model_type``, and why it can't be served or those that are."""
     model_type = config.get("model_type", "")
-    if model_type in REFUSED:
-        raise ValueError(f"model_type {model_type!r} is not supported: {REFUSED[model_type]}")
-    name = ALIASES.get(model_type, model_type)
+    name = model_type
+    if name not in FAMILIES:
+        name = MODEL_REMAPPING.get(name, name)
+    if name in REFUSED:
+        raise ValueError(f"model_type {model_type!r} is not supported: {REFUSED[name]}")
     if name not in FAMILIES:
         served = ", ".join(sorted([*FAMILIES, *ALIASES], key=str.lower))
         raise ValueError(f"model_type {model_type!r} is not supported; these are: {served}")

@@ -19,6 +19,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
+from backend_metal.linux_cpu.half_experts import FloatSwitchLinear
 from backend_metal.linux_cpu.quantized import NativeQuantizedLinear, NativeQuantizedSwitchLinear
 
 NAMES = (
@@ -43,6 +44,7 @@ ROWS_AXIS = {
     nn.QuantizedLinear: 0,
     NativeQuantizedLinear: 0,
     SwitchLinear: 1,
+    FloatSwitchLinear: 1,
     QuantizedSwitchLinear: 1,
     NativeQuantizedSwitchLinear: 1,
 }

@@ -159,6 +159,8 @@ class PagedMask:
 
     window: int | None
     attending: Attending
+    positions: mx.array
+    """Of the step's tokens, int32 ``[num_tokens]``."""
     chunk: int | None = None
 
 
@@ -187,7 +189,7 @@ class LayerCache:
         return_array: bool = False,
         window_size: int | None = None,
     ) -> PagedMask:
-        return PagedMask(window_size or self._window, self._attending, self._chunk)
+        return PagedMask(window_size or self._window, self._attending, self.offset, self._chunk)
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         self._attending.keep(self.layer, keys, values)

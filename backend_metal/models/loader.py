@@ -11,8 +11,10 @@ from typing import Any, Literal
 
 import mlx.core as mx
 import mlx.nn as nn
+from huggingface_hub.errors import StrictDataclassError
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import load_model, load_tokenizer
+from transformers import PreTrainedConfig
 
 from backend_metal.models.bare_backbone import classes_of_bare, is_bare, lacks_head
 from backend_metal.models.context_length import context_length
@@ -188,7 +190,14 @@ def _load_tokenizer(
     if template is not None:
         # The empty type switches off templates that mlx-lm writes in Python for some models.
         extra |= {"chat_template": template, "chat_template_type": ""}
-    return load_tokenizer(path, extra, eos_token_ids=config.get("eos_token_id"))
+    eos_token_ids = config.get("eos_token_id")
+    try:
+        return load_tokenizer(path, extra, eos_token_ids=eos_token_ids)
+    except StrictDataclassError:
+        # transformers checks config.json first, and knows no layers but those of its own models;
+        # tokenizers need nothing of it.
+        extra["config"] = PreTrainedConfig()
+        return load_tokenizer(path, extra, eos_token_ids=eos_token_ids)
 
 
 def _context_length(config: Mapping[str, Any], network: nn.Module) -> int:

@@ -15,10 +15,14 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+from mlx_lm.models.bailing_hybrid import MultiLatentAttention
+from mlx_lm.models.bailing_moe_v3 import BailingMLA
 from mlx_lm.models.deepseek_v3 import DeepseekV3Attention
 from mlx_lm.models.deepseek_v32 import DeepseekV32Attention
 from mlx_lm.models.glm4_moe_lite import Glm4MoeLiteAttention
+from mlx_lm.models.kimi_k3 import KimiK3MLAAttention
 from mlx_lm.models.kimi_linear import KimiMLAAttention
+from mlx_lm.models.longcat_flash import LongcatFlashMLA
 from mlx_lm.models.mistral4 import Mistral4Attention
 from mlx_lm.models.mla import QuantizedMultiLinear
 
@@ -32,7 +36,7 @@ from backend_metal.models.layer_cache import LayerCache
 class PagedDeepseekV3Attention(DeepseekV3Attention):  # type: ignore[misc]
     def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
         if isinstance(cache, LayerCache):
-            return attend_latents(self, x, cache)
+            return projected(self.o_proj, attend_latents(self, x, cache))
         dense: mx.array = super().__call__(x, mask, cache)
         return dense
 
@@ -43,7 +47,7 @@ class PagedDeepseekV32Attention(DeepseekV32Attention):  # type: ignore[misc]
     def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
         if isinstance(cache, tuple):
             latents, index = cache
-            return attend_latents(self, x, latents, index_cache=index)
+            return projected(self.o_proj, attend_latents(self, x, latents, index_cache=index))
         dense: mx.array = super().__call__(x, mask, cache)
         return dense
 
@@ -51,7 +55,7 @@ class PagedDeepseekV32Attention(DeepseekV32Attention):  # type: ignore[misc]
 class PagedGlm4MoeLiteAttention(Glm4MoeLiteAttention):  # type: ignore[misc]
     def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
         if isinstance(cache, LayerCache):
-            return attend_latents(self, x, cache)
+            return projected(self.o_proj, attend_latents(self, x, cache))
         dense: mx.array = super().__call__(x, mask, cache)
         return dense
 
@@ -61,7 +65,7 @@ class PagedKimiMLAAttention(KimiMLAAttention):  # type: ignore[misc]
 
     def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
         if isinstance(cache, LayerCache):
-            return attend_latents(self, x, cache)
+            return projected(self.o_proj, attend_latents(self, x, cache))
         dense: mx.array = super().__call__(x, mask, cache)
         return dense
 
@@ -71,16 +75,74 @@ class PagedMistral4Attention(Mistral4Attention):  # type: ignore[misc]
         self, x: mx.array, attn_scale: mx.array, mask: Any = None, cache: Any = None
     ) -> mx.array:
         if isinstance(cache, LayerCache):
-            return attend_latents(self, x, cache, query_scale=attn_scale)
+            return projected(self.o_proj, attend_latents(self, x, cache, query_scale=attn_scale))
         dense: mx.array = super().__call__(x, attn_scale, mask, cache)
         return dense
 
 
+class PagedBailingHybridAttention(MultiLatentAttention):  # type: ignore[misc]
+    def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
+        if isinstance(cache, LayerCache):
+            return projected(self.dense, attend_latents(self, x, cache))
+        dense: mx.array = super().__call__(x, mask, cache)
+        return dense
+
+
+class PagedBailingMLA(BailingMLA):  # type: ignore[misc]
+    """Its heads have a gate each."""
+
+    def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
+        if isinstance(cache, LayerCache):
+            out = attend_latents(self, x, cache)
+            gates = mx.sigmoid(self.g_proj(x).astype(mx.float32)).astype(out.dtype)
+            return projected(self.dense, out * gates[..., None])
+        dense: mx.array = super().__call__(x, mask, cache)
+        return dense
+
+
+class PagedKimiK3MLAAttention(KimiK3MLAAttention):  # type: ignore[misc]
+    """Its rotary dims are not rotated."""
+
+    def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
+        if isinstance(cache, LayerCache):
+            out = attend_latents(self, x, cache)
+            if self.use_gate:
+                out = out * mx.sigmoid(self.g_proj(x)).reshape(out.shape)
+            return projected(self.o_proj, out)
+        dense: mx.array = super().__call__(x, mask, cache)
+        return dense
+
+
+class PagedLongcatFlashMLA(LongcatFlashMLA):  # type: ignore[misc]
+    """Queries and latents have scales of their own."""
+
+    @property
+    def num_heads(self) -> int:
+        return int(self.num_attention_heads)
+
+    def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
+        if isinstance(cache, LayerCache):
+            out = attend_latents(
+                self,
+                x,
+                cache,
+                query_scale=getattr(self, "mla_scale_q_lora", None),
+                latent_scale=getattr(self, "mla_scale_kv_lora", None),
+            )
+            return projected(self.o_proj, out)
+        dense: mx.array = super().__call__(x, mask, cache)
+        return dense
+
+
 PAGED = {
+    BailingMLA: PagedBailingMLA,
     DeepseekV3Attention: PagedDeepseekV3Attention,
     DeepseekV32Attention: PagedDeepseekV32Attention,
     Glm4MoeLiteAttention: PagedGlm4MoeLiteAttention,
+    KimiK3MLAAttention: PagedKimiK3MLAAttention,
     KimiMLAAttention: PagedKimiMLAAttention,
+    LongcatFlashMLA: PagedLongcatFlashMLA,
+    MultiLatentAttention: PagedBailingHybridAttention,
     Mistral4Attention: PagedMistral4Attention,
 }
 
@@ -158,14 +220,17 @@ def attend_latents(
     layer: Any,
     x: mx.array,
     cache: LayerCache,
-    query_scale: mx.array | None = None,
+    query_scale: mx.array | float | None = None,
+    latent_scale: float | None = None,
     index_cache: LayerCache | None = None,
 ) -> mx.array:
-    """Attention of packed tokens, ``[num_tokens, 1, hidden_size]``, and so the result.
+    """Attention of packed tokens, ``[num_tokens, 1, hidden_size]``, before the last projection:
+    ``[num_tokens, 1, num_heads, value_dim]``.
 
     Args:
         layer: has mlx-lm's projections of latent attention; ``rope`` may be missing.
         query_scale: what queries are multiplied with, if anything.
+        latent_scale: what latents are, without their rotary keys.
         index_cache: of the layer's ``indexer``, if it has one.
     """
     num_tokens = x.shape[0]
@@ -178,6 +243,8 @@ def attend_latents(
     q = q.reshape(num_tokens, layer.num_heads, 1, -1)
     latent, rotary_k = mx.split(layer.kv_a_proj_with_mqa(x), [layer.kv_lora_rank], axis=-1)
     latent = layer.kv_a_layernorm(latent)
+    if latent_scale is not None:
+        latent = latent * latent_scale
     if "rope" in layer:
         q, rotary_q = mx.split(q, [layer.qk_nope_head_dim], axis=-1)
         q = mx.concatenate([q, layer.rope(rotary_q, cache.offset)], axis=-1)
@@ -188,9 +255,13 @@ def attend_latents(
     if index_cache is not None:
         index = index_step(layer.indexer, x, compressed, index_cache)
     latents = mx.concatenate([latent, rotary_k], axis=-1)
-    out = cache.attend_latents(Heads(layer, q.squeeze(2)), latents, index)
-    projected: mx.array = layer.o_proj(out.reshape(num_tokens, 1, -1))
-    return projected
+    return cache.attend_latents(Heads(layer, q.squeeze(2)), latents, index)[:, None]
+
+
+def projected(projection: nn.Module, out: mx.array) -> mx.array:
+    """What heads say, ``[num_tokens, 1, num_heads, value_dim]``, as hidden states."""
+    hidden: mx.array = projection(out.flatten(-2))
+    return hidden
 
 
 def index_step(indexer: Any, x: mx.array, compressed: mx.array, cache: LayerCache) -> IndexStep:

@@ -1,9 +1,10 @@
 """Where recurrent modules of mlx-lm reach our kernels.
 
 A module runs as it is, on all tokens of a step as though they were one sequence's. What carries
-anything from token to token are calls of a depthwise ``Conv1d``, of ``gated_delta_update`` and of
-``ssm_update``; they come here, and go to operators that know whose token is whose. In place of
-state the module holds nothing: no inputs from before the step, and a ``CarriedState`` to hand on.
+anything from token to token are calls of a depthwise ``Conv1d``, of ``gated_delta_update``, of
+``ssm_update`` and of ``recurrent_gla``; they come here, and go to operators that know whose token
+is whose. In place of state the module holds nothing: no inputs from before the step, and a
+``CarriedState`` to hand on.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from backend_metal.linux_cpu.activations import exp
 from backend_metal.recurrent import StateArray
 from backend_metal.recurrent.operators import MAX_CONV_KERNEL
 
@@ -169,6 +171,7 @@ class _GatedDeltaSeam:
         state: Any = None,
         mask: mx.array | None = None,
         *,
+        lower_bound: float | None = None,
         allow_neg_eigval: bool = False,
         **options: Any,
     ) -> tuple[mx.array, Any]:
@@ -183,11 +186,16 @@ class _GatedDeltaSeam:
                 dt_bias,
                 state,
                 mask,
+                lower_bound=lower_bound,
                 allow_neg_eigval=allow_neg_eigval,
                 **options,
             )
             return out
-        gates = mx.exp(_log_decay(A_log) * _softplus(a, dt_bias))
+        if lower_bound is None:
+            gates = exp(_log_decay(A_log) * _softplus(a, dt_bias))
+        else:
+            shifted = _float(a) + _float(dt_bias)
+            gates = exp(lower_bound * mx.sigmoid(mx.exp(_float(A_log)) * shifted))
         betas = mx.sigmoid(_float(b)) * (2.0 if allow_neg_eigval else 1.0)
         return state.update(q, k, v, gates, betas, delta_rule=True), state
 
@@ -218,17 +226,48 @@ class _SSMSeam:
             )
             return out
         steps = mx.clip(_softplus(dt, dt_bias), *time_step_limit)
-        gates = mx.exp(_log_decay(A_log) * steps)
+        gates = exp(_log_decay(A_log) * steps)
         y = state.update(C, B, hidden_states, gates, steps, delta_rule=False)
         return y + hidden_states * D[:, None], state
 
 
-SEAMS = {"gated_delta_update": _GatedDeltaSeam, "ssm_update": _SSMSeam}
+class _GLASeam:
+    """Stands where a module calls ``recurrent_gla``, whose decay is one constant a head."""
+
+    def __init__(self, original: Callable[..., Any]) -> None:
+        self._original = original
+
+    def __call__(
+        self,
+        q: mx.array,
+        k: mx.array,
+        v: mx.array,
+        g: mx.array,
+        scale: float,
+        h: Any = None,
+        **options: Any,
+    ) -> tuple[mx.array, Any]:
+        """``[1, num_heads, num_tokens, head_dim]`` each, and so the result."""
+        if not isinstance(h, CarriedState):
+            out: tuple[mx.array, Any] = self._original(q, k, v, g=g, scale=scale, h=h, **options)
+            return out
+        q, k, v = (x.swapaxes(1, 2) for x in (q * scale, k, v))
+        gates = mx.broadcast_to(mx.exp(_float(g)), v.shape[:3])
+        y = h.update(q, k, v, gates, mx.ones_like(gates), delta_rule=False)
+        return y.swapaxes(1, 2), h
+
+
+SEAMS = {
+    "gated_delta_update": _GatedDeltaSeam,
+    "ssm_update": _SSMSeam,
+    "recurrent_gla": _GLASeam,
+}
 
 
 def reach_kernels(module: nn.Module, num_arrays: int) -> bool:
     """Have a recurrent module call the operators when its cache is ``PackedStates``; whether all
-    its ``num_arrays`` of state are theirs then. Idempotent."""
+    its ``num_arrays`` of state are theirs then. ``own_recurrences``, where it has that, are so many
+    that it updates without. Idempotent."""
     convs = [part for part in module.modules() if _fits(part)]
     for conv in convs:
         if not isinstance(conv, _PackedConv):
@@ -236,7 +275,8 @@ def reach_kernels(module: nn.Module, num_arrays: int) -> bool:
             conv._taps = mx.contiguous(_float(conv.weight.squeeze(2).T))
             conv._bias = _float(conv.bias) if "bias" in conv else None
             mx.eval(conv._taps, conv._bias)
-    return len(convs) + _catch_recurrences(module) == num_arrays
+    own = getattr(module, "own_recurrences", 0)
+    return len(convs) + own + _catch_recurrences(module) == num_arrays
 
 
 def _fits(part: nn.Module) -> bool:

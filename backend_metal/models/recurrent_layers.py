@@ -29,8 +29,10 @@ from backend_metal.models.recurrent_kernels import (
 )
 from backend_metal.recurrent import RecurrentSpec, StateArray, StepStates
 
-Call = Callable[[mx.array, ArraysCache | PackedStates], mx.array]
-"""A recurrent module on ``[batch, length, size]``, which it gives back."""
+Arrays = tuple[mx.array, ...]
+Call = Callable[[Arrays, ArraysCache | PackedStates], Arrays]
+"""A recurrent module on what it is given of each token, ``[batch, length, ...]``, and so what it
+gives back."""
 
 
 class RecurrentLayerCache(ABC):
@@ -41,9 +43,13 @@ class RecurrentLayerCache(ABC):
         return None
 
     @abstractmethod
-    def run(self, module: nn.Module, call: Call, x: mx.array) -> mx.array:
-        """``call``, which is ``module``, on the packed tokens ``x``, ``[num_tokens, size]``, and so
-        the result."""
+    def run(self, module: nn.Module, call: Call, inputs: Arrays) -> Arrays:
+        """``call``, which is ``module``, on what it is given of packed tokens,
+        ``[num_tokens, ...]``, and so the results."""
+
+
+class GatheredStates(ArraysCache):  # type: ignore[misc]
+    """The states of some sequences, copied for a call of a module that is run on these alone."""
 
 
 class PooledStateCache(RecurrentLayerCache):
@@ -55,13 +61,13 @@ class PooledStateCache(RecurrentLayerCache):
         self._metadata = states.metadata
         self._layer = layer
 
-    def run(self, module: nn.Module, call: Call, x: mx.array) -> mx.array:
+    def run(self, module: nn.Module, call: Call, inputs: Arrays) -> Arrays:
         if not self._pool.has_kernels(self._layer):
-            return self._run_apart(call, x)
+            return self._run_apart(call, inputs)
         arrays = self._pool.specs[self._layer].arrays
-        return _run_packed(call, x, arrays, _PooledOperators(self._states, self._layer))
+        return _run_packed(call, inputs, arrays, _PooledOperators(self._states, self._layer))
 
-    def _run_apart(self, call: Call, x: mx.array) -> mx.array:
+    def _run_apart(self, call: Call, inputs: Arrays) -> Arrays:
         # On the host already: a step's metadata is made there.
         reads = np.asarray(self._metadata.read_slots)
         borders = np.asarray(self._metadata.segments)
@@ -73,27 +79,34 @@ class PooledStateCache(RecurrentLayerCache):
         rows = [np.arange(borders[seqs[0]], borders[seqs[-1] + 1]) for seqs in batches]
         if together.size:
             rows[0] = borders[together]
-        out = mx.concatenate(
-            [
-                self._run(call, x[mx.array(tokens)].reshape(len(seqs), -1, x.shape[1]), seqs)
-                for seqs, tokens in zip(batches, rows, strict=True)
-            ]
-        )
+        parts = []
+        for seqs, tokens in zip(batches, rows, strict=True):
+            which = mx.array(tokens)
+            own = (x[which].reshape(len(seqs), -1, *x.shape[1:]) for x in inputs)
+            parts.append(self._run(call, tuple(own), seqs))
+        outs = tuple(mx.concatenate(list(some)) for some in zip(*parts, strict=True))
         order = np.concatenate(rows)
-        return out if (np.diff(order) > 0).all() else out[mx.array(np.argsort(order))]
+        if (np.diff(order) > 0).all():
+            return outs
+        back = mx.array(np.argsort(order))
+        return tuple(out[back] for out in outs)
 
-    def _run(self, call: Call, x: mx.array, seqs: np.ndarray) -> mx.array:
-        """Of sequences that all begin or all go on: ``[tokens, size]``."""
+    def _run(self, call: Call, inputs: Arrays, seqs: np.ndarray) -> Arrays:
+        """Of sequences that all begin or all go on: ``[tokens, ...]``."""
         spec = self._pool.specs[self._layer]
         which = mx.array(seqs)
-        cache = ArraysCache(len(spec.arrays))
+        cache = GatheredStates(len(spec.arrays))
         if np.asarray(self._metadata.read_slots)[seqs[0]] >= 0:
             # Some modules treat the first token of a sequence in a way of its own, and know it by
             # there being no state.
             cache.cache = self._pool.read(self._layer, self._metadata.read_slots[which])
-        out = call(x, cache)
-        self._pool.write(self._layer, self._metadata.write_slots[which], cache.cache)
-        return out.flatten(0, 1)
+        outs = call(inputs, cache)
+        # Some begin a sum in the dtype of the model, which kernels and the pool have in float32.
+        states = [
+            state.astype(array.dtype) for state, array in zip(cache.cache, spec.arrays, strict=True)
+        ]
+        self._pool.write(self._layer, self._metadata.write_slots[which], states)
+        return tuple(out.flatten(0, 1) for out in outs)
 
 
 class RecordingStateCache(RecurrentLayerCache):
@@ -103,20 +116,29 @@ class RecordingStateCache(RecurrentLayerCache):
         self._num_arrays = num_arrays
         self.recorded: list[RecurrentSpec] = []
 
-    def run(self, module: nn.Module, call: Call, x: mx.array) -> mx.array:
-        cache = ArraysCache(self._num_arrays)
-        out = call(x[None], cache)
+    def run(self, module: nn.Module, call: Call, inputs: Arrays) -> Arrays:
+        cache = GatheredStates(self._num_arrays)
+        outs = call(tuple(x[None] for x in inputs), cache)
         arrays = tuple(StateArray(tuple(kept.shape[1:]), kept.dtype) for kept in cache.cache)
         fits = reach_kernels(module, self._num_arrays)
         if fits:
             operators = RecordingOperators()
-            _run_packed(call, x, arrays, operators)
-            if operators.recorded != dict(enumerate(arrays)):
-                raise ValueError(
-                    f"{type(module).__name__} keeps {arrays}, and hands {operators.recorded} on"
-                )
+            _run_packed(call, inputs, arrays, operators)
+            arrays = _kept_by(operators, arrays, type(module).__name__)
         self.recorded.append(RecurrentSpec(arrays, fits))
-        return out[0]
+        return tuple(out[0] for out in outs)
+
+
+def _kept_by(
+    operators: RecordingOperators, arrays: tuple[StateArray, ...], name: str
+) -> tuple[StateArray, ...]:
+    """``arrays`` as the operators keep them: sums in float32, which some modules have in the dtype
+    of the model."""
+    kept = tuple(operators.recorded.get(number) for number in range(len(arrays)))
+    for own, array in zip(kept, arrays, strict=True):
+        if own is None or own.shape != array.shape or (own.is_inputs and own != array):
+            raise ValueError(f"{name} keeps {arrays}, and hands {operators.recorded} on")
+    return tuple(own for own in kept if own is not None)
 
 
 class _PooledOperators(StateOperators):
@@ -146,17 +168,18 @@ class _PooledOperators(StateOperators):
 
 
 def _run_packed(
-    call: Call, x: mx.array, arrays: Sequence[StateArray], operators: StateOperators
-) -> mx.array:
+    call: Call, inputs: Arrays, arrays: Sequence[StateArray], operators: StateOperators
+) -> Arrays:
     states = PackedStates(arrays, operators)
     with states.in_use():
-        return call(x[None], states)[0]
+        outs = call(tuple(x[None] for x in inputs), states)
+    return tuple(out[0] for out in outs)
 
 
 class _RunsPacked:
     """Mixed into a recurrent module's class, so that the parameter tree stays as it is."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> mx.array:
+    def __call__(self, *args: Any, **kwargs: Any) -> mx.array | Arrays:
         module: Any = super()
         signature = _signature(type(self))  # type: ignore[arg-type]
         given = signature.bind(self, *args, **kwargs).arguments
@@ -164,16 +187,21 @@ class _RunsPacked:
         if not isinstance(cache, RecurrentLayerCache):
             out: mx.array = module.__call__(*args, **kwargs)
             return out
-        _, name, *rest = given
-        options = {key: given[key] for key in rest if key not in ("cache", "mask")}
+        _, *names = (name for name in given if name not in ("cache", "mask"))
+        of_tokens = {name: given[name] for name in names if isinstance(given[name], mx.array)}
+        options = {name: given[name] for name in names if name not in of_tokens}
         if "mask" in given:
             options["mask"] = None
 
-        def call(x: mx.array, cache: ArraysCache | PackedStates) -> mx.array:
-            part: mx.array = module.__call__(**{name: x, "cache": cache}, **options)
-            return part
+        def call(inputs: Arrays, cache: ArraysCache | PackedStates) -> Arrays:
+            own = dict(zip(of_tokens, inputs, strict=True))
+            part: mx.array | Arrays = module.__call__(**own, **options, cache=cache)
+            return part if isinstance(part, tuple) else (part,)
 
-        return cache.run(self, call, given[name].squeeze(1))[:, None]
+        # Positions are one a token, and all else is of a batch of one-token sequences.
+        inputs = (x.squeeze(1) if x.ndim > 1 else x for x in of_tokens.values())
+        outs = tuple(out[:, None] for out in cache.run(self, call, tuple(inputs)))
+        return outs[0] if len(outs) == 1 else outs
 
 
 @cache
@@ -183,14 +211,18 @@ def _signature(cls: type) -> inspect.Signature:
 
 
 def pack_recurrent(model: nn.Module, name: str) -> None:
-    """Let the modules that the layers of ``model`` call ``name`` run on packed tokens, those of
-    them that keep anything. Idempotent."""
+    """Let the modules that the layers of ``model`` call ``name``, or that are in a list of that
+    name, run on packed tokens, those of them that keep anything. Idempotent."""
     for path, module in model.named_modules():
         cls = type(module)
-        if path.rpartition(".")[2] != name or issubclass(cls, _RunsPacked):
+        if _own_name(path) != name or issubclass(cls, _RunsPacked):
             continue
         if "cache" in inspect.signature(cls.__call__).parameters:
             module.__class__ = _packed_class(cls)  # type: ignore[arg-type]
+
+
+def _own_name(path: str) -> str:
+    return next((part for part in reversed(path.split(".")) if not part.isdigit()), "")
 
 
 @cache

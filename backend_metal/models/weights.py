@@ -12,6 +12,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
+from backend_metal.linux_cpu.half_experts import keep_experts_float
 from backend_metal.linux_cpu.quantized import can_stay_quantized, keep_quantized
 from backend_metal.models.progress import Progress
 
@@ -32,7 +33,7 @@ def materialize(
         model: as mlx-lm loads it lazily; its layers are replaced where they are dequantized.
         dtype: of every floating parameter, None: as stored.
         on_cpu: quantized layers that this package has no kernel for become ``dtype`` ones, if that
-            fits.
+            fits; experts float32 ones.
 
     Raises:
         ValueError: with the figures, when the weights don't fit ``memory_limit_bytes``; or naming
@@ -62,6 +63,8 @@ def materialize(
                 readable_bytes(dense_bytes),
                 readable_bytes(memory_limit_bytes),
             )
+    if on_cpu and dtype in (mx.float16, mx.bfloat16):
+        keep_experts_float(model)
     total_bytes = _nbytes(model)
     _check_fits(total_bytes, memory_limit_bytes)
     _evaluate(model, total_bytes)
@@ -115,6 +118,8 @@ def _dense(layer: nn.Module, dtype: mx.Dtype | None) -> nn.Module:
         dense = MultiLinear(1, 1, 1)
     else:
         dense = SwitchLinear(1, 1, 1, bias=has_bias)
+        # Only on a CPU anything is dequantized, which has no experts in half precision.
+        dtype = dtype and mx.float32
     dense.weight = mx.dequantize(
         layer.weight,
         layer.scales,

@@ -35,6 +35,28 @@ def test_extremes() -> None:
     assert np.isnan(out[8])
 
 
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (7, 1, 2303), (0, 4)])
+def test_exponentials_against_float64(shape: tuple[int, ...]) -> None:
+    x = -mx.abs(mx.random.normal(shape, key=mx.random.key(0)) * 20)
+    expected = np.exp(np.array(x, np.float64))
+    got = np.array(native.exponential(x))
+    assert got.shape == shape
+    np.testing.assert_allclose(got, expected, rtol=3e-7, atol=2e-38)
+
+
+def test_exponentials_of_parts_and_at_the_extremes() -> None:
+    whole = mx.random.normal((6, 40), key=mx.random.key(0))
+    before = np.array(whole)
+    part = native.exponential(whole[:, 3:22])
+    assert np.array_equal(np.array(part), np.array(native.exponential(whole))[:, 3:22])
+    assert np.array_equal(np.array(whole), before)
+    extremes = np.array(native.exponential(mx.array([-mx.inf, -1e4, 0.0, 1e4, mx.inf, mx.nan])))
+    assert extremes[:5].tolist() == [0.0, 0.0, 1.0, np.inf, np.inf]
+    assert np.isnan(extremes[5])
+    with pytest.raises(ValueError, match="x must be float32"):
+        native.exponential(mx.ones((2,), mx.float16))
+
+
 def test_strided_inputs_and_an_input_that_lives_on() -> None:
     both = mx.random.normal((6, 40), key=mx.random.key(0))
     gate, up = mx.split(both, 2, axis=-1)

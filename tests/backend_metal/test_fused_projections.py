@@ -33,7 +33,7 @@ Make = Callable[[int], nn.Module]
 
 NOTHING_TO_FUSE = (
     *("dbrx", "gpt2", "gpt_bigcode", "gpt_neox", "mamba", "mamba2", "openelm", "phi3", "phixtral"),
-    "qwen",
+    *("plamo2", "qwen", "rwkv7"),
 )
 
 

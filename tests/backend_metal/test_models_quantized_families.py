@@ -32,8 +32,10 @@ def logits_of_mlx(directory: Path) -> np.ndarray:
     return np.array(network(mx.array(TOKENS[None]), cache=make_prompt_cache(network))[0])
 
 
-# Gemma 2's window is one that mlx-lm ignores.
-FAMILIES_OR_VARIANTS = sorted(FAMILIES.keys() - {"gemma2"} | {"gemma2-dense"})
+# Gemma 2's window is one that mlx-lm ignores; AFM's layers it can't quantize, nor load so, since
+# their ``to_quantized`` takes no mode; and Prism's are packed already.
+OTHERS = {"gemma2", "afm7", "prism_hadamard_qwen35"}
+FAMILIES_OR_VARIANTS = sorted(FAMILIES.keys() - OTHERS | {"gemma2-dense"})
 
 
 def has_rounded_router(directory: Path) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+import mlx_lm.models
 import pytest
 from mlx_lm.models.cache import ArraysCache, ChunkedKVCache, KVCache, RotatingKVCache
 
@@ -21,16 +23,30 @@ class Chunked(ChunkedKVCache):  # type: ignore[misc]
     """A subclass has ways of its own."""
 
 
-@pytest.mark.parametrize("model_type", ["rwkv7", "nonesuch"])
-def test_other_model_types_are_refused(model_type: str) -> None:
-    with pytest.raises(ValueError, match=f"model_type '{model_type}' .*llama.*qwen3_moe"):
-        PagedModel(nn.Module(), {"model_type": model_type})
+def test_other_model_types_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"model_type 'nonesuch' .*llama.*qwen3_moe"):
+        PagedModel(nn.Module(), {"model_type": "nonesuch"})
+
+
+def test_every_type_of_mlx_lm_is_served_or_refused_with_a_reason() -> None:
+    files = [file for path in mlx_lm.models.__path__ for file in Path(path).glob("*.py")]
+    types = {file.stem for file in files if "class Model(" in file.read_text(encoding="utf-8")}
+    assert len(types) > 100
+    served, refused = set(families.FAMILIES), set(families.REFUSED)
+    assert not served & refused
+    assert refused <= types
+    assert types <= served | refused
 
 
 @pytest.mark.parametrize(
     ("model_type", "reason"),
     [
+        ("bitnet", "for Metal alone"),
+        ("deepseek_v41", "sum up several tokens"),
+        ("deepseek_v41_text", "sum up several tokens"),
         ("internlm3", "rotates all keys"),
+        ("minimax_m3_vl", "choose blocks of keys"),
+        ("olmo", "ai2-olmo"),
         ("phi3small", "block-sparse layers"),
         ("plamo3", "window of one token more than it keeps"),
     ],

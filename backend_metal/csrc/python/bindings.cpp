@@ -14,6 +14,7 @@
 #include "python/recurrent_bindings.h"
 #include "operators/operators.h"
 #include "python/plan_bindings.h"
+#include "cpu/layers/exponential.h"
 #include "cpu/layers/swiglu.h"
 #ifdef POMONA_METAL_DEVICE
 #include "gpu/shader_source.h"
@@ -30,6 +31,10 @@ mx::Stream cpu_stream() {
 }
 
 void bind_layers(nb::module_& m) {
+  m.def(
+      "exponential",
+      [](const mx::array& x) { return exponential(x, cpu_stream()); },
+      "x"_a);
   m.def(
       "swiglu",
       [](const mx::array& gate, const mx::array& up) { return swiglu(gate, up, cpu_stream()); },

@@ -27,6 +27,17 @@ _QWEN3_5_ROPE = {
         "partial_rotary_factor": 0.25,
     }
 }
+_QWEN3_5_TEXT = {
+    "model_type": "qwen3_5",
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "rms_norm_eps": 1e-5,
+    "vocab_size": 288,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+}
 _SHARED_EXPERT = _EXPERTS | {"shared_expert_intermediate_size": 32, "norm_topk_prob": True}
 _LFM2 = _DERIVED | {
     "num_hidden_layers": 3,
@@ -36,7 +47,41 @@ _LFM2 = _DERIVED | {
     "full_attn_idxs": [1],
 }
 
+LATENT = {
+    "kv_lora_rank": 512,
+    "q_lora_rank": 48,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 32,
+    "v_head_dim": 32,
+}
+_BAILING = _EXPERTS | {
+    "num_hidden_layers": 3,
+    "num_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "layer_group_size": 2,
+    "group_norm_size": 2,
+    "norm_topk_prob": True,
+    "use_qk_norm": True,
+    "routed_scaling_factor": 1.5,
+    "n_group": 2,
+    "topk_group": 1,
+    "score_function": "sigmoid",
+    "moe_router_enable_expert_bias": True,
+    "partial_rotary_factor": 0.5,
+}
+
 CONFIGS: dict[str, dict[str, Any]] = {
+    "baichuan_m1": _DERIVED
+    | {"sliding_window": 16, "sliding_window_layers": [0], "conv_window": 2}
+    | {"num_swa_attention_heads": 2, "num_swa_key_value_heads": 2},
+    "bailing_hybrid": _BAILING | LATENT,
+    "bailing_moe_linear": _BAILING
+    | _DERIVED
+    # So that no head's answer, which may be almost nothing, is scaled up alone.
+    | {"group_norm_size": 1},
+    "bailing_moe_v3": _BAILING
+    | LATENT
+    | {"head_dim": 32, "moe_shared_expert_intermediate_size": 32, "short_conv_kernel_size": 4},
     "falcon_h1": {
         "mamba_d_ssm": 96,
         "mamba_n_heads": 4,
@@ -45,6 +90,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "mamba_n_groups": 2,
         "mamba_rms_norm": True,
         "tie_word_embeddings": True,
+    },
+    "gear": {
+        "num_hidden_layers": 3,
+        "layer_types": ["conv_mixer", "sliding_attention", "full_attention"],
+        "sliding_window": 16,
+        "conv_L_cache": 3,
     },
     "granitemoehybrid": _DERIVED
     | {
@@ -76,6 +127,36 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "mamba_expand": 1,
         "num_experts": 2,
         "num_experts_per_tok": 1,
+    },
+    "kimi_k3": {
+        "text_config": LATENT
+        | {
+            "hidden_size": 64,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 4,
+            "intermediate_size": 96,
+            "vocab_size": 288,
+            "linear_attn_config": {
+                "num_heads": 2,
+                "head_dim": 32,
+                "kda_layers": [1, 3],
+                "short_conv_kernel_size": 4,
+                "gate_lower_bound": -5.0,
+                "use_full_rank_gate": True,
+            },
+            "activation_situ_beta": 1.5,
+            "activation_situ_linear_beta": 2.0,
+            "attn_res_block_size": 2,
+            "mla_use_output_gate": True,
+            "num_experts": 4,
+            "num_experts_per_token": 2,
+            "num_shared_experts": 1,
+            "moe_intermediate_size": 32,
+            "first_k_dense_replace": 1,
+            "routed_expert_hidden_size": 32,
+            "latent_moe_use_norm": True,
+        }
     },
     "kimi_linear": {
         "linear_attn_config": {
@@ -145,6 +226,26 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "linear_allow_neg_eigval": True,
         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
     },
+    "plamo2": {
+        "num_hidden_layers": 4,
+        "hidden_size_per_head": 64,
+        "mamba_d_state": 16,
+        "mamba_num_heads": 2,
+        "intermediate_size": 96,
+    },
+    "prism_hadamard_qwen35": {
+        "text_config": _QWEN3_5_TEXT
+        | _DELTA
+        | _QWEN3_5_ROPE
+        | {"hidden_size": 512, "num_hidden_layers": 2},
+        "schema_version": 1,
+        "tensor_namespace": "mlx-lm-text",
+        "quantization": {"bits": 2, "group_size": 128, "mode": "affine"},
+        "modules": [
+            {"path": path, "embedding": path.endswith("tokens"), "dtype": "float16", "block": 512}
+            for path in ("model.embed_tokens", "lm_head", "model.layers.1.mlp.up_proj")
+        ],
+    },
     "qwen3_5": _DELTA | _QWEN3_5_ROPE,
     "qwen3_5_moe": _DELTA | _QWEN3_5_ROPE | _SHARED_EXPERT,
     "qwen3_next": _DELTA | _SHARED_EXPERT | {"decoder_sparse_step": 1, "mlp_only_layers": [0]},
@@ -155,6 +256,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "logits_soft_cap": 30.0,
         "attention_window_size": 16,
         "block_types": ["recurrent", "recurrent", "attention"],
+    },
+    "rwkv7": {
+        "head_dim": 32,
+        "norm_eps": 1e-5,
+        "a_low_rank_dim": 64,
+        "v_low_rank_dim": 64,
+        "gate_low_rank_dim": 64,
+        "decay_low_rank_dim": 64,
     },
 }
 

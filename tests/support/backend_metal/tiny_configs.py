@@ -129,7 +129,17 @@ GEMMA3N = {
     "laurel_rank": 8,
 }
 
+LONGCAT = (
+    recurrent_configs.LATENT
+    | {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "num_layers": 2, "ffn_hidden_size": 96}
+    | {"attention_method": "MLA", "zero_expert_type": "identity", "zero_expert_num": 2}
+    | {"n_routed_experts": 6, "moe_topk": 3, "expert_ffn_hidden_size": 32}
+    | {"routed_scaling_factor": 1.5, "mla_scale_q_lora": True, "mla_scale_kv_lora": True}
+)
+
 FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
+    "afm7": {"hidden_dim": 128, "num_heads": 2, "num_kv_heads": 1, "num_layers": 4}
+    | {"num_kv_reuse_layers": 2},
     "apertus": DERIVED | {"post_norm": False, "qk_norm": True},
     "bailing_moe": DERIVED
     | EXPERTS
@@ -306,6 +316,9 @@ FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
     "glm4_moe_lite": DEEPSEEK_V3 | {"rope_scaling": None},
     "kimi_k25": {"text_config": BASE | DEEPSEEK_V3},
     "kimi_vl": {"text_config": BASE | DEEPSEEK_V3},
+    "longcat_flash": LONGCAT,
+    "longcat_flash_ngram": LONGCAT
+    | {"ngram_vocab_size_ratio": 3, "emb_neighbor_num": 4, "emb_split_num": 2},
     "mistral4": DEEPSEEK_V3
     | {
         "rope_scaling": None,
@@ -356,6 +369,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "long_factor": [1.0 + i / 8 for i in range(24)],
         },
     },
+    "gear-capped": recurrent_configs.CONFIGS["gear"] | {"attn_logit_softcapping": 5.0},
     "gemma2-dense": {"query_pre_attn_scalar": 64},
     "deepseek_v3-80": DEEPSEEK_V3 | {"kv_lora_rank": 64, "qk_rope_head_dim": 16},
     "deepseek_v32-320": SPARSE | {"index_topk": 320},

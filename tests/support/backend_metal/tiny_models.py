@@ -33,6 +33,11 @@ from tests.support.backend_metal.tiny_configs import WITHOUT_KERNELS as WITHOUT_
 
 UNSCALED = ("gemma3n", "gemma4", "gemma4_text")
 """Those whose attention has the scale 1, so that theirs is in the weights of the queries' norm."""
+PACKED = tuple(
+    f"language_model.{module['path']}."
+    for module in FAMILY_CONFIGS["prism_hadamard_qwen35"]["modules"]
+)
+"""What that family has in 2 bits."""
 BOS, EOS, END_OF_TURN = "<|bos|>", "<|eos|>", "<|end|>"
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}"
@@ -59,7 +64,9 @@ def build(family: str) -> tuple[nn.Module, dict[str, Any]]:
         text.pop("lm_head")
     rng = np.random.default_rng(zlib.crc32(family.encode()))
     weights = [
-        (name, mx.array(_weight(rng, name, array.shape)))
+        (name, _packed(rng, name, array))
+        if model_type == "prism_hadamard_qwen35" and name.startswith(PACKED)
+        else (name, mx.array(_weight(rng, name, array.shape)))
         for name, array in tree_flatten(model.parameters())
     ]
     if model_type in UNSCALED:
@@ -67,6 +74,9 @@ def build(family: str) -> tuple[nn.Module, dict[str, Any]]:
             (name, weight / weight.size**0.5 if name.endswith("q_norm.weight") else weight)
             for name, weight in weights
         ]
+    if model_type == "baichuan_m1":
+        # A loader norms the rows of its head.
+        weights = list(model.sanitize(dict(weights)).items())
     model.update(tree_unflatten(weights))
     mx.eval(model.parameters())
     model.eval()
@@ -104,6 +114,16 @@ def save_tokenizer(directory: Path) -> None:
         "chat_template": CHAT_TEMPLATE,
     }
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def _packed(rng: np.random.Generator, name: str, array: mx.array) -> mx.array:
+    if name.endswith("weight"):
+        return mx.array(rng.integers(0, 2**32, array.shape, dtype=np.uint32))
+    if name.endswith("signs"):
+        return mx.array(rng.choice([-1.0, 1.0], array.shape).astype(np.float32))
+    # Of values around 0, from the four that 2 bits are.
+    step = 1.5 / (array.shape[-1] * 128) ** 0.5
+    return mx.full(array.shape, step if name.endswith("scales") else -1.5 * step, array.dtype)
 
 
 def _weight(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -16,7 +16,7 @@ struct KernelTable {
   void (*run_task)(
       const AttentionArguments& arguments, const Task& task, KeyRange keys, float* scratch);
   void (*run_merge)(const AttentionArguments& arguments, const Merge& merge, float* scratch);
-  // float32 [count]: exp or tanh of `in`, for tests; count is a multiple of 16.
+  // float32 [count]: exp or tanh of `in`, which `out` may be; count is a multiple of 16.
   void (*exp)(const float* in, float* out, int64_t count);
   void (*tanh)(const float* in, float* out, int64_t count);
   // float32 [count]: silu(gate) * up; `out` may be either of them.

@@ -1,0 +1,31 @@
+"""LongCat-Flash on a paged cache, also with embeddings of n-grams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.models.longcat_flash_ngram import NgramEmbedding
+
+from backend_metal.models import mla
+from backend_metal.models.recurrent_layers import GatheredStates
+
+
+class PagedNgramEmbedding(NgramEmbedding):  # type: ignore[misc]
+    """mlx-lm keeps no more of the latest tokens than there are. Before the first one it reckons
+    with tokens 0, and so what is kept here is always of one length."""
+
+    def __call__(self, input_ids: mx.array, cache: Any = None) -> mx.array:
+        if isinstance(cache, GatheredStates) and cache[0] is None:
+            cache[0] = mx.zeros((input_ids.shape[0], self.n - 1), mx.int64)
+        embedded: mx.array = super().__call__(input_ids, cache)
+        return embedded
+
+
+def adapt(model: nn.Module, config: Mapping[str, Any]) -> None:
+    mla.adapt(model, config)
+    for part in model.modules():
+        if type(part) is NgramEmbedding:
+            part.__class__ = PagedNgramEmbedding
