@@ -19,13 +19,13 @@ from deployments.command.setting_flags import (
     normalized,
     setting_flags,
 )
+from deployments.command.shipped import CONFIGS
 from deployments.command.terminal import Parser, fail
 from deployments.settings import SettingsError
 
-DEFAULT_CONFIG = Path(__file__).with_name("app.yaml")
-"""The repository's configs/app.yaml, which is inside the package, too."""
+DEFAULT_CONFIG = CONFIGS / "app.yaml"
 
-EXAMPLES = """
+EXAMPLES = f"""
 Any setting of a config file is a flag, too, such as --engine.max-num-seqs=64 or
 --gateway.allowed-origins=https://chat.example.com; --help-settings lists them all.
 
@@ -35,6 +35,8 @@ examples:
   pomona serve ~/models/mine --port 9000             one in a folder, at another port
   pomona serve --config my.yaml --dry-run > all.yaml
   serve deploy all.yaml                              the same in a running cluster
+
+Config files to copy are in {CONFIGS}.
 
 Ctrl-C ends it. Exit status: 0 if it was told to end, 1 if it could not start or go on, 2 for a
 mistake in the command, the config or the model.
