@@ -9,6 +9,7 @@ from typing import Any
 from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS, load_config
 
 from backend_metal.models.causality import check_causal
+from backend_metal.models.complete import check_complete
 from backend_metal.models.families import family_of
 from backend_metal.models.generation_config import GENERATION_CONFIG, read_generation_config
 from backend_metal.models.hub import check_room, download
@@ -79,6 +80,8 @@ def _checked(path: Path) -> tuple[Path, dict[str, Any]]:
         raise ValueError(
             f"{path} holds no model*.safetensors; `mlx_lm.convert` makes them from other formats"
         )
+    for file in sorted(path.glob("model*.safetensors")):
+        check_complete(file)
     index = path / "model.safetensors.index.json"
     if index.is_file():
         shards = set(json.loads(index.read_text())["weight_map"].values())

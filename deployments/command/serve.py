@@ -6,6 +6,7 @@ import argparse
 import difflib
 import logging
 import sys
+from logging import StreamHandler
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from deployments.command.setting_flags import (
 )
 from deployments.command.shipped import CONFIGS
 from deployments.command.terminal import Parser, fail
+from deployments.launch.live_terminal import LiveTerminal
 from deployments.settings import SettingsError
 
 DEFAULT_CONFIG = CONFIGS / "app.yaml"
@@ -44,7 +46,10 @@ mistake in the command, the config or the model.
 
 
 def run(arguments: list[str]) -> int:
-    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    terminal = LiveTerminal(sys.stderr)
+    logging.basicConfig(
+        level=logging.INFO, format="%(name)s: %(message)s", handlers=[StreamHandler(terminal)]
+    )
     options = _options(arguments)
     if not options.dry_run:
         from deployments.launch.prepare import prepare
@@ -65,7 +70,7 @@ def run(arguments: list[str]) -> int:
     from deployments.launch.launcher import launch
 
     has_model = options.model or path == DEFAULT_CONFIG
-    return launch(config, None if has_model else path, verbose=options.verbose)
+    return launch(config, None if has_model else path, terminal, verbose=options.verbose)
 
 
 def effective_config(path: Path, options: argparse.Namespace) -> dict[str, Any]:
