@@ -12,9 +12,15 @@ QUICK = Path("tests/support/wheel")
 """Has a CMakeLists.txt that compiles nothing."""
 
 
-def build_wheel(folder: Path) -> Path:
-    """All of the real one but CMake's part: libraries come from ``backend_metal``."""
-    settings = {"cmake.source-dir": str(QUICK), "build-dir": str(folder / "build")}
+def build_wheel(folder: Path, libraries: Path | None = None, tag: str | None = None) -> Path:
+    """All of the real one but CMake's part: ``libraries`` is the folder of what was compiled,
+    ``backend_metal`` by default. ``tag`` is that of another machine's wheel."""
+    settings = {
+        "cmake.source-dir": str(QUICK),
+        "cmake.define.POMONA_LIBRARIES": str(libraries or REPOSITORY / "backend_metal"),
+        "build-dir": str(folder / "build"),
+        **({"wheel.tags": tag} if tag else {}),
+    }
     script = (
         "import sys, scikit_build_core.build as build\n"
         f"build.build_wheel(sys.argv[1], {settings!r})"
