@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 import yaml
 
 from tests.support.e2e.serve_process import REPOSITORY, ServeProcess, serve_process
-from tests.support.wheel.build import build_wheel, install, site_packages
+from tests.support.wheel.build import build_sdist, build_wheel, install, site_packages
 
 SHIPPED = {
     "configs": "configs",
@@ -96,6 +97,14 @@ def test_it_has_all_of_both_packages_but_sources_of_the_extension(wheel: Path) -
     assert not [one for one in found if one.startswith(left_out)]
     top = {one.partition("/")[0] for one in found}
     assert top == {"backend_metal", "deployments", "pomona_serve-0.1.0.dist-info"}
+
+
+def test_the_source_distribution_has_what_wheels_are_built_from(tmp_path: Path) -> None:
+    with tarfile.open(build_sdist(tmp_path)) as archive:
+        found = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml"} <= found
+    for folder in ("backend_metal", "deployments", *SHIPPED.values()):
+        assert files_below(folder) <= found
 
 
 @pytest.mark.exhaustive

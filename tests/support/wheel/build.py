@@ -21,13 +21,12 @@ def build_wheel(folder: Path, libraries: Path | None = None, tag: str | None = N
         "build-dir": str(folder / "build"),
         **({"wheel.tags": tag} if tag else {}),
     }
-    script = (
-        "import sys, scikit_build_core.build as build\n"
-        f"build.build_wheel(sys.argv[1], {settings!r})"
-    )
-    _run([sys.executable, "-c", script, str(folder)])
-    [wheel] = folder.glob("*.whl")
-    return wheel
+    return _build(f"build_wheel(sys.argv[1], {settings!r})", folder)
+
+
+def build_sdist(folder: Path) -> Path:
+    """The source distribution."""
+    return _build("build_sdist(sys.argv[1])", folder)
 
 
 def install(wheel: Path, folder: Path) -> Path:
@@ -39,10 +38,10 @@ def install(wheel: Path, folder: Path) -> Path:
     # editable package of this tree stays unknown.
     (site_packages(environment) / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     python = environment / "bin" / "python"
-    # It has to find every requirement of the wheel's already there.
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index"]
     _run([*pip, "--ignore-installed", "--no-deps", str(wheel)])
-    _run([*pip, f"pomona-serve[cpu] @ {wheel.as_uri()}"])
+    # Fails unless all that the wheel requires is there.
+    _run([*pip, "--dry-run", f"pomona-serve[cpu] @ {wheel.as_uri()}"])
     return python.parent
 
 
@@ -51,9 +50,16 @@ def site_packages(environment: Path) -> Path:
     return folder
 
 
-def _run(command: list[str]) -> None:
+def _build(call: str, folder: Path) -> Path:
+    """What the build backend made."""
+    script = f"import sys, scikit_build_core.build as build\nprint(build.{call})"
+    return folder / _run([sys.executable, "-c", script, str(folder)]).split()[-1]
+
+
+def _run(command: list[str]) -> str:
     finished = subprocess.run(
         command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=300
     )
     if finished.returncode:
         raise RuntimeError(f"{' '.join(command)}\n{finished.stdout}{finished.stderr}"[-4000:])
+    return finished.stdout
