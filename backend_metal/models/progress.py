@@ -55,3 +55,11 @@ class DownloadProgress(Progress):
         super().__init__(*args, **kwargs)
         self._is_told = str(self._what).startswith("Reconstructing")
         self._what = "downloading"
+
+
+class NoProgress(DownloadProgress):
+    """Of a few small files."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "disable": True})
+        self._is_told = False

@@ -7,12 +7,15 @@ is in Ray's log files, too.
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable
 
 from deployments.launch.live_terminal import LiveTerminal
+from deployments.launch.serve_status import SLOW_START
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 DASHBOARD = re.compile(r"View the dashboard at (\S+)")
@@ -28,6 +31,8 @@ PROGRESS = re.compile(
     r"(?P<work>[a-z ]+): (?P<figures>(?P<done>\d+\.\d\d)(?: of (?P<total>\d+\.\d\d))? GB, .*)"
 )
 """An engine's, while it downloads a model or loads its weights."""
+IDLE_WARNING = re.compile(f"{SLOW_START.pattern}|Cannot deregister autoscaling state")
+"""The controller's, when all is well: it has never scaled what it begins to deploy."""
 REPLICA = "ServeReplica:"
 QUIET = "ray.serve._private"
 """In what Serve tells of its own parts within a replica."""
@@ -45,6 +50,8 @@ class ServerOutput:
         self._verbose = verbose
         self._last: deque[str] = deque(maxlen=LAST_WORDS)
         self.dashboard_url: str | None = None
+        self.progress_at = -math.inf
+        """On the monotonic clock: when an engine told last how far it is."""
         self._thread = threading.Thread(target=self._read, name="server-output", daemon=True)
 
     def start(self) -> None:
@@ -66,6 +73,7 @@ class ServerOutput:
             if not shown:
                 continue
             if not self._verbose and (progress := PROGRESS.fullmatch(shown)):
+                self.progress_at = time.monotonic()
                 total = float(progress["total"] or 0)
                 share = float(progress["done"]) / total if total else None
                 self._terminal.show(progress["work"], share, progress["figures"])
@@ -90,6 +98,8 @@ def to_show(line: str) -> str | None:
         if generation := GENERATION.match(message):
             return _request_line(generation)
         return message
+    if IDLE_WARNING.search(message):
+        return None
     where = actor["actor"].rpartition(":")[2] if is_replica else actor["actor"]
     return f"{level} {where}: {message}"
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from backend_metal.models import progress
-from backend_metal.models.progress import DownloadProgress, Progress
+from backend_metal.models.progress import DownloadProgress, NoProgress, Progress
 
 
 class Clock:
@@ -55,3 +55,14 @@ def test_now_and_then_is_enough(clock: Clock, caplog: pytest.LogCaptureFixture) 
     clock.now += 0.9
     bar.update(1)
     assert caplog.messages == []
+
+
+def test_small_files_are_not_told_of(
+    clock: Clock, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.INFO)
+    bar = NoProgress(total=2, desc="Reconstructing (incomplete total...)")
+    clock.now += 60.0
+    bar.update(1)
+    assert caplog.messages == []
+    assert capsys.readouterr().err == ""

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import math
 import os
 import shlex
 import shutil
@@ -263,6 +264,24 @@ def test_an_application_that_serve_gives_up_is_told_of_with_the_cause(
     assert [record.getMessage() for record in caplog.records] == [
         f"Trying again, since it did not start: EngineReplica: {CAUSE}"
     ]
+
+
+def test_a_model_that_takes_its_time_is_no_setback(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While it loads, its engine tells how far it is; one that is silent is told of."""
+    monkeypatch.setattr(start, "POLL_INTERVAL_S", 0.0)
+    monkeypatch.setattr(start, "SLOW_START_S", 0.0)
+    slow = status_of("UPDATING", "It has 1 replicas that have taken more than 30s to initialize.\n")
+    followed = start_of(1)
+    followed.status = Told(slow)
+    followed._server.output.progress_at = math.inf
+    assert not followed.wait_until_ready(closed_url())
+    assert caplog.messages == []
+    followed = start_of(1)
+    followed.status = Told(slow)
+    assert not followed.wait_until_ready(closed_url())
+    assert caplog.messages == ["Still starting."]
 
 
 CAUSE = "model '/nowhere': there is no such directory"

@@ -17,6 +17,10 @@ from deployments.launch.output import ServerOutput, to_show
 ENGINE = "(ServeReplica:pomona:EngineReplica pid=7) "
 GATEWAY = "(ServeReplica:pomona:Gateway pid=8, ip=10.0.0.3) "
 HEAD = "2026-11-22 19:28:04,026 pomona_EngineReplica mc4kk9mh"
+SLOW_START = (
+    "Deployment 'EngineReplica' in application 'pomona' has 1 replicas that have taken more than "
+    "30s to initialize."
+)
 GENERATION = (
     "generation {} model=demo prompt_tokens=26 cached_tokens=16 completion_tokens={} "
     "first_token_s=0.5 seconds=2.5 engine_request_id=req-1 request_id=my-id"
@@ -61,6 +65,8 @@ GENERATION = (
         (f"{GATEWAY}INFO {HEAD} -- POST /v1/completions 200 model=demo", None),
         (f"{GATEWAY}INFO {HEAD} -- Started <ray.serve._private.router.Client at 0x7f>.", None),
         (f"(ServeController pid=9) INFO {HEAD} -- Adding 1 replica", None),
+        (f"(ServeController pid=9) WARNING {HEAD} -- {SLOW_START}", None),
+        (f"(ServeController pid=9) WARNING {HEAD} -- Cannot deregister autoscaling state", None),
         (f"{ENGINE}Traceback (most recent call last):", None),
         (f'{ENGINE}  File "find.py", line 49', None),
         (f"{ENGINE}{{not json", None),
