@@ -154,7 +154,7 @@ endif
 
 $(BUILD_TOOLS):
 	[ -x $(BIN)/python ] || $(MAKE) setup
-	$(BIN)/python -m pip install --quiet 'scikit-build-core>=0.11' 'nanobind==3.1.0' cmake ninja \
+	$(BIN)/python -m pip install --quiet 'scikit-build-core>=1.0' 'nanobind==3.1.0' cmake ninja \
 		$(CUDA_HEADERS)
 	@touch $@
 

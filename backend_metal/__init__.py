@@ -12,7 +12,15 @@ from backend_metal.linux_cpu.blas import blas_in_use
 from backend_metal.open_files import limit_kept, raise_limit
 
 with limit_kept():
-    import mlx_lm.utils  # noqa: F401
+    try:
+        import mlx_lm.utils  # noqa: F401
+    except ImportError as error:
+        if "libmlx" not in str(error):
+            raise
+        raise ImportError(
+            f"MLX is here without its library ({error}); on Linux that is a package of its own: "
+            "pip install 'pomona-serve[cpu]', or 'pomona-serve[cuda13]' for NVIDIA GPUs"
+        ) from error
 raise_limit()
 
 from backend_metal.llm import LLM, Completion  # noqa: E402

@@ -9,10 +9,12 @@ from typing import Any
 from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS, load_config
 
 from backend_metal.models.causality import check_causal
+from backend_metal.models.complete import check_complete
 from backend_metal.models.families import family_of
 from backend_metal.models.generation_config import GENERATION_CONFIG, read_generation_config
 from backend_metal.models.hub import check_room, download
 from backend_metal.models.pooling_config import POOLING_FILES, read_pooling_config
+from backend_metal.models.progress import NoProgress
 from backend_metal.models.sizes import check_sizes
 
 DEMO_DIRECTORY = Path(__file__).parent / "demo"
@@ -38,7 +40,8 @@ def find_config(model: str, revision: str | None = None) -> tuple[Path, dict[str
     """As ``find_checkpoint``, but of a model on the hub there need be no more than its config,
     its sampling defaults and how it pools, and room on the disk for the rest."""
     if _is_on_hub(model):
-        snapshot = download(model, revision, ["config.json", GENERATION_CONFIG, *POOLING_FILES])
+        small = ["config.json", GENERATION_CONFIG, *POOLING_FILES]
+        snapshot = download(model, revision, small, NoProgress)
         config = _config_of(snapshot)
         check_room(model, snapshot.name, DEFAULT_ALLOW_PATTERNS)
         return snapshot, config
@@ -79,6 +82,8 @@ def _checked(path: Path) -> tuple[Path, dict[str, Any]]:
         raise ValueError(
             f"{path} holds no model*.safetensors; `mlx_lm.convert` makes them from other formats"
         )
+    for file in sorted(path.glob("model*.safetensors")):
+        check_complete(file)
     index = path / "model.safetensors.index.json"
     if index.is_file():
         shards = set(json.loads(index.read_text())["weight_map"].values())

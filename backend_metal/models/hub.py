@@ -20,7 +20,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from backend_metal.models.progress import DownloadProgress
+from backend_metal.models.progress import DownloadProgress, NoProgress
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,11 @@ def check_room(model: str, commit: str, patterns: Sequence[str]) -> None:
     """Raises ``ValueError`` when what is not in the cache yet has no room on its disk."""
     try:
         files = snapshot_download(
-            model, revision=commit, allow_patterns=list(patterns), dry_run=True
+            model,
+            revision=commit,
+            allow_patterns=list(patterns),
+            dry_run=True,
+            tqdm_class=NoProgress,
         )
     except (DryRunError, LocalEntryNotFoundError, HfHubHTTPError):
         # The hub can't be reached: nothing will be downloaded, and whoever tries says why.
@@ -49,7 +53,12 @@ def check_room(model: str, commit: str, patterns: Sequence[str]) -> None:
         )
 
 
-def download(model: str, revision: str | None, patterns: Sequence[str]) -> Path:
+def download(
+    model: str,
+    revision: str | None,
+    patterns: Sequence[str],
+    progress: type[DownloadProgress] = DownloadProgress,
+) -> Path:
     """The snapshot of ``model`` with the files that match. Raises ``ValueError`` saying what can't
     be had."""
     wanted = f"{model!r} at {revision!r}" if revision else repr(model)
@@ -60,7 +69,7 @@ def download(model: str, revision: str | None, patterns: Sequence[str]) -> Path:
                 model,
                 revision=revision,
                 allow_patterns=list(patterns),
-                tqdm_class=DownloadProgress,
+                tqdm_class=progress,
             )
         )
     except HFValidationError as error:

@@ -117,9 +117,13 @@ class Backend(Protocol):
 
 
 def create_backend(name: str) -> Backend:
-    """Look ``name`` up among the installed entry points. Raises ``ValueError`` with those found."""
+    """Look ``name`` up among the installed entry points. Raises ``ValueError`` with those found, or
+    with what this one lacks."""
     found = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
     if name not in found:
         raise ValueError(f"engine.backend must be one of {sorted(found)}, not {name!r}")
-    backend: Backend = found[name].load()()
+    try:
+        backend: Backend = found[name].load()()
+    except ImportError as error:
+        raise ValueError(f"engine.backend {name!r} can't be loaded here: {error}") from error
     return backend

@@ -6,6 +6,7 @@ import argparse
 import difflib
 import logging
 import sys
+from logging import StreamHandler
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from deployments.command.setting_flags import (
     normalized,
     setting_flags,
 )
+from deployments.command.shipped import CONFIGS
 from deployments.command.terminal import Parser, fail
+from deployments.launch.live_terminal import LiveTerminal
 from deployments.settings import SettingsError
 
-DEFAULT_CONFIG = Path(__file__).with_name("app.yaml")
-"""The repository's configs/app.yaml, which is inside the package, too."""
+DEFAULT_CONFIG = CONFIGS / "app.yaml"
 
-EXAMPLES = """
+EXAMPLES = f"""
 Any setting of a config file is a flag, too, such as --engine.max-num-seqs=64 or
 --gateway.allowed-origins=https://chat.example.com; --help-settings lists them all.
 
@@ -36,13 +38,18 @@ examples:
   pomona serve --config my.yaml --dry-run > all.yaml
   serve deploy all.yaml                              the same in a running cluster
 
+Config files to copy are in {CONFIGS}.
+
 Ctrl-C ends it. Exit status: 0 if it was told to end, 1 if it could not start or go on, 2 for a
 mistake in the command, the config or the model.
 """
 
 
 def run(arguments: list[str]) -> int:
-    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    terminal = LiveTerminal(sys.stderr)
+    logging.basicConfig(
+        level=logging.INFO, format="%(name)s: %(message)s", handlers=[StreamHandler(terminal)]
+    )
     options = _options(arguments)
     if not options.dry_run:
         from deployments.launch.prepare import prepare
@@ -63,7 +70,7 @@ def run(arguments: list[str]) -> int:
     from deployments.launch.launcher import launch
 
     has_model = options.model or path == DEFAULT_CONFIG
-    return launch(config, None if has_model else path, verbose=options.verbose)
+    return launch(config, None if has_model else path, terminal, verbose=options.verbose)
 
 
 def effective_config(path: Path, options: argparse.Namespace) -> dict[str, Any]:

@@ -26,6 +26,7 @@ import yaml
 from ray._private.services import canonicalize_bootstrap_address
 
 from deployments.backend import EngineConfig, create_backend
+from deployments.launch.live_terminal import LiveTerminal
 from deployments.launch.output import ServerOutput
 from deployments.launch.serve_config import applications, check, engine_configs, names
 from deployments.launch.server import Server
@@ -37,9 +38,12 @@ from deployments.settings import AppSettings
 logger = logging.getLogger("pomona")
 
 
-def launch(config: Any, source: Path | None, *, verbose: bool = False) -> int:
+def launch(
+    config: Any, source: Path | None, terminal: LiveTerminal, *, verbose: bool = False
+) -> int:
     """Serves ``config``, the content of a Serve config file, until it is told to stop. ``source``
-    is where it comes from, if that is a file of the user's. Returns the exit status: 2 for what is
+    is where it comes from, if that is a file of the user's. ``terminal`` has the server's lines,
+    and should have this process' log. Returns the exit status: 2 for what is
     wrong with the config, 1 for what failed. ``verbose`` shows all that Ray has to say, too."""
     try:
         check(config)
@@ -56,7 +60,7 @@ def launch(config: Any, source: Path | None, *, verbose: bool = False) -> int:
         path.write_text(yaml.safe_dump(config))
         command = [sys.executable, "-m", "ray.serve.scripts", "run", str(path)]
         return Supervisor(
-            lambda: Server(command, verbose=verbose),
+            lambda: Server(command, terminal, verbose=verbose),
             lambda server: _follow(server, found, config),
         ).run()
 
@@ -133,6 +137,8 @@ def announce(url: str, settings: AppSettings, engines: Sequence[EngineConfig]) -
     with_keys = settings.gateway.api_keys or settings.gateway.api_keys_file
     key = "one of your keys" if with_keys else "anything"
     logger.info("Ready. Point an OpenAI client at base_url=%s/v1 with api_key=%s.", url, key)
+    if settings.gateway.page:
+        logger.info("A page to chat and to watch: %s/", url)
     if engines:
         logger.info(
             "Or ask from another terminal:\n%s", curl(url, engines[0].name, bool(with_keys))

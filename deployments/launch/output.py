@@ -7,11 +7,15 @@ is in Ray's log files, too.
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable
-from typing import TextIO
+
+from deployments.launch.live_terminal import LiveTerminal
+from deployments.launch.serve_status import SLOW_START
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 DASHBOARD = re.compile(r"View the dashboard at (\S+)")
@@ -23,6 +27,12 @@ GENERATION = re.compile(
     r"first_token_s=(?P<first_s>\d+\.?\d*) seconds=(?P<all_s>\d+\.?\d*) .* request_id=(?P<id>\S+)"
 )
 """All of it: where two processes write at once, a line may have a part of another in it."""
+PROGRESS = re.compile(
+    r"(?P<work>[a-z ]+): (?P<figures>(?P<done>\d+\.\d\d)(?: of (?P<total>\d+\.\d\d))? GB, .*)"
+)
+"""An engine's, while it downloads a model or loads its weights."""
+IDLE_WARNING = re.compile(f"{SLOW_START.pattern}|Cannot deregister autoscaling state")
+"""The controller's, when all is well: it has never scaled what it begins to deploy."""
 REPLICA = "ServeReplica:"
 QUIET = "ray.serve._private"
 """In what Serve tells of its own parts within a replica."""
@@ -34,12 +44,14 @@ LAST_WORDS = 30
 class ServerOutput:
     """Reads the server's lines in a thread of its own and writes what is of interest."""
 
-    def __init__(self, lines: Iterable[str], terminal: TextIO, *, verbose: bool) -> None:
+    def __init__(self, lines: Iterable[str], terminal: LiveTerminal, *, verbose: bool) -> None:
         self._lines = lines
         self._terminal = terminal
         self._verbose = verbose
         self._last: deque[str] = deque(maxlen=LAST_WORDS)
         self.dashboard_url: str | None = None
+        self.progress_at = -math.inf
+        """On the monotonic clock: when an engine told last how far it is."""
         self._thread = threading.Thread(target=self._read, name="server-output", daemon=True)
 
     def start(self) -> None:
@@ -58,9 +70,16 @@ class ServerOutput:
             if not plain.startswith("("):
                 self._last.append(plain)
             shown = line if self._verbose else to_show(plain)
-            if shown:
-                self._terminal.write(shown if self._verbose else f"{shown}\n")
-                self._terminal.flush()
+            if not shown:
+                continue
+            if not self._verbose and (progress := PROGRESS.fullmatch(shown)):
+                self.progress_at = time.monotonic()
+                total = float(progress["total"] or 0)
+                share = float(progress["done"]) / total if total else None
+                self._terminal.show(progress["work"], share, progress["figures"])
+                continue
+            self._terminal.write(shown if self._verbose else f"{shown}\n")
+            self._terminal.flush()
 
 
 def to_show(line: str) -> str | None:
@@ -79,6 +98,8 @@ def to_show(line: str) -> str | None:
         if generation := GENERATION.match(message):
             return _request_line(generation)
         return message
+    if IDLE_WARNING.search(message):
+        return None
     where = actor["actor"].rpartition(":")[2] if is_replica else actor["actor"]
     return f"{level} {where}: {message}"
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ray.dashboard.modules.serve.sdk import ServeSubmissionClient
+
+SLOW_START = re.compile(r"replicas that have taken more than \S+ to initialize")
+"""Serve's words of an engine that still loads its model: nothing has failed."""
 
 Details = Mapping[str, Any]
 """As Serve's REST API has it."""
@@ -46,6 +50,7 @@ def setbacks(details: Details, applications: Iterable[str]) -> list[str]:
         text
         for name in applications
         for text in _causes(details.get("applications", {}).get(name, {}), "UPDATING")
+        if not SLOW_START.search(text)
     ]
 
 

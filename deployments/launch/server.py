@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import psutil
 
+from deployments.launch.live_terminal import LiveTerminal
 from deployments.launch.output import ServerOutput
 
 POLL_INTERVAL_S = 0.5
@@ -24,7 +24,7 @@ raylet, never."""
 class Server:
     """``command`` is `serve run`'s."""
 
-    def __init__(self, command: Sequence[str], *, verbose: bool) -> None:
+    def __init__(self, command: Sequence[str], terminal: LiveTerminal, *, verbose: bool) -> None:
         self._process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -36,7 +36,7 @@ class Server:
             start_new_session=True,
         )
         assert self._process.stdout is not None
-        self.output = ServerOutput(self._process.stdout, sys.stderr, verbose=verbose)
+        self.output = ServerOutput(self._process.stdout, terminal, verbose=verbose)
         self.output.start()
         self._ray: dict[str, psutil.Process] = {}
 

@@ -58,7 +58,7 @@ class Start:
             raise DeployError("\n".join(failed))
         for text in setbacks(details, self._names):
             self._tell(f"Trying again, since it did not start: {text}")
-        if time.monotonic() - self._started > SLOW_START_S:
+        if time.monotonic() - max(self._started, self._server.output.progress_at) > SLOW_START_S:
             self._tell("Still starting.")
 
     def _tell(self, text: str) -> None:

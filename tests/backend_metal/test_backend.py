@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -477,3 +480,34 @@ def test_an_unknown_backend_is_refused_with_those_installed() -> None:
         ValueError, match=r"engine.backend must be one of \['metal'.*\], not 'cuda'"
     ):
         create_backend("cuda")
+
+
+@pytest.mark.parametrize(
+    ("missing", "told"),
+    [
+        (
+            "libmlx.so: cannot open shared object file",
+            "MLX is here without its library (libmlx.so: cannot open shared object file); on Linux",
+        ),
+        ("no such thing", "can't be loaded here: no such thing"),
+    ],
+)
+def test_a_backend_that_lacks_something_says_what(missing: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "mlx").mkdir()
+    (tmp_path / "mlx" / "__init__.py").touch()
+    (tmp_path / "mlx" / "core.py").write_text(f"raise ImportError({missing!r})")
+    script = (
+        "from deployments.backend import create_backend\n"
+        "try:\n    create_backend('metal')\n"
+        "except ValueError as error:\n    print(error)"
+    )
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).resolve().parents[2])])
+    finished = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert finished.stdout.startswith("engine.backend 'metal' can't be loaded here: ")
+    assert told in finished.stdout

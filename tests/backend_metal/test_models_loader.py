@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
@@ -144,6 +145,10 @@ def put_weight(directory: Path, value: float) -> None:
     mx.save_safetensors(str(path), weights)
 
 
+def cut(num_bytes: int) -> Any:
+    return lambda directory: os.truncate(directory / "model.safetensors", num_bytes)
+
+
 def write_index(directory: Path) -> None:
     shards = {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}
     (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
@@ -155,6 +160,14 @@ def write_index(directory: Path) -> None:
         (remove("config.json"), "holds no config.json, so it is no model"),
         (remove("model.safetensors"), r"holds no model\*.safetensors; `mlx_lm.convert` makes"),
         (remove("tokenizer.json"), "holds no tokenizer: none of tokenizer.json"),
+        (cut(5000), r"model\.safetensors is not all there: it has 5,000 of \d+,\d+,?\d* bytes; a "),
+        (cut(20), "is not all there: it has 20 of "),
+        (cut(3), "begins with no header of safetensors"),
+        (cut(0), "begins with no header of safetensors"),
+        (
+            lambda d: (d / "model.safetensors").write_text("<html>Too many requests</html>"),
+            "begins with no header of safetensors: it is no such file, or a download of it broke",
+        ),
         (write_index, "lacks model-00002-of-00002.safetensors"),
         (lambda d: edit_config(d, model_type="bitnet"), "model_type 'bitnet' is not supported"),
         (lambda d: edit_config(d, model_file="evil.py"), "trust_remote_code"),

@@ -7,37 +7,62 @@ import logging
 import pytest
 
 from backend_metal.models import progress
-from backend_metal.models.progress import DownloadProgress, Progress
+from backend_metal.models.progress import DownloadProgress, NoProgress, Progress
+
+
+class Clock:
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
 
 
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "INTERVAL_S", -1.0)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
 
 
-def test_a_line_has_what_is_done_of_all(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_line_has_what_is_done_of_all_how_fast_and_what_is_left(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     with Progress(total=2_000_000_000, desc="loading weights", disable=True) as bar:
-        bar.update(500_000_000)
-        bar.update(1_000_000_000)
+        for passed_s, done in ((2.0, 500_000_000), (0.5, 100_000_000), (1.5, 900_000_000)):
+            clock.now += passed_s
+            bar.update(done)
+    # A second is told at once, less is told with what follows.
     assert caplog.messages == [
-        "loading weights: 0.50 of 2.00 GB",
-        "loading weights: 1.50 of 2.00 GB",
+        "loading weights: 0.50 of 2.00 GB, 250.0 MB/s, 6 s left",
+        "loading weights: 1.50 of 2.00 GB, 325.0 MB/s, 2 s left",
     ]
 
 
-def test_a_download_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_download_is_told_of_once(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     """By the names that huggingface_hub gives its bars."""
     caplog.set_level(logging.INFO)
     for desc in ("Downloading bytes", "Reconstructing (incomplete total...)", "Fetching 3 files"):
-        DownloadProgress(total=0, desc=desc, disable=True).update(250_000_000)
-    assert caplog.messages == ["downloading: 0.25 GB"]
+        bar = DownloadProgress(total=0, desc=desc, disable=True)
+        clock.now += 2.0
+        bar.update(250_000_000)
+    assert caplog.messages == ["downloading: 0.25 GB, 125.0 MB/s"]
 
 
-def test_now_and_then_is_enough(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_now_and_then_is_enough(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    bar = Progress(total=1, desc="loading weights", disable=True)
+    clock.now += 0.9
+    bar.update(1)
+    assert caplog.messages == []
+
+
+def test_small_files_are_not_told_of(
+    clock: Clock, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(progress, "INTERVAL_S", 3600.0)
-    Progress(total=1, desc="loading weights", disable=True).update(1)
+    bar = NoProgress(total=2, desc="Reconstructing (incomplete total...)")
+    clock.now += 60.0
+    bar.update(1)
     assert caplog.messages == []
+    assert capsys.readouterr().err == ""

@@ -3,7 +3,10 @@ from __future__ import annotations
 import io
 import json
 import logging
+import math
+import os
 import shlex
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,10 +17,12 @@ from typing import Any
 import pytest
 import ray
 
+from backend_metal.models.find import DEMO_DIRECTORY
 from deployments.backend import EngineConfig
 from deployments.command.serve import run
 from deployments.launch import launcher as launch
 from deployments.launch import prepare, start
+from deployments.launch.live_terminal import LiveTerminal
 from deployments.launch.output import ServerOutput
 from deployments.launch.serve_config import (
     ENGINES,
@@ -32,6 +37,7 @@ from deployments.launch.serve_config import (
 from deployments.launch.serve_status import ServeStatus, cause, failures
 from deployments.launch.server import Server
 from deployments.protocol.chat import ChatCompletionRequest
+from deployments.settings import parse_settings
 from tests.support.e2e.serve_process import free_port
 
 APPLICATION = """
@@ -85,11 +91,11 @@ def test_a_port_in_use_ends_it_unless_it_may_be_the_clusters(
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         config = with_address(config_of(), "127.0.0.1", port)
-        assert launch.launch(config, None) == (2 if of_cluster else 1)
+        assert launch.launch(config, None, LiveTerminal(io.StringIO())) == (2 if of_cluster else 1)
         assert f"Something listens at http://127.0.0.1:{port} already" in caplog.text
         assert bool(checked) == of_cluster
     caplog.clear()
-    assert launch.launch(config, None) == 2
+    assert launch.launch(config, None, LiveTerminal(io.StringIO())) == 2
     assert "Something listens" not in caplog.text
 
 
@@ -189,7 +195,7 @@ class Living(Server):
 
     def __init__(self, looks: int) -> None:
         self.looks = looks
-        self.output = ServerOutput([], io.StringIO(), verbose=False)
+        self.output = ServerOutput([], LiveTerminal(io.StringIO()), verbose=False)
 
     def is_up(self) -> bool:
         self.looks -= 1
@@ -260,6 +266,24 @@ def test_an_application_that_serve_gives_up_is_told_of_with_the_cause(
     ]
 
 
+def test_a_model_that_takes_its_time_is_no_setback(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While it loads, its engine tells how far it is; one that is silent is told of."""
+    monkeypatch.setattr(start, "POLL_INTERVAL_S", 0.0)
+    monkeypatch.setattr(start, "SLOW_START_S", 0.0)
+    slow = status_of("UPDATING", "It has 1 replicas that have taken more than 30s to initialize.\n")
+    followed = start_of(1)
+    followed.status = Told(slow)
+    followed._server.output.progress_at = math.inf
+    assert not followed.wait_until_ready(closed_url())
+    assert caplog.messages == []
+    followed = start_of(1)
+    followed.status = Told(slow)
+    assert not followed.wait_until_ready(closed_url())
+    assert caplog.messages == ["Still starting."]
+
+
 CAUSE = "model '/nowhere': there is no such directory"
 TRACEBACK = f"""\
 ray::ServeReplica:pomona:EngineReplica.initialize_and_get_metadata() (pid=1, ip=192.0.2.2)
@@ -301,8 +325,46 @@ def test_a_model_that_is_not_there_is_told_before_anything_starts(
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     config = with_address(with_model(config_of(), str(tmp_path / "absent")), None, free_port())
-    assert launch.launch(config, None) == 2
+    assert launch.launch(config, None, LiveTerminal(io.StringIO())) == 2
     assert caplog.messages[-1].endswith(f"{str(tmp_path / 'absent')!r}: there is no such directory")
+
+
+def test_half_a_download_is_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    model = shutil.copytree(DEMO_DIRECTORY, tmp_path / "half")
+    os.truncate(model / "model.safetensors", 3_000_000)
+    config = with_address(with_model(config_of(), str(model)), None, free_port())
+    assert launch.launch(config, None, LiveTerminal(io.StringIO())) == 2
+    assert "model.safetensors is not all there: it has 3,000,000 of 6," in caplog.messages[-1]
+    assert "\n" not in caplog.messages[-1]
+
+
+def test_a_model_of_the_hub_without_a_network_is_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setenv("HF_ENDPOINT", closed_url())
+    config = with_address(with_model(config_of(), "somebody/model"), None, free_port())
+    assert launch.launch(config, None, LiveTerminal(io.StringIO())) == 2
+    assert "'somebody/model' is neither a local directory nor in the" in caplog.messages[-1]
+    assert "the hub can't be reached: " in caplog.messages[-1]
+    assert "\n" not in caplog.messages[-1]
+
+
+@pytest.mark.parametrize("page", [True, False])
+def test_the_last_lines_say_where_it_is(page: bool, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    settings = parse_settings({"gateway": {"page": page}})
+    launch.announce("http://127.0.0.1:9", settings, [EngineConfig(model="demo")])
+    told = caplog.messages
+    assert "base_url=http://127.0.0.1:9/v1 " in told[0]
+    assert ("A page to chat and to watch: http://127.0.0.1:9/" in told) == page
+    assert "curl http://127.0.0.1:9/v1/chat/completions" in told[-1]
 
 
 def test_another_model_takes_the_place_of_the_configs() -> None:

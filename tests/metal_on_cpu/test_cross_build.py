@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import json
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.metal_on_cpu.cross_build import macho, native, sdk
+from tests.metal_on_cpu.cross_build.mlx_wheels import PLATFORM
 from tests.metal_on_cpu.cross_build.tools import ROOT, python_package
+from tests.support.wheel.build import build_wheel
 
 pytestmark = pytest.mark.ladder
 
@@ -81,6 +85,26 @@ def test_python_has_the_rest(library: macho.Library) -> None:
 
 def test_it_exports_only_its_module(library: macho.Library) -> None:
     assert library.exports == {"_PyInit__native"}
+
+
+def test_pip_on_a_mac_would_take_its_wheel(library: macho.Library, tmp_path: Path) -> None:
+    """Which has the extension and its shaders; that it runs is for a Mac to show."""
+    libraries = tmp_path / "libraries"
+    libraries.mkdir()
+    shutil.copy(native.FOLDER / f"_native.{native.SOABI}.so", libraries)
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    platform = f"macosx_{library.minimum_macos[0]}_{library.minimum_macos[1]}_arm64"
+    wheel = build_wheel(tmp_path, libraries, f"{tag}-{tag}-{platform}")
+    target = tmp_path / "target"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    pip += ["--only-binary=:all:", f"--platform={PLATFORM}", f"--target={target}"]
+    subprocess.run([*pip, str(wheel)], check=True)
+    package = target / "backend_metal"
+    assert [path.name for path in package.glob("*.so")] == [f"_native.{native.SOABI}.so"]
+    shaders = CSRC.parent / "shaders"
+    assert {path.name for path in (package / "shaders").glob("*.metal")} == {
+        path.name for path in shaders.glob("*.metal")
+    }
 
 
 @pytest.mark.parametrize(

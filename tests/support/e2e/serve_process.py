@@ -109,8 +109,10 @@ def serve_process(
     command: Sequence[str] = SERVE_RUN,
     environment: Mapping[str, str] | None = None,
     stop_signal: signal.Signals = signal.SIGINT,
+    folder: Path = REPOSITORY,
 ) -> Iterator[ServeProcess]:
-    """Run ``config`` on a free port until the block ends; every process is gone afterwards."""
+    """Run ``config`` on a free port until the block ends; every process is gone afterwards.
+    ``folder`` is where the command runs."""
     # Ray's socket paths must stay under 108 characters, which pytest's folders exceed.
     home = Path(tempfile.mkdtemp(prefix="pomona-", dir="/tmp"))
     # As homes are: others may enter, and what is to be kept from them is closed itself.
@@ -126,7 +128,7 @@ def serve_process(
     with running.log.open("wb") as log:
         process = subprocess.Popen(
             [*command, str(path)],
-            cwd=REPOSITORY,
+            cwd=folder,
             env=inherited
             | {
                 "HOME": str(home),
