@@ -57,8 +57,9 @@ def test_a_chat_streams_and_the_status_shows_that_it_did(demo_serve: ServeProces
     told = pomona("status", demo_serve.url)
     [engine] = [line.split() for line in told.splitlines() if " demo " in line]
     assert engine[-1] == "cpu"
-    gateway = told.splitlines()[-1].split()
-    assert int(gateway[2]) >= 1
+    *_, gateway, _, versions = told.splitlines()
+    assert int(gateway.split()[2]) >= 1
+    assert versions.startswith("All have Pomona ")
 
 
 def test_a_chat_needs_no_server() -> None:
