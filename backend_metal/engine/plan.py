@@ -1,4 +1,4 @@
-"""What memory a model takes on this machine, told before its weights are read."""
+"""What a model takes on this machine, and what would serve it, told before its weights are read."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Protocol
 from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.attention.kv_groups import group_layers
 from backend_metal.device import Device, device_memory_bytes, select_device
+from backend_metal.engine.attention_choice import choose_attention
 from backend_metal.engine.memory import Demand, GroupBytes, num_kv_blocks
 from backend_metal.engine.state_memory import StatePlan, plan_states
-from backend_metal.models.loader import outline
+from backend_metal.models.loader import OutlinedModel, outline
 from backend_metal.models.paged_model import PagedModel
 from backend_metal.recurrent import StatePool
-from deployments.backend import EngineConfig
+from deployments.backend import AttentionStatus, EngineConfig
 
 
 class SizedModel(Protocol):
@@ -53,14 +54,7 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
     will be. Raises ``ValueError`` as ``build_engine`` does where there is no room."""
     device = select_device(config.device)
     memory_bytes = device_memory_bytes(device.mlx)
-    outlined = outline(
-        config.model,
-        revision=config.revision,
-        device=device.mlx,
-        dtype=config.dtype,
-        memory_limit_bytes=int(memory_bytes * config.memory_fraction),
-        trust_remote_code=config.trust_remote_code,
-    )
+    outlined = _outlined(config, device)
     max_model_len = context_of(config, outlined)
     demand = demand_of(config, device, max_model_len)
     states = state_plan(config, outlined, demand, memory_bytes)
@@ -89,6 +83,33 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
         max_model_len,
         context,
         kv_bytes + state_bytes,
+    )
+
+
+def check_attention(config: EngineConfig) -> AttentionStatus:
+    """The attention that an engine with ``config`` would serve with: as it chooses when it starts,
+    by running its kernels. Raises ``ValueError`` as ``build_engine`` does."""
+    device = select_device(config.device)
+    model = _outlined(config, device).model
+    _, status = choose_attention(
+        config.attention,
+        device,
+        model.layers,
+        block_size=config.block_size,
+        dtype=model.dtype,
+        deterministic=config.deterministic,
+    )
+    return status
+
+
+def _outlined(config: EngineConfig, device: Device) -> OutlinedModel:
+    return outline(
+        config.model,
+        revision=config.revision,
+        device=device.mlx,
+        dtype=config.dtype,
+        memory_limit_bytes=int(device_memory_bytes(device.mlx) * config.memory_fraction),
+        trust_remote_code=config.trust_remote_code,
     )
 
 
