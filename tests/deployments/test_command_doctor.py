@@ -15,7 +15,7 @@ from deployments.command.doctor.clock import check_clock
 from deployments.command.doctor.config import read_config
 from deployments.command.doctor.engine import check_engine
 from deployments.command.doctor.engine_reading import EngineReading, ModelMemory, read_engine
-from deployments.command.doctor.finding import Finding, wrong
+from deployments.command.doctor.finding import Finding, warning, wrong
 from deployments.command.doctor.hub import Hub, check_hub
 from deployments.command.doctor.memory import check_disk, check_memory
 from deployments.command.doctor.ports import Port, check_port
@@ -169,6 +169,7 @@ def test_secrets_that_others_may_read_are_wrong(tmp_path: Path) -> None:
     [found_ok] = check_modes({key: stat.S_IFREG | 0o600})
     assert found_ok.verdict == "ok"
     assert check_modes({}) == []
+    assert check_modes(readings.modes([token]), warning)[0].verdict == "warning"
 
 
 def test_keys() -> None:

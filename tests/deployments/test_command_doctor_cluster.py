@@ -103,6 +103,11 @@ def test_a_host_speaks_for_itself(hosts: HostList) -> None:
         ("", "warning\npomona: there is no command 'doctor'\n", "there is no command 'doctor'"),
         ("{}", "", "its answer is none of `pomona doctor`"),
         ('{"findings": [{"a": 1}], "versions": {}, "time": 1}', "", "its answer is none of"),
+        (
+            '{"findings": [{"check": "a", "verdict": "?", "told": ""}], "versions": {}, "time": 1}',
+            "",
+            "its answer is none of",
+        ),
     ],
 )
 def test_a_host_that_can_not_be_asked_is_a_warning(

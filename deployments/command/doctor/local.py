@@ -131,6 +131,8 @@ def _secrets(asked: Asked) -> Iterator[Finding]:
     gateway = asked.config.settings.gateway
     keys = gateway.api_keys_file and gateway.api_keys_file.expanduser()
     yield from check_modes(readings.modes(readings.secret_paths(asked.services)))
+    # Its own client leaves it so, where others can't enter the home.
+    yield from check_modes(readings.modes([readings.hub_token()]), warning)
     if not asked.has_gateway or gateway.api_keys:
         return
     problem, num_keys = "", 0

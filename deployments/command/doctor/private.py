@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from deployments.command.doctor.finding import Finding, ok, warning, wrong
@@ -11,10 +11,13 @@ from deployments.command.doctor.finding import Finding, ok, warning, wrong
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def check_modes(modes: Mapping[Path, int]) -> list[Finding]:
-    """``modes``: of secrets, and of folders that hold some."""
+def check_modes(
+    modes: Mapping[Path, int], judge: Callable[[str, str, str], Finding] = wrong
+) -> list[Finding]:
+    """``modes``: of secrets, and of folders that hold some; ``judge``: how bad it is if others may
+    read one."""
     found = [
-        wrong("Secrets", f"others may read {path} (mode {mode & 0o7777:o})", _remedy(path, mode))
+        judge("Secrets", f"others may read {path} (mode {mode & 0o7777:o})", _remedy(path, mode))
         for path, mode in modes.items()
         if mode & OTHERS
     ]

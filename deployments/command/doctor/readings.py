@@ -76,12 +76,16 @@ def free_bytes(path: Path) -> int:
 
 
 def secret_paths(services: Path) -> list[Path]:
-    """Where Ray's token, Hugging Face's and a cluster's secrets would lie; ``services`` is the
-    folder of the cluster's files."""
+    """Where Ray's token and a cluster's secrets would lie; ``services`` is the folder of the
+    cluster's files."""
     found = [Path.home() / ".ray", Path.home() / ".ray" / "auth_token", ray_folder()]
-    found.append(Path(constants.HF_TOKEN_PATH))
     found += [services / name for name in ("environment", "auth_token", "heartbeat_key")]
     return [*found, *services.glob("*.key")]
+
+
+def hub_token() -> Path:
+    """Where Hugging Face's client would keep it."""
+    return Path(constants.HF_TOKEN_PATH)
 
 
 def modes(paths: Iterable[Path]) -> dict[Path, int]:

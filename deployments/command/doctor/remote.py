@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from pydantic import TypeAdapter, ValidationError
+
 from deployments.command.doctor.finding import Finding, warning
 from deployments.command.doctor.host_list import Host, HostList
+from deployments.command.doctor.report import Printed
 
 TIMEOUT_S = 180.0
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
+
+
+REPORT = TypeAdapter(Printed)
 
 
 @dataclass(frozen=True)
@@ -56,14 +61,12 @@ def script(host: Host, hosts: HostList) -> str:
 def parse_report(host: Host, printed: str, complaint: str, *, now: float) -> HostReport:
     """``now``: when it was printed, by the clock here."""
     try:
-        told = json.loads(printed)
-        findings = tuple(Finding(**one) for one in told["findings"])
-        versions, offset_s = dict(told["versions"]), float(told["time"]) - now
-    except (ValueError, TypeError, KeyError):
+        told = REPORT.validate_json(printed)
+    except ValidationError:
         lines = [line for line in complaint.strip().splitlines() if line]
         return _silent(host, lines[-1] if lines else "its answer is none of `pomona doctor`")
-    findings = tuple(replace(one, host=host.name) for one in findings)
-    return HostReport(host, findings, versions, offset_s)
+    findings = tuple(replace(one, host=host.name) for one in told.findings)
+    return HostReport(host, findings, told.versions, told.time - now)
 
 
 def _silent(host: Host, problem: str) -> HostReport:

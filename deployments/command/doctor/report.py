@@ -6,10 +6,20 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from deployments.command.doctor.finding import Finding
 from deployments.command.terminal import printable
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What ``pomona doctor --json`` prints; more than that is passed over."""
+
+    findings: tuple[Finding, ...]
+    versions: dict[str, str]
+    time: float
+    """In seconds, as Unix counts them."""
 
 
 def line(one: Finding) -> str:
@@ -26,9 +36,4 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def as_json(findings: Sequence[Finding], versions: Mapping[str, str]) -> str:
-    told = {
-        "findings": [asdict(one) for one in findings],
-        "versions": dict(versions),
-        "time": time.time(),
-    }
-    return json.dumps(told, indent=2)
+    return json.dumps(asdict(Printed(tuple(findings), dict(versions), time.time())), indent=2)
