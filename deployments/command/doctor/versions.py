@@ -27,7 +27,7 @@ def check_python(version: str, machine: str, system: str) -> Finding:
 def check_pins(requirements: Iterable[str], installed: Callable[[str], str | None]) -> Finding:
     """``requirements``: what this package says of others, of which some must be there to the patch.
     ``installed``: the version of one, None if it is not there."""
-    pins = [found for one in requirements if (found := _PIN.match(one)) and not found[3]]
+    pins = [pin for one in requirements if (pin := _PIN.match(one)) and not pin[3]]
     found = {pin[1]: installed(pin[1]) for pin in pins}
     other = [
         f"{pin[1]} {found[pin[1]] or 'is missing'} (not {pin[2]})"
