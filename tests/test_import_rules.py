@@ -20,7 +20,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "deployments.command": (
         "backend_metal",
         "deployments.backend",
+        "deployments.gateway.access",
         "deployments.launch",
+        "deployments.observe",
         "deployments.settings",
     ),
     "backend_metal": ("backend_metal", "deployments.backend"),

@@ -6,7 +6,6 @@ import logging
 from dataclasses import replace
 
 from backend_metal.attention.kv_cache import KVCachePool
-from backend_metal.attention.kv_groups import group_layers
 from backend_metal.attention.paths import AttentionPath
 from backend_metal.device import device_memory_bytes, select_device
 from backend_metal.engine.attention_choice import choose_attention
@@ -14,13 +13,14 @@ from backend_metal.engine.device_limits import limit_memory
 from backend_metal.engine.engine import Engine
 from backend_metal.engine.grammar.matcher_pool import MatcherPool
 from backend_metal.engine.memory import GIB, Demand, GroupBytes, num_kv_blocks
+from backend_metal.engine.plan import context_of, demand_of, group_bytes, state_plan
 from backend_metal.engine.recorded.steps import RecordedSteps
 from backend_metal.engine.runner import ModelRunner
 from backend_metal.engine.schedule.block_group import BlockGroup
 from backend_metal.engine.schedule.block_pool import BlockPool
 from backend_metal.engine.schedule.snapshot_borders import SnapshotPolicy
 from backend_metal.engine.schedule.state_slots import StateSlots
-from backend_metal.engine.state_memory import StatePlan, plan_states
+from backend_metal.engine.state_memory import StatePlan
 from backend_metal.engine.step_clock import StepClock
 from backend_metal.models.find import find_config
 from backend_metal.models.generation_config import default_sampling
@@ -51,9 +51,6 @@ def build_engine(config: EngineConfig) -> Engine:
     """Load the model and allocate the KV cache. Raises ``ValueError`` naming what must change."""
     _check_options(config)
     device = select_device(config.device)
-    max_num_batched_tokens = config.max_num_batched_tokens or max(
-        device.step_tokens, config.max_num_seqs
-    )
     memory_bytes = device_memory_bytes(device.mlx)
     limit_memory(device.mlx, memory_bytes)
     loaded = load(
@@ -69,7 +66,7 @@ def build_engine(config: EngineConfig) -> Engine:
         generation_config=config.generation_config,
         generation_defaults=config.generation_defaults,
     )
-    max_model_len = _max_model_len(config, loaded)
+    max_model_len = context_of(config, loaded)
     path, attention = choose_attention(
         config.attention,
         device,
@@ -78,9 +75,16 @@ def build_engine(config: EngineConfig) -> Engine:
         dtype=loaded.model.dtype,
         deterministic=config.deterministic,
     )
-    demand = Demand(config.block_size, config.max_num_seqs, max_num_batched_tokens, max_model_len)
-    plan = _plan_states(config, loaded, demand, memory_bytes)
+    demand = demand_of(config, device, max_model_len)
+    plan = state_plan(config, loaded, demand, memory_bytes)
     if plan is not None:
+        logger.info(
+            "recurrent state: %d bytes a sequence, for %d sequences and %d snapshots, %.2f GiB",
+            plan.bytes_per_slot,
+            plan.num_sequences,
+            plan.num_snapshots,
+            plan.nbytes / GIB,
+        )
         # First: windows are for as many sequences as run.
         config = config.model_copy(update={"max_num_seqs": plan.num_sequences})
         demand = replace(demand, max_num_seqs=plan.num_sequences)
@@ -107,7 +111,7 @@ def build_engine(config: EngineConfig) -> Engine:
             for group, num_blocks in zip(pool.groups, pool.num_blocks, strict=True)
         ),
         loaded.tokenizer,
-        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_batched_tokens=demand.max_num_batched_tokens,
         vocab_size=loaded.model.vocab_size,
         max_model_len=max_model_len,
         eos_token_ids=loaded.eos_token_ids,
@@ -128,52 +132,6 @@ def _check_options(config: EngineConfig) -> None:
         raise ValueError(f"engine.options must be empty for this backend, not {config.options}")
 
 
-def _max_model_len(config: EngineConfig, loaded: LoadedModel) -> int:
-    if config.max_model_len is None:
-        return loaded.max_model_len
-    if config.max_model_len > loaded.max_model_len:
-        raise ValueError(
-            f"engine.max_model_len must be at most {loaded.max_model_len}, the context of "
-            f"{config.model}, not {config.max_model_len}"
-        )
-    return config.max_model_len
-
-
-def _plan_states(
-    config: EngineConfig, loaded: LoadedModel, demand: Demand, memory_bytes: int
-) -> StatePlan | None:
-    """None for a model without recurrent layers."""
-    model = loaded.model
-    if not model.recurrent:
-        return None
-    plan = plan_states(
-        budget_bytes=int(memory_bytes * config.memory_fraction) - loaded.weight_bytes,
-        bytes_per_slot=StatePool.bytes_per_slot(model.recurrent),
-        groups=_group_bytes(config, loaded),
-        demand=demand,
-        num_kv_blocks=config.num_kv_blocks,
-        num_state_snapshots=config.num_state_snapshots,
-    )
-    logger.info(
-        "recurrent state: %d bytes a sequence, for %d sequences and %d snapshots, %.2f GiB",
-        plan.bytes_per_slot,
-        plan.num_sequences,
-        plan.num_snapshots,
-        plan.nbytes / GIB,
-    )
-    return plan
-
-
-def _group_bytes(config: EngineConfig, loaded: LoadedModel) -> list[GroupBytes]:
-    layers = loaded.model.layers
-    groups = []
-    for group in group_layers(layers):
-        specs = [layers[number].cache for number in group.layers]
-        size = KVCachePool.bytes_per_block(specs, config.block_size, loaded.model.dtype)
-        groups.append(GroupBytes(group.window, size))
-    return groups
-
-
 def _allocate(
     config: EngineConfig,
     loaded: LoadedModel,
@@ -183,7 +141,7 @@ def _allocate(
     states: StatePlan | None,
 ) -> KVCachePool:
     layers, dtype = loaded.model.layers, loaded.model.dtype
-    groups = _group_bytes(config, loaded)
+    groups = group_bytes(config, loaded.model)
     num_blocks = num_kv_blocks(
         groups,
         demand,

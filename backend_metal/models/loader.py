@@ -23,7 +23,7 @@ from backend_metal.models.generation_config import Source, default_sampling
 from backend_metal.models.paged_model import PagedModel
 from backend_metal.models.pooling_config import PoolingConfig, read_pooling_config
 from backend_metal.models.revision import revision_of
-from backend_metal.models.weights import materialize, readable_bytes
+from backend_metal.models.weights import convert, materialize, readable_bytes
 from deployments.backend import GenerationDefaults, SamplingParams
 
 logger = logging.getLogger(__name__)
@@ -47,6 +47,38 @@ class LoadedModel:
     """Whether there is a head that makes logits."""
     revision: str
     """Models with the same one continue each other's answers."""
+
+
+@dataclass(frozen=True)
+class OutlinedModel:
+    """What memory it takes, of a model whose weights nobody has read. It can't run."""
+
+    model: PagedModel
+    max_model_len: int
+    """The model's own context, in tokens."""
+    weight_bytes: int
+
+
+def outline(
+    model: str,
+    *,
+    revision: str | None = None,
+    device: mx.Device,
+    dtype: DtypeName = "auto",
+    memory_limit_bytes: int,
+    trust_remote_code: bool = False,
+) -> OutlinedModel:
+    """As ``load``, without reading the weights or the tokenizer. Raises what ``load`` does."""
+    path, config = find_checkpoint(model, revision)
+    on_cpu = device.type == mx.cpu
+    network, config, max_model_len, _ = _build(path, config, trust_remote_code)
+    weight_bytes = convert(
+        network,
+        dtype=_dtype(dtype, on_cpu),
+        on_cpu=on_cpu,
+        memory_limit_bytes=memory_limit_bytes,
+    )
+    return OutlinedModel(PagedModel(network, config, fuse=False), max_model_len, weight_bytes)
 
 
 def load(
@@ -93,11 +125,7 @@ def load(
     pooling = read_pooling_config(path)
     logger.info("loading %s (%s) from %s", model, config["model_type"], path)
     on_cpu = device.type == mx.cpu
-    generates = not (is_bare(path) and lacks_head(config))
-    network, config = _build(path, trust_remote_code, generates=generates)
-    max_model_len = _context_length(config, network)
-    if pooling.max_tokens is not None:
-        max_model_len = min(max_model_len, pooling.max_tokens)
+    network, config, max_model_len, generates = _build(path, config, trust_remote_code)
     weight_bytes = materialize(
         network,
         dtype=_dtype(dtype, on_cpu),
@@ -144,9 +172,11 @@ def load(
 
 
 def _build(
-    path: Path, trust_remote_code: bool, *, generates: bool
-) -> tuple[nn.Module, dict[str, Any]]:
-    """mlx-lm's model with lazy weights."""
+    path: Path, config: dict[str, Any], trust_remote_code: bool
+) -> tuple[nn.Module, dict[str, Any], int, bool]:
+    """mlx-lm's model with lazy weights, its config, its context in tokens, and whether it has a
+    head that makes logits."""
+    generates = not (is_bare(path) and lacks_head(config))
     extra: dict[str, Any] = {}
     if is_bare(path):
         extra["get_model_classes"] = classes_of_bare
@@ -161,7 +191,9 @@ def _build(
             f"{path}: no model can be built as its config.json says: "
             f"{type(error).__name__}: {error}"
         ) from error
-    return network, config
+    max_model_len = _context_length(config, network)
+    most = read_pooling_config(path).max_tokens
+    return network, config, max_model_len if most is None else min(max_model_len, most), generates
 
 
 def _dtype(name: DtypeName, on_cpu: bool) -> mx.Dtype | None:

@@ -71,9 +71,10 @@ class PagedModel:
     vocab_size: int
     state_size: int
 
-    def __init__(self, model: nn.Module, config: Mapping[str, Any]) -> None:
+    def __init__(self, model: nn.Module, config: Mapping[str, Any], *, fuse: bool = True) -> None:
         """``model``: an mlx-lm model, which keeps working with its own caches; ``config``: its
-        config.json. Raises ``ValueError`` when the model can't run on a paged cache, and why."""
+        config.json; ``fuse``: join projections of one input, which reads their weights. Raises
+        ``ValueError`` when the model can't run on a paged cache, and why."""
         family = family_of(config)
         # By name, since some model files have one of their own.
         if any(type(part).__name__ == DYNAMIC_ROPE for part in model.modules()):
@@ -86,7 +87,8 @@ class PagedModel:
         catch_attention(model)
         catch_activations(model)
         prepare_float_rows(model)
-        fuse_projections(model)
+        if fuse:
+            fuse_projections(model)
         backbone = reduce(getattr, family.backbone.split("."), model)
         last = None if family.last is None else getattr(backbone, family.last)
         select_logit_rows(backbone, last)

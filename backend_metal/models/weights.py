@@ -27,7 +27,18 @@ DEQUANTIZED_SHARE = 0.9
 def materialize(
     model: nn.Module, *, dtype: mx.Dtype | None, on_cpu: bool, memory_limit_bytes: int
 ) -> int:
-    """Cast, give quantized layers the form that runs best, and evaluate; returns their bytes.
+    """``convert``, and evaluate; returns their bytes. Raises what ``convert`` does, and
+    ``ValueError`` naming a weight that holds NaN."""
+    total_bytes = convert(model, dtype=dtype, on_cpu=on_cpu, memory_limit_bytes=memory_limit_bytes)
+    _evaluate(model, total_bytes)
+    return total_bytes
+
+
+def convert(
+    model: nn.Module, *, dtype: mx.Dtype | None, on_cpu: bool, memory_limit_bytes: int
+) -> int:
+    """Cast, and give quantized layers the form that runs best, all of it lazily; returns the bytes
+    that the weights take once they are evaluated.
 
     Args:
         model: as mlx-lm loads it lazily; its layers are replaced where they are dequantized.
@@ -36,8 +47,7 @@ def materialize(
             fits; experts float32 ones.
 
     Raises:
-        ValueError: with the figures, when the weights don't fit ``memory_limit_bytes``; or naming
-            one that holds NaN.
+        ValueError: with the figures, when the weights don't fit ``memory_limit_bytes``.
     """
     layers = dict(_quantized_layers(model))
     native = {
@@ -67,7 +77,6 @@ def materialize(
         keep_experts_float(model)
     total_bytes = _nbytes(model)
     _check_fits(total_bytes, memory_limit_bytes)
-    _evaluate(model, total_bytes)
     return total_bytes
 
 

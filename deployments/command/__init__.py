@@ -1,4 +1,4 @@
-"""The command line, ``pomona``: a file for each subcommand.
+"""The command line, ``pomona``: a file or folder for each subcommand.
 
 Start reading at ``__main__.py``, which finds the subcommand and imports it alone.
 """

@@ -12,6 +12,8 @@ SUBCOMMANDS = {
     "chat": "chat with a model in this terminal",
     "models": "list, download and remove models",
     "status": "show the engines and gateways of a running server",
+    "doctor": "check what goes wrong at a first start, on this machine or a cluster's hosts",
+    "bench": "measure this machine's engine, or a server",
 }
 """Each is a module here, with ``run(arguments) -> exit status``."""
 

@@ -12,6 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from deployments.command.server_url import ServerError, get_json, get_text
 
 SCRAPE_TIMEOUT_S = 5.0
+VERSIONS = {"pomona": "Pomona", "python": "Python", "ray": "Ray", "mlx": "MLX"}
+"""What is told of each, and its name."""
 
 Samples = Mapping[str, float]
 """The sum over all labels, by sample name; of names with the label ``outcome`` or ``actual``, one
@@ -29,6 +31,8 @@ class Member:
     samples: Samples = field(default_factory=dict)
     read_at: float = 0.0
     """Seconds of a monotonic clock."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of Pomona, Python, Ray and MLX; empty if it is too old to tell."""
     error: str = ""
 
 
@@ -77,16 +81,27 @@ def parse_samples(text: str) -> Samples:
     return found
 
 
+def parse_versions(text: str) -> Mapping[str, str]:
+    """Of the same text."""
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == "pomona_version_info":
+                return {name: sample.labels.get(name, "") for name in VERSIONS}
+    return {}
+
+
 def _read(url: str, labels: Mapping[str, str]) -> Member:
     component, model = labels.get("component", ""), labels.get("model", "")
     node, replica = labels.get("node", ""), labels.get("replica", "")
     try:
-        samples = parse_samples(get_text(url, timeout_s=SCRAPE_TIMEOUT_S))
+        # Metrics ask for no key, and so get none.
+        text = get_text(url, timeout_s=SCRAPE_TIMEOUT_S, with_key=False)
+        samples, versions = parse_samples(text), parse_versions(text)
     except ServerError as error:
         return Member(component, node, replica, model, error=str(error))
     except ValueError:
         return Member(component, node, replica, model, error=f"{url}: no Prometheus text")
-    return Member(component, node, replica, model, samples, time.monotonic())
+    return Member(component, node, replica, model, samples, time.monotonic(), versions)
 
 
 def _is_ready(url: str) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from huggingface_hub import CachedRepoInfo, CacheNotFound, constants, scan_cache_dir
 
+from backend_metal.engine.plan import MemoryPlan, plan_memory
 from backend_metal.models.find import find_checkpoint
 from deployments.backend import EngineConfig, create_backend
 from deployments.command.terminal import Parser, fail, printable, size, table
@@ -21,18 +22,27 @@ examples:
   pomona models pull mlx-community/Qwen3-0.6B-4bit
   pomona models rm mlx-community/Qwen3-0.6B-4bit
 
+MEMORY is what the weights take here, and the KV cache of one sequence of CONTEXT tokens: the
+longest that the model has, or for which 'engine.memory_fraction' of this machine's memory leaves
+room. More sequences at a time share what is left of it.
+
 Models lie in the cache that all of Hugging Face's programs share: HF_HUB_CACHE, or
 ~/.cache/huggingface/hub.
 """
 
 
+NONE = "-"
+
+
 @dataclass(frozen=True)
 class CachedModel:
-    """``reason``: why this machine's engine can't serve it; empty if it can."""
+    """``plan``: the memory that it takes here; None with a ``reason`` why this machine's engine
+    can't serve it."""
 
     name: str
     num_bytes: int
-    reason: str
+    plan: MemoryPlan | None
+    reason: str = ""
 
 
 def run(arguments: list[str]) -> int:
@@ -47,26 +57,24 @@ def run(arguments: list[str]) -> int:
 
 def cached_models() -> list[CachedModel]:
     """By name."""
-    return [
-        CachedModel(repo.repo_id, repo.size_on_disk, why_not(repo))
-        for repo in sorted(_repositories(), key=lambda repo: repo.repo_id)
-    ]
+    return [_looked_at(repo) for repo in sorted(_repositories(), key=lambda repo: repo.repo_id)]
 
 
-def why_not(repo: CachedRepoInfo) -> str:
-    """What the engine has against the snapshot that is served without ``engine.revision``."""
+def _looked_at(repo: CachedRepoInfo) -> CachedModel:
+    """By the snapshot that is served without ``engine.revision``."""
     snapshot = repo.refs.get("main") or max(
         repo.revisions, key=lambda one: one.last_modified, default=None
     )
     if snapshot is None:
-        return "nothing of it is downloaded"
+        return CachedModel(repo.repo_id, repo.size_on_disk, None, "nothing of it is downloaded")
     # As a folder: what is looked at is what is here, without the hub.
     config = EngineConfig(model=str(snapshot.snapshot_path))
     try:
         create_backend(config.backend).check(config)
+        return CachedModel(repo.repo_id, repo.size_on_disk, plan_memory(config))
     except ValueError as error:
-        return str(error).partition("\n")[0].replace(str(snapshot.snapshot_path), "it")
-    return ""
+        reason = str(error).partition("\n")[0].replace(str(snapshot.snapshot_path), "it")
+        return CachedModel(repo.repo_id, repo.size_on_disk, None, reason)
 
 
 def _list() -> int:
@@ -74,14 +82,20 @@ def _list() -> int:
     if not found:
         print("No models in the cache. `pomona models pull MODEL` gets one.")
         return 0
-    rows = [
-        (printable(one.name), size(one.num_bytes), printable(f"no: {one.reason}"))
-        if one.reason
-        else (printable(one.name), size(one.num_bytes), "yes")
-        for one in found
-    ]
-    print(table(("MODEL", "ON DISK", "SERVED HERE"), rows))
+    header = ("MODEL", "ON DISK", "MEMORY", "CONTEXT", "SERVED HERE")
+    print(table(header, [_row(one) for one in found]))
     return 0
+
+
+def _row(one: CachedModel) -> tuple[str, ...]:
+    name, on_disk = printable(one.name), size(one.num_bytes)
+    if one.plan is None:
+        return name, on_disk, NONE, NONE, printable(f"no: {one.reason}")
+    memory = f"{size(one.plan.weight_bytes)} + {size(one.plan.sequence_bytes)}"
+    context = f"{one.plan.context}"
+    if one.plan.context < one.plan.max_model_len:
+        context += f" of {one.plan.max_model_len}"
+    return name, on_disk, memory, context, f"yes, on {one.plan.device}"
 
 
 def _pull(model: str, revision: str | None) -> int:
@@ -130,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser(
-        "list", help="what is in the cache, its size, and what the engine here can serve"
+        "list", help="what is in the cache, what of it the engine here can serve, and its memory"
     )
     pull = actions.add_parser("pull", help="download a model, unless it can't be served here")
     pull.add_argument("model", metavar="MODEL", help="an id on the hub, such as org/name")

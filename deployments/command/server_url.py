@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 KEY_VARIABLE = "POMONA_API_KEY"
+TIMEOUT_S = 10.0
 
 
 class ServerError(Exception):
@@ -27,10 +28,13 @@ def server_url(text: str) -> str:
     return url.rstrip("/").removesuffix("/v1")
 
 
-def open_url(url: str, body: Any = None, *, timeout_s: float = 10.0) -> HTTPResponse:
-    """With the key that the environment has, and ``body`` as JSON. Raises ``ServerError``."""
+def open_url(
+    url: str, body: Any = None, *, timeout_s: float = TIMEOUT_S, with_key: bool = True
+) -> HTTPResponse:
+    """``body`` is sent as JSON. ``with_key``: with the one that the environment has, for a server
+    that it is meant for. Raises ``ServerError``."""
     headers = {"Content-Type": "application/json"} if body is not None else {}
-    if key := os.environ.get(KEY_VARIABLE):
+    if with_key and (key := os.environ.get(KEY_VARIABLE)):
         headers["Authorization"] = f"Bearer {key}"
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, headers)
@@ -47,19 +51,19 @@ def open_url(url: str, body: Any = None, *, timeout_s: float = 10.0) -> HTTPResp
     return response
 
 
-def get_text(url: str, *, timeout_s: float = 10.0) -> str:
+def get_text(url: str, *, timeout_s: float = TIMEOUT_S, with_key: bool = True) -> str:
     """Raises ``ServerError``."""
-    with open_url(url, timeout_s=timeout_s) as response:
+    with open_url(url, timeout_s=timeout_s, with_key=with_key) as response:
         try:
             return response.read().decode(errors="replace")
         except (OSError, HTTPException) as error:
             raise ServerError(f"{url}: {error}") from None
 
 
-def get_json(url: str) -> Any:
+def get_json(url: str, *, with_key: bool = True) -> Any:
     """Raises ``ServerError``."""
     try:
-        return json.loads(get_text(url))
+        return json.loads(get_text(url, with_key=with_key))
     except ValueError:
         raise ServerError(f"{url} is no server of this kind: its answer is no JSON") from None
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from deployments.command.fleet import Fleet, Member, read_fleet
+from deployments.command.alerts import Alert, firing_alerts
+from deployments.command.fleet import VERSIONS, Fleet, Member, read_fleet
 from deployments.command.server_url import DEFAULT_URL, ServerError, server_url
 from deployments.command.terminal import Parser, fail, printable, size, table
 
@@ -25,11 +26,12 @@ ENGINES: tuple[str, ...] = (
     "HITS",
 )
 ENGINES += ("MEMORY", "FREE ON HOST", "ATTENTION")
+ALERTS = ("ALERT", "SEVERITY", "SINCE", "")
 GATEWAYS = ("GATEWAY", "HOST", "ANSWERED", "REFUSED", "FAILED", "MOVED")
 EXAMPLES = """
 TOKENS/S is what each engine generated between two readings; HITS is the part of all prompt tokens
 that were in its prefix cache; REFUSED are the mistakes of clients and requests over a limit; MOVED
-are streams that went on at another engine.
+are streams that went on at another engine. Alerts are Prometheus's, which --prometheus names.
 
 Exit status: 0 if an engine answers and all could be read, 1 otherwise, 2 for a mistake in the
 command.
@@ -40,6 +42,7 @@ def run(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
         url = server_url(options.url)
+        prometheus = options.prometheus and server_url(options.prometheus)
         before = read_fleet(url)
     except ValueError as error:
         return fail(str(error), status=2)
@@ -49,11 +52,12 @@ def run(arguments: list[str]) -> int:
         time.sleep(options.interval)
         try:
             now = read_fleet(url)
+            alerts = firing_alerts(prometheus) if prometheus else None
         except ServerError as error:
             status = fail(str(error))
         else:
             clear = CLEAR if options.watch and sys.stdout.isatty() else ""
-            sys.stdout.write(clear + told(before, now))
+            sys.stdout.write(clear + told(before, now, alerts))
             sys.stdout.flush()
             before = now
             status = 0 if now.is_ready and not any(one.error for one in now.members) else 1
@@ -61,8 +65,8 @@ def run(arguments: list[str]) -> int:
             return status
 
 
-def told(before: Fleet, now: Fleet) -> str:
-    """Two readings, as text that ends with a line feed."""
+def told(before: Fleet, now: Fleet, alerts: Sequence[Alert] | None = None) -> str:
+    """Two readings, as text that ends with a line feed. ``alerts``: None if nobody asked."""
     earlier = {(one.component, one.replica): one for one in before.members}
     parts = [f"{now.url} is {'ready' if now.is_ready else 'NOT ready: no engine answers it'}"]
     for component, header in (("engine", ENGINES), ("gateway", GATEWAYS)):
@@ -80,7 +84,32 @@ def told(before: Fleet, now: Fleet) -> str:
             for one in members
             if one.error
         ]
+    parts += _versions(now)
+    if alerts is not None:
+        parts.append(_alerts(alerts))
     return printable("\n\n".join(parts)) + "\n"
+
+
+def _alerts(alerts: Sequence[Alert]) -> str:
+    rows = [(one.name, one.severity, one.since, one.told) for one in alerts]
+    return table(ALERTS, rows) if rows else "No alert fires."
+
+
+def _versions(fleet: Fleet) -> Iterator[str]:
+    """In one line what all have alike, and a line for each of what they don't."""
+    known = [one for one in fleet.members if one.versions]
+    alike = []
+    for key, name in VERSIONS.items():
+        nodes: dict[str, set[str]] = {}
+        for one in known:
+            nodes.setdefault(one.versions[key], set()).add(one.node)
+        if len(nodes) == 1:
+            alike.append(f"{name} {next(iter(nodes))}")
+        elif nodes:
+            each = "; ".join(f"{one} on {', '.join(sorted(on))}" for one, on in nodes.items())
+            yield f"{name} DIFFERS: {each}"
+    if alike:
+        yield f"All have {', '.join(alike)}."
 
 
 def _engine(now: Member, before: Member | None) -> Sequence[str]:
@@ -159,6 +188,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="between two readings (default: 1)",
     )
+    parser.add_argument("--prometheus", metavar="URL", help="show the alerts that fire there, too")
     return parser
 
 

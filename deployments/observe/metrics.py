@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 
 from deployments.backend import AttentionStatus, BackendStats, Histogram, PrefixMiss
 from deployments.observe.stored_responses import StoredResponseMetrics
+from deployments.observe.versions import versions
 
 # A `_created` gauge beside every counter and histogram would double the number of series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -306,6 +307,7 @@ class EngineMetrics:
             IDENTITY,
             registry=self.registry,
         ).labels(*identity.values()).info({"revision": revision})
+        _tell_versions(self.registry, dict(zip(IDENTITY, identity.values(), strict=True)))
 
     def failed(self, error_type: str) -> None:
         """A request failed that the engine never had, or whose failure it did not see."""
@@ -372,6 +374,7 @@ class GatewayMetrics:
             ["replica", "node", "path", "reason"],
             registry=self.registry,
         )
+        _tell_versions(self.registry, {"replica": replica, "node": node})
         self.stored_responses = StoredResponseMetrics(self.registry, replica=replica, node=node)
         self._add_outcomes(UNKNOWN_MODEL)
         for error_type in GATEWAY_ERROR_TYPES:
@@ -424,6 +427,15 @@ class GatewayMetrics:
 
     def completed(self, model: str, seconds: float) -> None:
         self._e2e.labels(model, self._replica, self._node, "gateway").observe(seconds)
+
+
+def _tell_versions(registry: CollectorRegistry, labels: Mapping[str, str]) -> None:
+    Info(
+        "pomona_version",
+        "What runs here: Python, Ray and MLX have to be the same on every host.",
+        list(labels),
+        registry=registry,
+    ).labels(**labels).info(versions())
 
 
 def _with_zeros(known: Iterable[str], counts: Mapping[str, int]) -> dict[str, int]:

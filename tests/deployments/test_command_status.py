@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from deployments.command import status
-from deployments.command.fleet import Fleet, Member, parse_samples, read_fleet
-from deployments.command.server_url import server_url
-from tests.support.deployments.told_server import told_server
+from deployments.command.__main__ import main
+from deployments.command.fleet import Fleet, Member, parse_samples, parse_versions, read_fleet
+from deployments.command.server_url import KEY_VARIABLE, ServerError, server_url
+from tests.support.deployments.told_server import Answer, told_server
 from tests.support.e2e.serve_process import free_port
 
 ENGINE_TEXT = b"""
@@ -22,6 +23,7 @@ pomona_prefix_cache_query_tokens_total{model="demo"} 200.0
 pomona_prefix_cache_hit_tokens_total{model="demo"} 50.0
 pomona_memory_active_bytes{model="demo"} 2.5e9
 pomona_attention_path_info{actual="metal",wanted="metal"} 1.0
+pomona_version_info{mlx="0.32.4",node="mac-1",pomona="0.1.0",python="3.11.9",ray="2.60.0"} 1.0
 """
 GATEWAY_TEXT = b"""
 pomona_gateway_requests_total{model="demo",outcome="success"} 5.0
@@ -89,6 +91,104 @@ def test_the_rate_is_what_two_readings_differ_by() -> None:
     assert " 75.0 " in told
     # One that is new has no rate yet.
     assert " 75.0 " not in status.told(replace(fleet, members=()), replace(fleet, members=(now,)))
+
+
+def test_versions_are_told_once_where_all_have_them_alike() -> None:
+    versions = parse_versions(ENGINE_TEXT.decode())
+    one = Member("engine", "mac-1", "e1", versions=versions)
+    other = replace(one, node="mac-2", replica="e2")
+    too_old = replace(one, node="mac-3", replica="e3", versions={})
+    fleet = Fleet("http://here", True, (one, other, too_old))
+    told = status.told(fleet, fleet).splitlines()
+    assert told[-1] == "All have Pomona 0.1.0, Python 3.11.9, Ray 2.60.0, MLX 0.32.4."
+    other = replace(other, versions={**versions, "python": "3.11.8"})
+    told = status.told(fleet, replace(fleet, members=(one, other))).splitlines()
+    assert "Python DIFFERS: 3.11.9 on mac-1; 3.11.8 on mac-2" in told
+    assert told[-1] == "All have Pomona 0.1.0, Ray 2.60.0, MLX 0.32.4."
+
+
+EMPTY_FLEET: dict[str, Answer] = {
+    "/targets": (200, b"[]"),
+    "/ready": (200, b'{"status": "ready"}'),
+}
+
+
+def alert(name: str, severity: str = "page", state: str = "firing") -> dict[str, object]:
+    """As Prometheus writes it."""
+    return {
+        "labels": {"alertname": name, "severity": severity},
+        "annotations": {"summary": f"{name} has happened.", "description": "Do something."},
+        "state": state,
+        "activeAt": "2026-11-24T02:57:34.123456789Z",
+        "value": "1e+00",
+    }
+
+
+def test_alerts_that_fire_are_shown_and_no_key_goes_to_prometheus(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, "a-key")
+    alerts = [alert("PomonaHeadDown"), alert("Slow", state="pending")]
+    alerts.append(alert("PomonaWatchdog", "heartbeat"))
+    answer = {"status": "success", "data": {"alerts": alerts}}
+    answers = {"/api/v1/alerts": (200, json.dumps(answer).encode())}
+    with told_server(EMPTY_FLEET) as front, told_server(answers) as prometheus:
+        asked = [front.url, "--interval", "0.1", "--prometheus", prometheus.url]
+        assert status.run(asked) == 0
+    told = capsys.readouterr().out
+    assert [line.split() for line in told.splitlines()][-2:] == [
+        ["ALERT", "SEVERITY", "SINCE"],
+        ["PomonaHeadDown", "page", "2026-11-24T02:57:34Z", *["PomonaHeadDown", "has", "happened."]],
+    ]
+    assert {key for _, _, key in prometheus.asked} == {None}
+
+
+@pytest.mark.parametrize(
+    ("answer", "status_code", "told"),
+    [
+        (b'{"status": "success", "data": {"alerts": []}}', 0, "No alert fires."),
+        (b'{"status": "error"}', 1, "this is no Prometheus"),
+        (b"[]", 1, "this is no Prometheus"),
+        (b"<html>", 1, "its answer is no JSON"),
+    ],
+)
+def test_what_prometheus_says_instead(
+    answer: bytes, status_code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers: dict[str, Answer] = {"/api/v1/alerts": (200, answer)}
+    with told_server(EMPTY_FLEET) as front, told_server(answers) as prometheus:
+        asked = [front.url, "--interval", "0.1", "--prometheus", prometheus.url]
+        assert status.run(asked) == status_code
+    assert told in "".join(capsys.readouterr())
+
+
+def test_watching_goes_on_through_a_failure_until_it_is_told_to_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three readings: one that is fine, one while the gateway is away, one that is fine again."""
+    fleet, rests = Fleet("http://here", True, ()), []
+    readings = iter([fleet, fleet, ServerError("nothing answers"), fleet])
+
+    def read(url: str) -> Fleet:
+        one = next(readings)
+        if isinstance(one, ServerError):
+            raise one
+        return one
+
+    def rest(seconds: float) -> None:
+        rests.append(seconds)
+        if len(rests) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(status, "read_fleet", read)
+    monkeypatch.setattr(status.time, "sleep", rest)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.argv", ["pomona", "status", "http://here", "--watch"])
+    assert main() == 130
+    out, err = capsys.readouterr()
+    assert rests == [1.0] * 4
+    assert out.count(f"{status.CLEAR}http://here is ready") == 2
+    assert err == "pomona: nothing answers\n"
 
 
 def test_a_fleet_without_engines_is_not_ready(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -54,6 +56,7 @@ GAUGES = [
     "pomona_kv_cache_window_usage_ratio",
     "pomona_memory_active_bytes",
     "pomona_model_info",
+    "pomona_version_info",
 ]
 
 
@@ -107,6 +110,16 @@ def test_an_idle_engine_shows_every_metric_with_its_type_and_labels() -> None:
     expected |= dict.fromkeys(HISTOGRAMS, "histogram") | dict.fromkeys(GAUGES, "gauge")
     assert types == expected | {"pomona_kv_cache_blocks_total": "untyped"}
     assert all(dict(labels).items() >= LABELS.items() for _, labels in samples(registry))
+
+
+def test_everybody_tells_the_versions_that_hosts_must_have_alike() -> None:
+    engine = EngineMetrics(idle_stats, IDENTITY).registry
+    gateway = GatewayMetrics(replica="g1", node="10.0.0.3").registry
+    installed = {"pomona": version("pomona-serve"), "ray": version("ray"), "mlx": version("mlx")}
+    installed["python"] = platform.python_version()
+    for registry in (engine, gateway):
+        [labels] = [dict(one) for name, one in samples(registry) if name == "pomona_version_info"]
+        assert labels.items() >= installed.items()
 
 
 def test_counters_of_known_labels_start_at_zero() -> None:

@@ -57,8 +57,36 @@ def test_a_chat_streams_and_the_status_shows_that_it_did(demo_serve: ServeProces
     told = pomona("status", demo_serve.url)
     [engine] = [line.split() for line in told.splitlines() if " demo " in line]
     assert engine[-1] == "cpu"
-    gateway = told.splitlines()[-1].split()
-    assert int(gateway[2]) >= 1
+    *_, gateway, _, versions = told.splitlines()
+    assert int(gateway.split()[2]) >= 1
+    assert versions.startswith("All have Pomona ")
+
+
+def test_the_doctor_finds_nothing_wrong_here_nor_in_a_cluster_that_serves(
+    demo_serve: ServeProcess, tmp_path: Path
+) -> None:
+    config, hosts = tmp_path / "app.yaml", tmp_path / "hosts.yaml"
+    port = demo_serve.url.rpartition(":")[2]
+    shipped = (REPOSITORY / "configs" / "app.yaml").read_text()
+    config.write_text(shipped.replace("port: 8000", f"port: {port}"))
+    here = "{name: here, address: 127.0.0.1, system: linux, roles: [head, engine, gateway]}"
+    hosts.write_text(f"config: app.yaml\nhosts: [{here}]\n")
+    alone, model, cluster = (
+        shlex.split(one, comments=True)[1:] for one in block("doctor").splitlines()
+    )
+    told = pomona(*alone, "--config", str(config))
+    assert f"ok       Port: {port} (the gateway): a gateway of Pomona answers there" in told
+    assert re.search(r"^ok +Memory: demo takes ", told, re.MULTILINE)
+    assert f"Model: {model[-1]} " in pomona(*model, "--config", str(config))
+    told = pomona(*cluster[:-1], str(hosts), "--no-ssh")
+    assert "ok       here: Engine: serves demo" in told
+    assert re.search(r"^ok +Ray alike: [\d.]+ on 1 of 1 hosts$", told, re.MULTILINE)
+
+
+def test_a_bench_of_a_server(demo_serve: ServeProcess) -> None:
+    [command] = block("bench").splitlines()
+    arguments = shlex.split(command.replace(DEFAULT_URL, demo_serve.url))[1:]
+    assert re.search(r"Successful requests: +20$", pomona(*arguments), re.MULTILINE)
 
 
 def test_a_chat_needs_no_server() -> None:
