@@ -63,8 +63,10 @@ def test_a_chat_streams_and_the_status_shows_that_it_did(demo_serve: ServeProces
 
 
 def test_the_doctor_finds_nothing_wrong_here_nor_in_a_cluster_that_serves(
-    demo_serve: ServeProcess, tmp_path: Path
+    demo_serve: ServeProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Nobody has downloaded anything.
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     config, hosts = tmp_path / "app.yaml", tmp_path / "hosts.yaml"
     port = demo_serve.url.rpartition(":")[2]
     shipped = (REPOSITORY / "configs" / "app.yaml").read_text()
