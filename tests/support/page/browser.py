@@ -1,43 +1,32 @@
-"""Chromium, driven by Playwright: what it is started with, and what it must never do."""
+"""Chromium, driven by Playwright: what it must never do."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ops.bench.page import browser
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE_MS = 60_000
-OPTIONS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Skips without Chromium or Playwright, unless this is continuous integration."""
-    path = next(filter(None, map(shutil.which, NAMES)), None)
-    if path is None:
-        _missing("Chromium is not installed: apt-get install chromium")
     try:
-        from playwright.sync_api import sync_playwright
-    except ModuleNotFoundError:
-        _missing("Playwright is not installed: pip install playwright")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(OPTIONS))
-        yield browser
-        browser.close()
-
-
-def _missing(what: str) -> None:
-    if "CI" in os.environ:
-        pytest.fail(what)
-    pytest.skip(what)
+        with browser.chromium() as started:
+            yield started
+    except browser.MissingBrowserError as error:
+        if "CI" in os.environ:
+            pytest.fail(str(error))
+        pytest.skip(str(error))
 
 
 class Watched:
