@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ops.bench.page import frames
 from ops.bench.page.browser import MissingBrowserError, chromium
-from ops.bench.page.server import KINDS, MIXED, serve
+from ops.bench.page.server import KINDS, MIXED, THOUGHTS, serve
 from ops.bench.relay.servers import process
 from ops.bench.timing import markdown_table
 
@@ -121,6 +121,9 @@ class Bench:
             page.fill("#message", "Write")
             frames.begin(page)
             page.keyboard.press("Enter")
+            if kind == THOUGHTS:
+                # Unfolded.
+                page.locator(".thinking summary").click()
             page.evaluate(ANSWERED)
             if notes := page.locator(".note:visible").all_text_contents():
                 raise RuntimeError(notes[0])

@@ -20,7 +20,7 @@ class MissingBrowserError(Exception):
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium(*options: str) -> Iterator[Browser]:
     """Raises ``MissingBrowserError``."""
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
@@ -31,6 +31,6 @@ def chromium() -> Iterator[Browser]:
         message = "Playwright is not installed: pip install playwright"
         raise MissingBrowserError(message) from error
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(OPTIONS))
+        browser = playwright.chromium.launch(executable_path=path, args=[*OPTIONS, *options])
         yield browser
         browser.close()

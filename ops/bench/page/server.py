@@ -39,6 +39,7 @@ def longest_prefix(pool: BlockPool, tokens: list[int]) -> list[int]:
 > Nothing of it is evicted while somebody reads it.
 
 """
+THOUGHTS = "thoughts"
 KINDS = {
     "mixed": ("", MIXED),
     "code": ("```python\n", "def f(a, b): return 'c' + a[1]  # d\n"),
@@ -47,7 +48,7 @@ KINDS = {
     "paragraph": ("", "words and **more** words of `one` paragraph that never ends "),
     "quote": ("", "> words and **more** words that somebody else has said\n"),
     "numbers": ("", "1. an item\n\n   with another paragraph, and *more* in it\n"),
-    "thoughts": ("<think>\n", "words of a thought that goes on and on\n"),
+    THOUGHTS: ("<think>\n", "words of a thought that goes on and on\n"),
 }
 """How an answer begins, and what it then says again and again."""
 CHARACTERS = 4

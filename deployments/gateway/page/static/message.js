@@ -2,6 +2,7 @@
 
 import { button, copyButton, count, h } from "./dom.js";
 import { MarkdownStream } from "./markdown.js";
+import { TextStream } from "./text.js";
 
 /** `actions`: what its buttons do: edit, again, show (a sibling). */
 export class MessageView {
@@ -45,6 +46,7 @@ export class MessageView {
 
   buildAnswer(siblings, actions) {
     this.thought = h("div", { class: "thought" });
+    this.thoughts = new TextStream(this.thought);
     this.summary = h("summary", {}, "Thinking");
     this.thinking = h("details", { class: "thinking", hidden: true }, this.summary, this.thought);
     this.body = h("div", { class: "prose" });
@@ -82,7 +84,7 @@ export class MessageView {
     const { message, shown } = this;
     const thinking = message.thinking ?? "";
     if (thinking.length > shown.thinking) {
-      this.thought.append(thinking.slice(shown.thinking));
+      this.thoughts.append(thinking.slice(shown.thinking));
       this.thinking.hidden = false;
       shown.thinking = thinking.length;
     }
