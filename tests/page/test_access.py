@@ -84,6 +84,27 @@ def test_plain_http_from_another_machine_will_do(opened: Open, locked_fleet: Pag
     assert one.page.locator("#message").input_value() == "You said: Hi"
 
 
+def test_it_may_lie_beneath_a_path_of_a_proxy(opened: Open, fleet: PageFleet) -> None:
+    one = opened(url=fleet.url)
+    one.page.goto("about:blank")
+    # A proxy that takes the path away, and that the page knows nothing of.
+    one.page.context.route(
+        f"{fleet.url}/models/**",
+        lambda route: route.continue_(url=route.request.url.replace("/models/", "/", 1)),
+    )
+    one.requests.clear()
+    one.url = f"{fleet.url}/models"
+    one.page.goto(f"{one.url}/")
+    one.page.locator("#model option").wait_for(state="attached")
+    one.ask("Hi")
+    one.answered("You said: Hi")
+    one.page.goto(f"{one.url}/#/fleet")
+    one.page.locator(VIEWS["fleet"]).wait_for()
+    one.page.goto(f"{one.url}/#/connect")
+    lines = one.page.locator(".recipe", has_text="curl").locator("pre")
+    lines.filter(has_text=f"{one.url}/v1/chat/completions").wait_for()
+
+
 def test_who_has_no_key_is_told_so(opened: Open, locked_fleet: PageFleet) -> None:
     one = opened(url=locked_fleet.url)
     one.page.get_by_role("dialog", name="API key").get_by_role("button", name="Cancel").click()

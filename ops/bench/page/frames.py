@@ -1,4 +1,4 @@
-"""What a browser does while something happens in a page: its frames, and tasks that hold them up."""
+"""What a browser does while something happens in a page: frames, and tasks that delay them."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ const MOST_NESTED = 10;
 const MOST_COLUMNS = 40;
 const LONGEST_ROW = 4000;
 // A line that is longer than both is cut where a word ends, if one does before both.
-const LONGEST_PARAGRAPH = 4000;
+const LONGEST_PARAGRAPH = 2000;
 const LONGEST_WORD = 200;
 const LETTER = /\p{L}/u;
 
