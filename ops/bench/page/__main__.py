@@ -41,8 +41,7 @@ LOADED = """(() => {
 })()"""
 FILL = """async ([count, text]) => {
   const store = await import("/page/store.js");
-  const { conversation } = store;
-  await conversation("none");
+  await store.conversation("none");
   const database = await new Promise((resolve) => {
     const asked = indexedDB.open("pomona");
     asked.onsuccess = () => resolve(asked.result);
@@ -92,19 +91,21 @@ class Bench:
         yield page
         context.close()
 
-    def opened(self) -> list[str]:
-        """Requests, bytes and time of a first visit, and time of a second one."""
+    def opened(self, times: int = NUM_OPENED) -> list[str]:
+        """Requests, bytes and time of a first visit, and time of a second one: medians."""
         first, second = [], []
-        for _ in range(NUM_OPENED):
+        for _ in range(times):
             with self.page() as page:
                 first.append(page.evaluate(READY))
                 num_requests, num_bytes = page.evaluate(LOADED)
                 page.reload()
                 second.append(page.evaluate(READY))
-        times = [f"{statistics.median(times):.0f}" for times in (first, second)]
-        return [str(num_requests), f"{num_bytes / 1000:.0f}", *times]
+        ready_ms = [f"{statistics.median(taken):.0f}" for taken in (first, second)]
+        return [str(num_requests), f"{num_bytes / 1000:.0f}", *ready_ms]
 
-    def history(self, num_messages: int) -> tuple[float, frames.Frames]:
+    def history(
+        self, num_messages: int, num_frames: int = NUM_SCROLLED
+    ) -> tuple[float, frames.Frames]:
         """Milliseconds until it is ready, then the frames while one scrolls up."""
         with self.page(conversation="long") as page:
             page.evaluate(FILL, [num_messages, MIXED])
@@ -112,7 +113,7 @@ class Bench:
             page.locator(".message").last.wait_for()
             ready_ms = page.evaluate(READY)
             frames.begin(page)
-            page.evaluate(SCROLL, NUM_SCROLLED)
+            page.evaluate(SCROLL, num_frames)
             return ready_ms, frames.end(page)
 
     def answer(self, kind: str, num_tokens: int) -> frames.Frames:

@@ -32,5 +32,5 @@ def exports(lines: str) -> dict[str, str]:
 
 def arguments(lines: str) -> list[str]:
     """Of their only command."""
-    _, *words = shlex.split(lines)
+    _, *words = shlex.split(lines.replace("\\\n", ""))
     return words

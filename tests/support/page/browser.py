@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -29,9 +29,13 @@ def chromium() -> Iterator[Browser]:
         with browser.chromium(f"--host-resolver-rules=MAP {ANOTHER} 127.0.0.1") as started:
             yield started
     except browser.MissingBrowserError as error:
-        if "CI" in os.environ:
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+        skip_without(error)
+
+
+def skip_without(error: browser.MissingBrowserError) -> NoReturn:
+    if "CI" in os.environ:
+        pytest.fail(str(error))
+    pytest.skip(str(error))
 
 
 class Watched:
