@@ -88,8 +88,8 @@ RENDER = """async ([texts, size]) => {
 LONG = [
     "```python\n" + "def f(a): return 'b' # c\n" * 80 + "```\nthen",
     "~~~\n" + "'''a\n" * 70,
-    "".join(f"- item *{n}*\n" + "\n  more\n" * (n % 3) for n in range(40)) + "\nthen",
-    "".join(f"{n}. item\n" + "\n" * (n % 2) for n in range(3, 40)) + "- - -\n",
+    "".join(f"- item *{n}*\n" + "\n  more\n" * (n % 3) for n in range(120)) + "\nthen",
+    "".join(f"{n}. item\n" + "\n" * (n % 2) for n in range(3, 130)) + "- - -\n",
     "- all:\n" + "  - one of **them**\n" * 40 + "\n  ```\n  a\n\n  b\n  ```\n- end",
     "| a | b |\n|--:|---|\n" + "| `1` | *x* |\n" * 70 + "then | there\n\nand\n",
     "> said\n" + "> # by *whom*\n> - a\n> - b\n>\n> ```\n> c\n> ```\nlazy\n" * 12 + "\nend",

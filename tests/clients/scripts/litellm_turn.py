@@ -18,11 +18,11 @@ TOOL = {
 # What the proxy makes of its config.
 with open("config.yaml") as config:
     router = Router(model_list=yaml.safe_load(config)["model_list"])
-messages = [{"role": "user", "content": DIRECTIVE}]
+messages: list = [{"role": "user", "content": DIRECTIVE}]
 asked = router.completion(MODEL, messages, tools=[TOOL]).choices[0].message
 [call] = asked.tool_calls
 messages += [
-    asked.model_dump(),
+    asked,
     {"role": "tool", "tool_call_id": call.id, "content": read_file("notes.txt")},
 ]
 tell(router.completion(MODEL, messages, tools=[TOOL]).choices[0].message.content)

@@ -109,13 +109,28 @@ class Parts {
   }
 }
 
+// A part more has the browser look through all of its list or table again: a long one goes on as another.
+const LONG = 50;
+
 class ListView extends Parts {
   constructor({ start }) {
-    super(start === null ? h("ul") : h("ol", { start: start === 1 ? null : start }));
+    const list = (from, kind) => (start === null ? h("ul", { class: kind }) : h("ol", { class: kind, start: from === 1 ? null : from }));
+    super(list(start, null));
+    this.lists = [this.element];
+    this.next = (number) => list(start + number, "on");
   }
 
   show({ items }, numWhole = Infinity) {
     return this.showParts(items, numWhole, (item) => [buildItem(item)]);
+  }
+
+  place(number) {
+    const last = this.lists.at(-1);
+    // One within another block has no place yet where it could go on.
+    if (number < LONG * this.lists.length || !last.parentNode) return this.lists[Math.min(Math.floor(number / LONG), this.lists.length - 1)];
+    this.lists.push(this.next(number));
+    last.after(this.lists.at(-1));
+    return this.lists.at(-1);
   }
 }
 
@@ -129,9 +144,6 @@ class QuoteView extends Parts {
     return this.showParts(parts, numWhole, build);
   }
 }
-
-// A row more has the browser lay out all of its table again: one that is longer goes on as another.
-const ROWS_OF_A_TABLE = 50;
 
 class TableView extends Parts {
   constructor({ head, align }) {
@@ -148,7 +160,7 @@ class TableView extends Parts {
   }
 
   place(number) {
-    const index = Math.floor(number / ROWS_OF_A_TABLE);
+    const index = Math.floor(number / LONG);
     if (index === this.bodies.length) {
       const body = h("tbody");
       this.bodies.push(body);
