@@ -132,6 +132,10 @@ MESSAGE_FIELDS: FieldRules = {
     "audio": Refused(_TEXT_ALONE),
     "cache_control": _CACHE_CONTROL,
     "function_call": Refused(_OLD_TOOLS),
+    # LiteLLM's answers have it, and those who go on with one send it back.
+    "provider_specific_fields": WithoutEffect(
+        "no template writes what others told of an answer", "an object", dict[str, Any]
+    ),
     "refusal": Refused("no template writes refusals"),
 }
 

@@ -58,6 +58,7 @@ PYTHON_CLIENTS = (
     PythonClient(
         "smolagents", ("smolagents[openai]==1.26.0",), _all("tool", "held"), is_light=True
     ),
+    PythonClient("litellm", ("litellm[proxy]==1.106.2",), _all("tool")),
     PythonClient("instructor", ("instructor==1.17.0",), _all("structured", "held")),
     PythonClient(
         "llama_index",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from tests.clients.clients import NODE, PYTHON_CLIENTS, PythonClient
 from tests.clients.conftest import MODEL
+from tests.support.clients.recipe import exports, recipe
 from tests.support.clients.run import installed, run, run_node, variables
 from tests.support.e2e.serve_process import ServeProcess
 
@@ -29,12 +31,19 @@ def told(printed: str) -> Mapping[str, Any]:
 def test_python(client: PythonClient, scripted_serve: ServeProcess, work: Path) -> None:
     script = SCRIPTS / f"{client.name}_turn.py"
     told_to_it = variables(scripted_serve.url, MODEL)
+    if client.name == "litellm":
+        (work / "config.yaml").write_text(recipe("litellm", scripted_serve.url, MODEL))
     result = told(run(client.python, script, at=work, **told_to_it))
     if "tool" in client.does:
         assert result["num_reads"] == 1
         assert "read" in result["answer"] or NOTES in result["answer"]
     if "structured" in client.does:
         assert result["structured"]
+
+
+def test_langchain_by_the_lines_to_copy(scripted_serve: ServeProcess, work: Path) -> None:
+    lines = recipe("langchain", scripted_serve.url, MODEL)
+    assert run(sys.executable, "-c", lines, at=work).strip()
 
 
 @pytest.mark.clients
@@ -69,13 +78,8 @@ def notes(work: Path) -> Path:
 
 @pytest.mark.clients
 def test_opencode(scripted_serve: ServeProcess, notes: Path) -> None:
-    provider = {
-        "npm": "@ai-sdk/openai-compatible",
-        "options": {"baseURL": f"{scripted_serve.url}/v1", "apiKey": "none"},
-        "models": {MODEL: {"name": MODEL}},
-    }
-    config = {"provider": {"pomona": provider}, "model": f"pomona/{MODEL}"}
-    (notes.parent / "opencode.json").write_text(json.dumps(config))
+    config = recipe("opencode", scripted_serve.url, MODEL)
+    (notes.parent / "opencode.json").write_text(config)
     printed = run(BIN / "opencode", "run", f"CALL read filePath={notes}", at=notes.parent)
     assert NOTES in printed
 
@@ -88,28 +92,16 @@ def test_qwen_code(scripted_serve: ServeProcess, notes: Path) -> None:
         "--yolo",
         f"--prompt=CALL read_file file_path={notes}",
         at=notes.parent,
-        OPENAI_API_KEY="none",
-        OPENAI_BASE_URL=f"{scripted_serve.url}/v1",
-        OPENAI_MODEL=MODEL,
+        **exports(recipe("qwen-code", scripted_serve.url, MODEL)),
     )
     assert NOTES in printed
-
-
-CODEX = """model = "scripted"
-model_provider = "pomona"
-[model_providers.pomona]
-name = "Pomona"
-base_url = "{url}/v1"
-env_key = "POMONA_KEY"
-wire_api = "responses"
-"""
 
 
 @pytest.mark.clients
 def test_codex(scripted_serve: ServeProcess, notes: Path) -> None:
     folder = notes.parents[1] / "home" / ".codex"
     folder.mkdir(parents=True)
-    (folder / "config.toml").write_text(CODEX.format(url=scripted_serve.url))
+    (folder / "config.toml").write_text(recipe("codex", scripted_serve.url, MODEL))
     command = notes.parent / "tell"
     command.write_text("#!/bin/sh\ncat notes.txt\n")
     command.chmod(0o755)
@@ -132,8 +124,6 @@ def test_claude_code(scripted_serve: ServeProcess, notes: Path) -> None:
         "--print",
         f"CALL Read file_path={notes}",
         at=notes.parent,
-        ANTHROPIC_BASE_URL=scripted_serve.url,
-        ANTHROPIC_AUTH_TOKEN="none",
-        ANTHROPIC_MODEL=MODEL,
+        **exports(recipe("claude-code", scripted_serve.url, MODEL)),
     )
     assert NOTES in printed

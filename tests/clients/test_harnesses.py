@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.clients.clients import FOLDER
+from tests.support.clients.recipe import arguments, recipe
 from tests.support.clients.run import run
 from tests.support.e2e.serve_process import REPOSITORY, ServeProcess, serve_process
 
@@ -54,12 +55,7 @@ def offline(work: Path) -> dict[str, str]:
 def test_guidellm(demo_serve: ServeProcess, work: Path, offline: dict[str, str]) -> None:
     run(
         FOLDER / "guidellm" / "bin" / "guidellm",
-        "run",
-        f"--backend=kind=openai_http,target={demo_serve.url},model=demo",
-        "--profile=kind=concurrent,streams=2",
-        "--constraint=kind=max_requests,count=6",
-        f"--tokenizer=kind=huggingface_auto,model={TOKENIZER}",
-        "--data=kind=synthetic_text,prompt_tokens=64,output_tokens=16",
+        *arguments(recipe("guidellm", demo_serve.url, "demo", TOKENIZER=TOKENIZER)),
         "--disable-progress",
         at=work,
         **offline,
@@ -97,13 +93,10 @@ def test_lm_eval(demo_serve: ServeProcess, work: Path, offline: dict[str, str]) 
     data = Path(__file__).parent / "tasks" / "apples.jsonl"
     task = work / "apples.yaml"
     task.write_text(yaml.safe_dump({**TASK, "dataset_kwargs": {"data_files": str(data)}}))
-    url = f"{demo_serve.url}/v1/completions"
+    lines = recipe("lm-eval", demo_serve.url, "demo", TOKENIZER=TOKENIZER, TASK=str(task))
     run(
         FOLDER / "lm_eval" / "bin" / "lm_eval",
-        "run",
-        "--model=local-completions",
-        f"--model_args=model=demo,base_url={url},tokenizer={TOKENIZER},num_concurrent=2",
-        f"--tasks={task}",
+        *arguments(lines),
         f"--output_path={work}",
         at=work,
         **offline,

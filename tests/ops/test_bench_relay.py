@@ -8,7 +8,8 @@ import psutil
 from ops.bench.relay.__main__ import Way, measure, report
 from ops.bench.relay.client import Load
 from ops.bench.relay.processor_time import OthersShare
-from ops.bench.relay.servers import process, serve_gateway, serve_replicas
+from ops.bench.relay.servers import SECRET, process, serve_gateway, serve_replicas
+from ops.bench.relay.watchers import watching
 
 
 def test_a_small_run_of_real_processes() -> None:
@@ -17,9 +18,10 @@ def test_a_small_run_of_real_processes() -> None:
         process(serve_gateway, replicas) as (gateway, other),
     ):
         direct = Way("replica", {replica.model: replica.url for replica in replicas}, one)
-        relayed = Way("gateway", dict.fromkeys(("free", "paced"), gateway), other)
-        asyncio.run(measure([direct, relayed], streams=3, rounds=1, tokens=5))
-    for way in (direct, relayed):
+        there = dict.fromkeys(("free", "paced"), gateway)
+        relayed, watched = Way("gateway", there, other), Way("watched", there, other, watched_by=2)
+        asyncio.run(measure([direct, relayed, watched], streams=3, rounds=1, tokens=5))
+    for way in (direct, relayed, watched):
         # A role, five tokens and a finish reason.
         assert [load.num_chunks for load in way.free] == [3 * 7]
         assert [load.num_chunks for load in way.paced] == [2 * 3 * 7]
@@ -32,13 +34,44 @@ def test_a_report() -> None:
     first = [0.001, 0.002, 0.009], [0.003, 0.004, 0.010]
     direct = Way("replica", {}, own, [Load(1000, 1.0)], [Load(400, 1.0, first[0], 0.004)])
     relayed = Way("gateway", {}, own, [Load(1600, 2.0)], [Load(400, 1.0, first[1], 0.008)])
-    assert report(direct, relayed, 64).splitlines()[2:] == [
+    assert report(direct, [relayed], 64).splitlines()[2:] == [
         "| free running, chunks/s | 1,000 | 800 | 80% |",
         "| paced, chunks/s | 400 | 400 | 100% |",
         "| paced, ms to the first chunk, p50 | 2.00 | 4.00 | +2.00 |",
         "| paced, ms to the first chunk, p99 | 2.00 | 4.00 | +2.00 |",
         "| paced, us of its processor a chunk | 10 | 20 |  |",
     ]
+    watched = Way("20 watch", {}, own, relayed.free, relayed.paced, watched_by=20)
+    told = report(direct, [relayed, watched], 64).splitlines()
+    assert told[0] == "| 64 streams | replica | gateway |  | 20 watch |  |"
+    assert told[2] == "| free running, chunks/s | 1,000 | 800 | 80% | 800 | 80% |"
+
+
+def test_watchers_follow_the_fleet_until_the_block_ends() -> None:
+    with (
+        process(serve_replicas, {"paced": 0.001}) as (replicas, _),
+        process(serve_gateway, replicas) as (gateway, gateway_process),
+    ):
+
+        async def watch() -> int:
+            async with watching(gateway, SECRET, 3) as told:
+                first = told.num_views
+                async with asyncio.timeout(60):
+                    while told.num_views < first + 3:
+                        await asyncio.sleep(0.05)
+            return first
+
+        assert asyncio.run(watch()) == 3
+        deadline = time.monotonic() + 60
+        while _num_connected(gateway_process, gateway) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert _num_connected(gateway_process, gateway) == 0
+
+
+def _num_connected(process: psutil.Process, url: str) -> int:
+    port = int(url.rpartition(":")[2])
+    connections = process.net_connections()
+    return sum(one.laddr.port == port and one.status == "ESTABLISHED" for one in connections)
 
 
 def test_others_share_is_what_own_processes_did_not_use() -> None:

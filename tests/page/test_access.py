@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.page.conftest import Open
-from tests.support.page.browser import Watched
+from tests.support.page.browser import ANOTHER, Watched
 from tests.support.page.page_fleet import PageFleet, page_fleet
 
 KEY = "a-good-key"
@@ -64,6 +64,45 @@ def test_a_key_is_asked_for_until_it_is_right(opened: Open, locked_fleet: PageFl
     assert KEY not in one.page.locator(".recipes").inner_text()
     one.page.get_by_label("Put my key into the lines").check()
     assert KEY in one.page.locator(".recipe").first.inner_text()
+
+
+def test_plain_http_from_another_machine_will_do(opened: Open, locked_fleet: PageFleet) -> None:
+    """Browsers keep some of what they can from a page that came so."""
+    one = opened(url=locked_fleet.url.replace("127.0.0.1", ANOTHER))
+    assert not one.page.evaluate("isSecureContext")
+    dialog = one.page.get_by_role("dialog", name="API key")
+    dialog.get_by_label("Key", exact=True).fill(KEY)
+    dialog.get_by_role("button", name="Use it").click()
+    one.page.locator("#model option").wait_for(state="attached")
+    one.ask("Hi")
+    one.answered("You said: Hi")
+    one.page.reload()
+    one.answered("You said: Hi")
+    one.page.get_by_role("button", name="Copy answer").click()
+    one.page.locator("#said", has_text="Copied").wait_for(state="attached")
+    one.page.locator("#message").press("Control+V")
+    assert one.page.locator("#message").input_value() == "You said: Hi"
+
+
+def test_it_may_lie_beneath_a_path_of_a_proxy(opened: Open, fleet: PageFleet) -> None:
+    one = opened(url=fleet.url)
+    one.page.goto("about:blank")
+    # A proxy that takes the path away, and that the page knows nothing of.
+    one.page.context.route(
+        f"{fleet.url}/models/**",
+        lambda route: route.continue_(url=route.request.url.replace("/models/", "/", 1)),
+    )
+    one.requests.clear()
+    one.url = f"{fleet.url}/models"
+    one.page.goto(f"{one.url}/")
+    one.page.locator("#model option").wait_for(state="attached")
+    one.ask("Hi")
+    one.answered("You said: Hi")
+    one.page.goto(f"{one.url}/#/fleet")
+    one.page.locator(VIEWS["fleet"]).wait_for()
+    one.page.goto(f"{one.url}/#/connect")
+    lines = one.page.locator(".recipe", has_text="curl").locator("pre")
+    lines.filter(has_text=f"{one.url}/v1/chat/completions").wait_for()
 
 
 def test_who_has_no_key_is_told_so(opened: Open, locked_fleet: PageFleet) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 from tests.page.conftest import Open
+from tests.support.clients.recipe import YOUR_HOST, YOUR_KEY, YOUR_MODEL
+from tests.support.documents import block
 from tests.support.page.page_fleet import PageFleet
 
 ANSWER = ".message.assistant"
@@ -149,6 +151,28 @@ def test_thoughts_are_folded_away(opened: Open, fleet: PageFleet) -> None:
     one.shows(f"{ANSWER} .prose", ["So be it."])
 
 
+def test_calls_of_tools_are_shown_as_they_come(opened: Open) -> None:
+    one = opened()
+    one.page.evaluate(
+        """async () => {
+          const { MessageView } = await import("/page/message.js");
+          const message = { id: "m", role: "assistant", text: "", isRunning: true, calls: [] };
+          const view = new MessageView(message, ["m"], {});
+          document.querySelector(".log").replaceChildren(view.element);
+          message.calls.push({ name: "read", arguments: '{"path": ' });
+          view.update();
+          view.element.querySelector(".call").open = true;
+          message.calls[0].arguments += '"<b>notes</b>"}';
+          message.calls.push({ name: "<i>write</i>", arguments: "" });
+          view.update();
+        }"""
+    )
+    one.shows(".call summary", ["Calls read", "Calls <i>write</i>"])
+    # Whoever has unfolded one goes on seeing it.
+    assert one.page.locator(".call pre").first.inner_text() == '{"path": "<b>notes</b>"}'
+    one.shows(".call[open] summary", ["Calls read"])
+
+
 def test_what_the_server_refuses_is_told_beneath_the_message(
     opened: Open, fleet: PageFleet
 ) -> None:
@@ -172,3 +196,18 @@ def test_lines_to_copy_have_this_server_in_them(opened: Open, fleet: PageFleet) 
         one.page.locator("#said", has_text="Copied").wait_for(state="attached")
     copied = one.page.evaluate("navigator.clipboard.readText()")
     assert copied == one.page.locator(".recipe pre").last.inner_text()
+
+
+def test_lines_to_copy_are_those_of_the_documents(opened: Open) -> None:
+    """Which clients are started by, in tests of their own."""
+    one = opened("connect")
+    told = one.page.evaluate(
+        """async (given) => {
+          const { recipes } = await import("/page/connect.js");
+          return Object.fromEntries(recipes(...given).map(({ name, text }) => [name, text]));
+        }""",
+        [YOUR_HOST, YOUR_MODEL, YOUR_KEY],
+    )
+    for name in ("Claude Code", "Codex", "OpenCode"):
+        documented = block(name.lower().replace(" ", "-"))
+        assert told[name] == documented.rstrip("\n")

@@ -73,7 +73,7 @@ RENDER = """async ([texts, size]) => {
     const stream = new MarkdownStream(box);
     for (let at = 0; at < text.length; at += size) stream.append(text.slice(at, at + size));
     // The layout of what is heavy is the browser's.
-    if (text.length > 5000) box.remove();
+    if (text.length > 3000) box.remove();
     return {
       text: box.textContent,
       nodes: [...box.querySelectorAll("*")].map((one) => [
@@ -83,6 +83,22 @@ RENDER = """async ([texts, size]) => {
     };
   });
 }"""
+
+
+LONG = [
+    "```python\n" + "def f(a): return 'b' # c\n" * 80 + "```\nthen",
+    "~~~\n" + "'''a\n" * 70,
+    "".join(f"- item *{n}*\n" + "\n  more\n" * (n % 3) for n in range(120)) + "\nthen",
+    "".join(f"{n}. item\n" + "\n" * (n % 2) for n in range(3, 130)) + "- - -\n",
+    "- all:\n" + "  - one of **them**\n" * 40 + "\n  ```\n  a\n\n  b\n  ```\n- end",
+    "| a | b |\n|--:|---|\n" + "| `1` | *x* |\n" * 70 + "then | there\n\nand\n",
+    "> said\n" + "> # by *whom*\n> - a\n> - b\n>\n> ```\n> c\n> ```\nlazy\n" * 12 + "\nend",
+    "> a | b\nc | d\n--- | ---\n1 | 2\n" * 8,
+    "some **words** of `a` paragraph " * 400,
+    "word" * 3000 + " **end** " + "more " * 900,
+    "a line of a paragraph\n" * 500,
+]
+"""Blocks of which the most is done before they end."""
 
 
 def rendered(one: Watched, texts: list[str], size: int = 1 << 30) -> list[dict[str, Any]]:
@@ -122,10 +138,7 @@ def test_each_is_inert_whole_and_in_pieces(opened: Open, size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 5, 64])
 def test_pieces_come_to_the_same_as_the_whole(opened: Open, size: int) -> None:
-    texts = [
-        *HOSTILE,
-        MIXED,
-    ]
+    texts = [*HOSTILE, MIXED, *LONG]
     one = opened()
     for whole, pieces in zip(rendered(one, texts), rendered(one, texts, size), strict=True):
         assert pieces["html"] == whole["html"]

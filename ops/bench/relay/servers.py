@@ -33,6 +33,7 @@ from deployments.gateway.access.api_keys import KeyRing
 from deployments.gateway.app import GatewayParts, build_gateway_app
 from deployments.gateway.replicas.table import ReplicaTable
 from deployments.gateway.routing import build_router
+from deployments.gateway.watch.watch import FleetWatch
 from deployments.http.server import HttpServer
 from deployments.observe.metrics import GatewayMetrics
 from deployments.replica.app import build_replica_app
@@ -52,8 +53,8 @@ class ReadyBackend:
     """Says the same word at every step; every ``step_s`` seconds all its sequences make one."""
 
     def __init__(self, name: str, step_s: float) -> None:
-        self._name = name
-        self._step_s = step_s
+        self.name = name
+        self.step_s = step_s
         self._num_running = 0
         self._has_work = asyncio.Event()
         self._stepped = asyncio.Event()
@@ -63,7 +64,7 @@ class ReadyBackend:
 
     async def start(self, config: EngineConfig) -> ModelInfo:
         self._stepping = asyncio.create_task(self._step())
-        return ModelInfo(self._name, MAX_MODEL_LEN)
+        return ModelInfo(self.name, MAX_MODEL_LEN)
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta]:
         assert request.sampling.max_tokens is not None
@@ -103,7 +104,7 @@ class ReadyBackend:
                 # One that has nothing to do must not take time from the others.
                 self._has_work.clear()
                 await self._has_work.wait()
-            await asyncio.sleep(self._step_s)
+            await asyncio.sleep(self.step_s)
             self._stepped.set()
             self._stepped = asyncio.Event()
 
@@ -122,21 +123,24 @@ class ReadyBackend:
 
 async def serve_replicas(step_s_of_model: dict[str, float]) -> list[Replica]:
     """One replica for each model, all in this process."""
-    replicas = []
-    for name, step_s in step_s_of_model.items():
-        backend = ReadyBackend(name, step_s)
-        app = build_replica_app(
-            backend=backend,
-            model=await backend.start(EngineConfig()),
-            secret=SECRET,
-            registry=CollectorRegistry(),
-            on_failure=lambda error_type: None,
-            max_body_bytes=1 << 20,
-            keep_alive_interval_s=5.0,
-        )
-        url = await HttpServer(app, host=HOST, port=0).start()
-        replicas.append(Replica(name, HOST, url, name, MAX_MODEL_LEN, SECRET))
-    return replicas
+    return [
+        await serve_replica(ReadyBackend(name, step_s)) for name, step_s in step_s_of_model.items()
+    ]
+
+
+async def serve_replica(backend: ReadyBackend) -> Replica:
+    model = await backend.start(EngineConfig())
+    app = build_replica_app(
+        backend=backend,
+        model=model,
+        secret=SECRET,
+        registry=CollectorRegistry(),
+        on_failure=lambda error_type: None,
+        max_body_bytes=1 << 20,
+        keep_alive_interval_s=5.0,
+    )
+    url = await HttpServer(app, host=HOST, port=0).start()
+    return Replica(model.name, HOST, url, model.name, model.max_model_len, SECRET)
 
 
 async def serve_gateway(replicas: list[Replica]) -> str:
@@ -144,19 +148,23 @@ async def serve_gateway(replicas: list[Replica]) -> str:
         return []
 
     routing = RoutingSettings()
+    directory = ReplicaDirectory(replicas)
+    table = ReplicaTable(directory, load_half_life_s=routing.load_half_life_s)
+    connections = replica_connections()
+    watch = FleetWatch(table, connections, gateways, gateway="gateway", version="")
     app = build_gateway_app(
         GatewayParts(
             settings=GatewaySettings(),
             keys=KeyRing([]),
-            replicas=ReplicaTable(
-                ReplicaDirectory(replicas), load_half_life_s=routing.load_half_life_s
-            ),
+            replicas=table,
             router=build_router(routing),
             metrics=GatewayMetrics(replica="gateway", node=HOST),
-            connections=replica_connections(),
+            connections=connections,
             gateways=gateways,
+            watch=watch,
         )
     )
+    app.state.watching = asyncio.create_task(watch.run_for_ever())
     return await HttpServer(app, host=HOST, port=0).start()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 
 from tests.clients.clients import OPEN_WEBUI
+from tests.support.clients.recipe import exports, recipe
 from tests.support.e2e.serve_process import free_port
 
 PATIENCE_S = 300
@@ -26,8 +27,7 @@ def open_webui(model_url: str, home: Path) -> Iterator[str]:
     environment = {
         "HOME": str(home),
         "DATA_DIR": str(home),
-        "OPENAI_API_BASE_URL": f"{model_url}/v1",
-        "OPENAI_API_KEY": "none",
+        **exports(recipe("open-webui", model_url, "")),
         # It would look for a model of its own, for documents.
         "HF_HUB_OFFLINE": "1",
     }

@@ -1,43 +1,41 @@
-"""Chromium, driven by Playwright: what it is started with, and what it must never do."""
+"""Chromium, driven by Playwright: what it must never do."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+
+from ops.bench.page import browser
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE_MS = 60_000
-OPTIONS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
+ANOTHER = "another.test"
+"""This machine, as if it were another one: no loopback name, which browsers trust without TLS."""
+NO_FAULTS = ("Failed to load resource", "The Cross-Origin-Opener-Policy header has been ignored")
+"""What a console says of a refused request, whatever the page makes of it, and of plain HTTP from
+another machine."""
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Skips without Chromium or Playwright, unless this is continuous integration."""
-    path = next(filter(None, map(shutil.which, NAMES)), None)
-    if path is None:
-        _missing("Chromium is not installed: apt-get install chromium")
     try:
-        from playwright.sync_api import sync_playwright
-    except ModuleNotFoundError:
-        _missing("Playwright is not installed: pip install playwright")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(OPTIONS))
-        yield browser
-        browser.close()
+        with browser.chromium(f"--host-resolver-rules=MAP {ANOTHER} 127.0.0.1") as started:
+            yield started
+    except browser.MissingBrowserError as error:
+        skip_without(error)
 
 
-def _missing(what: str) -> None:
+def skip_without(error: browser.MissingBrowserError) -> NoReturn:
     if "CI" in os.environ:
-        pytest.fail(what)
-    pytest.skip(what)
+        pytest.fail(str(error))
+    pytest.skip(str(error))
 
 
 class Watched:
@@ -76,8 +74,7 @@ class Watched:
         expect(self.page.locator(selector)).to_have_text(texts, timeout=PATIENCE_MS)
 
     def _heard(self, message: Any) -> None:
-        # A refused request is a line of its own there, whatever the page makes of it.
-        if message.type == "error" and "Failed to load resource" not in message.text:
+        if message.type == "error" and not message.text.startswith(NO_FAULTS):
             self.faults.append(message.text)
 
     def _asked(self, dialog: Any) -> None:

@@ -5,12 +5,11 @@ import { models } from "./api.js";
 import { Conversation } from "./conversation.js";
 import { button, h, icon, say } from "./dom.js";
 import { History } from "./history.js";
-import { MessageView, isSend } from "./message.js";
+import { Log } from "./log.js";
+import { isSend } from "./message.js";
 import { change, openSettings, settings } from "./settings.js";
 
-const WINDOW = 30;
 const SAVES_EVERY_MS = 1000;
-const NEAR_PX = 80;
 
 export class Chat {
   constructor() {
@@ -27,7 +26,7 @@ export class Chat {
   }
 
   build() {
-    this.log = h("div", { class: "log", tabindex: 0, role: "region", "aria-label": "Conversation", onscroll: () => this.scrolled() });
+    this.log = new Log(this.actions);
     this.field = h("textarea", {
       rows: 1,
       id: "message",
@@ -56,7 +55,7 @@ export class Chat {
         this.sendButton,
       ),
     );
-    this.talk = h("section", { class: "talk", "aria-label": "Chat", onkeydown: (event) => event.key === "Escape" && this.stop() }, this.log, this.form);
+    this.talk = h("section", { class: "talk", "aria-label": "Chat", onkeydown: (event) => event.key === "Escape" && this.stop() }, this.log.element, this.form);
     this.showButton();
   }
 
@@ -96,40 +95,8 @@ export class Chat {
     this.field.focus();
   }
 
-  /** Build what is seen of the conversation anew, from its end. */
   show() {
-    const path = this.conversation.path;
-    this.views = new Map();
-    this.first = Math.max(0, path.length - WINDOW);
-    this.log.replaceChildren(...path.slice(this.first).map((one) => this.view(one).element));
-    if (!path.length) this.log.append(welcome());
-    this.follows = true;
-    this.scrollDown();
-  }
-
-  view(message) {
-    const view = new MessageView(message, this.conversation.siblings(message), this.actions);
-    this.views.set(message.id, view);
-    return view;
-  }
-
-  scrolled() {
-    const { scrollTop, scrollHeight, clientHeight } = this.log;
-    this.follows = scrollHeight - scrollTop - clientHeight < NEAR_PX;
-    if (scrollTop < 400 && this.first > 0) this.showEarlier();
-  }
-
-  showEarlier() {
-    const before = this.log.scrollHeight - this.log.scrollTop;
-    const from = Math.max(0, this.first - WINDOW);
-    const earlier = this.conversation.path.slice(from, this.first);
-    this.first = from;
-    this.log.prepend(...earlier.map((one) => this.view(one).element));
-    this.log.scrollTop = this.log.scrollHeight - before;
-  }
-
-  scrollDown() {
-    if (this.follows) this.log.scrollTop = this.log.scrollHeight;
+    this.log.show(this.conversation);
   }
 
   grow() {
@@ -186,10 +153,7 @@ export class Chat {
     this.show();
     this.showButton();
     this.history.refresh();
-    const painter = new Painter(() => {
-      this.views.get(message.id)?.update();
-      this.scrollDown();
-    });
+    const painter = new Painter(() => this.log.update(message));
     const saving = setInterval(() => conversation.save(message), SAVES_EVERY_MS);
     try {
       await answer(message, conversation.pathTo(question), {
@@ -239,14 +203,4 @@ class Painter {
     this.asked = 0;
     this.paint();
   }
-}
-
-function welcome() {
-  return h(
-    "div",
-    { class: "empty" },
-    h("img", { src: "page/icon.svg", alt: "", width: 56, height: 56 }),
-    h("h1", {}, "What would you like to know?"),
-    h("p", { class: "soft" }, "Conversations stay in this browser."),
-  );
 }

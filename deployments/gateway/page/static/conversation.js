@@ -12,7 +12,7 @@ export class Conversation {
   }
 
   static new() {
-    return new Conversation({ id: crypto.randomUUID(), title: "", at: Date.now(), leaf: null });
+    return new Conversation({ id: newId(), title: "", at: Date.now(), leaf: null });
   }
 
   static async load(id) {
@@ -64,7 +64,7 @@ export class Conversation {
   async add(parent, role, more) {
     const at = Math.max(Date.now(), (this.lastAt ?? 0) + 1);
     this.lastAt = at;
-    const message = { id: crypto.randomUUID(), conversation: this.id, parent, role, at, ...more };
+    const message = { id: newId(), conversation: this.id, parent, role, at, ...more };
     this.insert(message);
     this.about.leaf = message.id;
     this.about.at = at;
@@ -80,4 +80,10 @@ export class Conversation {
   saveAbout() {
     return store.put("conversations", this.about);
   }
+}
+
+/** `crypto.randomUUID` is not for pages that come by plain HTTP. */
+function newId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (one) => one.toString(16).padStart(2, "0")).join("");
 }

@@ -55,10 +55,23 @@ export function button(label, name, onclick, more = {}) {
   return h("button", { type: "button", class: "quiet icon", "aria-label": label, title: label, onclick, ...more }, icon(name));
 }
 
+async function copy(text) {
+  // By plain HTTP from another machine there is no clipboard but by the old way.
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const before = document.activeElement;
+  const field = h("textarea", { class: "unseen", value: text });
+  document.body.append(field);
+  field.select();
+  const isCopied = document.execCommand("copy");
+  field.remove();
+  before?.focus();
+  if (!isCopied) throw new Error("The browser did not let it be copied.");
+}
+
 /** A button that copies what `text` gives, and shows for a moment that it did. */
 export function copyButton(text, label = "Copy") {
   const made = button(label, "copy", async () => {
-    await navigator.clipboard.writeText(text());
+    await copy(text());
     say("Copied");
     made.replaceChildren(icon("check"));
     setTimeout(() => made.replaceChildren(icon("copy")), 1200);

@@ -2,6 +2,8 @@
 
 import { button, copyButton, count, h } from "./dom.js";
 import { MarkdownStream } from "./markdown.js";
+import { setText } from "./meter.js";
+import { TextStream } from "./text.js";
 
 /** `actions`: what its buttons do: edit, again, show (a sibling). */
 export class MessageView {
@@ -45,11 +47,13 @@ export class MessageView {
 
   buildAnswer(siblings, actions) {
     this.thought = h("div", { class: "thought" });
+    this.thoughts = new TextStream(this.thought);
     this.summary = h("summary", {}, "Thinking");
     this.thinking = h("details", { class: "thinking", hidden: true }, this.summary, this.thought);
     this.body = h("div", { class: "prose" });
     this.stream = new MarkdownStream(this.body);
     this.calls = h("div", { class: "calls" });
+    this.callViews = [];
     this.note = h("p", { class: "note", hidden: true });
     this.meta = h("p", { class: "meta" });
     this.under = h(
@@ -82,7 +86,7 @@ export class MessageView {
     const { message, shown } = this;
     const thinking = message.thinking ?? "";
     if (thinking.length > shown.thinking) {
-      this.thought.append(thinking.slice(shown.thinking));
+      this.thoughts.append(thinking.slice(shown.thinking));
       this.thinking.hidden = false;
       shown.thinking = thinking.length;
     }
@@ -92,13 +96,21 @@ export class MessageView {
     }
     const isThinking = message.isRunning && !message.text;
     this.summary.textContent = isThinking ? "Thinking…" : thoughtFor(message);
-    this.calls.replaceChildren(...(message.calls ?? []).map(callView));
+    (message.calls ?? []).forEach((call, at) => this.showCall(call, at));
     this.element.classList.toggle("running", Boolean(message.isRunning));
     this.element.setAttribute("aria-busy", String(Boolean(message.isRunning)));
     this.under.classList.toggle("off", Boolean(message.isRunning));
     this.note.hidden = !message.error;
     this.note.textContent = message.error ?? "";
     this.meta.textContent = metaLine(message).join(" · ");
+  }
+
+  showCall(call, at) {
+    if (!this.callViews[at]) {
+      this.callViews[at] = new CallView();
+      this.calls.append(this.callViews[at].element);
+    }
+    this.callViews[at].show(call);
   }
 }
 
@@ -110,13 +122,18 @@ function thoughtFor({ stats }) {
   return stats?.thoughtSeconds ? `Thought for ${seconds(stats.thoughtSeconds)}` : "Thoughts";
 }
 
-function callView(call) {
-  return h(
-    "details",
-    { class: "call" },
-    h("summary", {}, "Calls ", h("code", {}, call.name || "a tool")),
-    h("pre", { tabindex: 0 }, h("code", {}, call.arguments)),
-  );
+class CallView {
+  constructor() {
+    this.name = h("code");
+    this.arguments = document.createTextNode("");
+    const held = h("pre", { tabindex: 0 }, h("code", {}, this.arguments));
+    this.element = h("details", { class: "call" }, h("summary", {}, "Calls ", this.name), held);
+  }
+
+  show(call) {
+    setText(this.name, call.name || "a tool");
+    this.arguments.appendData(call.arguments.slice(this.arguments.length));
+  }
 }
 
 /** Under each answer: what it took, and who gave it. */
