@@ -105,6 +105,13 @@ HEALTH = Row(
             kind="table",
             width=6,
         ),
+        Panel(
+            "Versions",
+            "How many engines and gateways run each; one line unless an update is under way.",
+            (Query("count by (pomona, python, ray, mlx) (pomona_version_info)"),),
+            kind="table",
+            width=6,
+        ),
     ),
 )
 

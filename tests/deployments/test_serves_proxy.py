@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
 
 from deployments.launch import launcher
+from deployments.launch.live_terminal import LiveTerminal
 from deployments.launch.serve_config import ENGINES, GATEWAYS
 from deployments.launch.serves_proxy import check_serves_proxy
 from deployments.settings import SettingsError
@@ -72,5 +74,5 @@ def test_one_that_would_take_a_gateways_port_is_refused(
 
 
 def test_the_launcher_asks(caplog: pytest.LogCaptureFixture) -> None:
-    assert launcher.launch(config_of({"host": "127.0.0.1"}), None) == 2
+    assert launcher.launch(config_of({"host": "127.0.0.1"}), None, LiveTerminal(io.StringIO())) == 2
     assert "Serve's proxy would take port 8000" in caplog.text

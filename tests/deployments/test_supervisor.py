@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from deployments.launch import supervisor
+from deployments.launch.live_terminal import LiveTerminal
 from deployments.launch.output import ServerOutput
 from deployments.launch.server import Server
 from deployments.launch.start import DeployError
@@ -154,7 +155,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
     for name in ("gcs_server", "raylet", "agent"):
         (tmp_path / name).symlink_to("/bin/sleep")
     started = [f"{tmp_path / name} 3600 &" for name in ("gcs_server", "raylet", "agent")]
-    server = Server(["bash", "-c", "\n".join([*started, "wait"])], verbose=False)
+    server = Server(
+        ["bash", "-c", "\n".join([*started, "wait"])], LiveTerminal(io.StringIO()), verbose=False
+    )
     try:
         wait_for(lambda: len(running(tmp_path)) == 3)
         yield server

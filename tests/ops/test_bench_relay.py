@@ -61,7 +61,7 @@ def test_watchers_follow_the_fleet_until_the_block_ends() -> None:
                         await asyncio.sleep(0.05)
             return first
 
-        assert asyncio.run(watch()) == 3
+        assert asyncio.run(watch()) >= 3
         deadline = time.monotonic() + 60
         while _num_connected(gateway_process, gateway) and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -10,7 +10,7 @@ from tests.support.e2e.serve_process import READY_TIMEOUT_S
 
 KEY = "a-key-for-the-test"
 NUM_CHOICES = 8
-NUM_TOKENS = 500
+NUM_TOKENS = 1500
 """Of each choice. An engine with one sequence at a time makes one choice after another."""
 
 
