@@ -21,7 +21,7 @@ from openai import OpenAI
 from ops.cluster.__main__ import generate
 from ops.cluster.credentials import KINDS
 from tests.support.cluster.supervised import DEADLINE_S, Supervised, wait_until
-from tests.support.e2e.long_stream import KEY, NUM_CHOICES, NUM_TOKENS, long_stream
+from tests.support.e2e.long_stream import KEY, NUM_CHOICES, long_stream
 from tests.support.e2e.neighbours import open_to_another_user
 from tests.support.e2e.serve_process import REPOSITORY, ServeProcess, free_ports, scrape_url
 
@@ -129,10 +129,10 @@ def test_hosts_come_back_by_themselves(hosts: Hosts) -> None:
 
     # Told to stop, a host first ends its streams, and leaves nothing behind.
     with ThreadPoolExecutor() as threads:
-        stream = threads.submit(long_stream, hosts.url)
+        stream = threads.submit(long_stream, hosts.url, num_tokens=500)
         wait_until(lambda: is_running(hosts), "a running stream")
         engine.stop()
-        assert stream.result(DEADLINE_S) == (NUM_CHOICES * NUM_TOKENS, "data: [DONE]")
+        assert stream.result(DEADLINE_S) == (NUM_CHOICES * 500, "data: [DONE]")
     for service in (head, store):
         service.stop()
 

@@ -10,18 +10,18 @@ from tests.support.e2e.serve_process import READY_TIMEOUT_S
 
 KEY = "a-key-for-the-test"
 NUM_CHOICES = 8
-NUM_TOKENS = 1500
+NUM_TOKENS = 1000
 """Of each choice. An engine with one sequence at a time makes one choice after another."""
 
 
-def long_stream(url: str) -> tuple[int, str]:
+def long_stream(url: str, num_tokens: int = NUM_TOKENS) -> tuple[int, str]:
     """Completion tokens by the stream's own usage, and its last line."""
     usage, last = 0, ""
     body = {
         "model": "demo",
         "prompt": "Pomona is",
         "n": NUM_CHOICES,
-        "max_tokens": NUM_TOKENS,
+        "max_tokens": num_tokens,
         "ignore_eos": True,
         "stream": True,
         "stream_options": {"include_usage": True},
