@@ -112,9 +112,12 @@ def test_hosts_come_back_by_themselves(hosts: Hosts) -> None:
     assert_private(hosts)
 
     # An engine's host that loses its raylet joins again, and its new engine serves.
+    (first,) = engines(hosts)
     lost = engine.process("raylet")
     lost.kill()
     wait_until(lambda: engine.process("raylet").pid != lost.pid, "another raylet")
+    # The lost one may outlive its raylet, and stay listed until Serve has found it lost.
+    wait_until(lambda: is_replaced(hosts, first), "another engine instead of the first")
     wait_until(lambda: answers(hosts), "an answer after the engine's host was lost")
 
     # The head is lost and comes back; the engine has been there all the time.
@@ -165,6 +168,16 @@ def is_running(hosts: Hosts) -> bool:
     lines = httpx.get(engine_url(hosts)).text.splitlines()
     (running,) = (line for line in lines if line.startswith("pomona_requests_running{"))
     return float(running.split()[-1]) > 0
+
+
+def engines(hosts: Hosts) -> list[str]:
+    """The replicas that are listed."""
+    labels = [group["labels"] for group in httpx.get(f"{hosts.url}/targets").json()]
+    return [one["replica"] for one in labels if one["component"] == "engine"]
+
+
+def is_replaced(hosts: Hosts, lost: str) -> bool:
+    return len(listed := engines(hosts)) == 1 and listed != [lost]
 
 
 def engine_url(hosts: Hosts) -> str:

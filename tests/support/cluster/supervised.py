@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-DEADLINE_S = 180
+DEADLINE_S = 600
 SUPERVISE = 'while :; do "$0"; sleep 1; done'
 
 
