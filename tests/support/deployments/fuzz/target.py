@@ -156,8 +156,8 @@ async def target() -> AsyncIterator[Target]:
     while (left_open := _open().beyond(before)) and time.monotonic() < give_up_at:
         await asyncio.sleep(0.01)
     assert not left_open, left_open
-    gc.collect()
-    left = [name for thing, name in _held().items() if thing not in held_before]
+    while (left := _left(held_before)) and time.monotonic() < give_up_at:
+        await asyncio.sleep(0.01)
     assert not left, f"{len(left)} objects are left: {sorted(set(left))}"
 
 
@@ -199,6 +199,12 @@ def _open() -> _Open:
 
 def _held() -> dict[int, str]:
     return {id(one): type(one).__name__ for one in gc.get_objects() if isinstance(one, HELD)}
+
+
+def _left(before: set[int]) -> list[str]:
+    """Of what is held, what was not before and no cycle of references alone keeps."""
+    gc.collect()
+    return [name for one, name in _held().items() if one not in before]
 
 
 @contextmanager
