@@ -15,6 +15,8 @@ namespace pomona::blas {
 
 // Columns that are computed at a time, one in each lane of a Vector8.
 inline constexpr Index kLanes = 8;
+// Columns of a task: whole passes of any kernel.
+inline constexpr Index kTaskColumns = 32;
 // Rows that meet some columns while these are unpacked: kDepth of their integers fit half of a
 // second-level cache.
 inline constexpr Index kIntegerRows = 128;
@@ -28,7 +30,7 @@ struct IntegerTask {
   float* c; // [rows, b.columns]
 };
 
-// A chunk of a column's words as integers.
+// A chunk of a column's words as integers, in the order of ShortLayout.
 template <int Bits>
 [[gnu::always_inline]] inline void unpack_chunk(const uint32_t* words, Shorts* out) {
   constexpr int in_lane = 16 / Bits;
@@ -126,8 +128,25 @@ struct ColumnLanes {
   std::copy_n(lanes, count, to);
 }
 
+// Products of a chunk of a column's words with one of a row's integers; those of its first half add up
+// to the first four lanes, and of its second to the others.
+template <int Bits>
+struct ShortDot {
+  [[gnu::always_inline]] static void
+  dot(const uint32_t* words, const int16_t* integers, Integers* sum) {
+    Shorts weights[kPhases];
+    unpack_chunk<Bits>(words, weights);
+#pragma GCC unroll 4
+    for (Index phase = 0; phase < kPhases; ++phase) {
+      Integers product;
+      multiply_pairs(weights[phase], load<Shorts>(integers + 16 * phase), &product);
+      *sum = phase == 0 ? product : *sum + product;
+    }
+  }
+};
+
 // One row: weights go from memory through registers.
-template <int Bits, bool HalfGroups>
+template <int Bits, bool HalfGroups, typename Dot>
 [[gnu::always_inline]] inline void multiply_one_row(const IntegerTask& task) {
   constexpr Index chunk_words = kChunk / 32 * Bits;
   const QuantizedMatrix& b = task.b;
@@ -147,16 +166,7 @@ template <int Bits, bool HalfGroups>
           const uint32_t* words = lanes.words[lane] + at * chunk_words;
           // The next columns' words; a hint may point past the end.
           __builtin_prefetch(words + ahead, 0, 2);
-          Shorts weights[kPhases];
-          unpack_chunk<Bits>(words, weights);
-          sums[lane] = Integers{};
-#pragma GCC unroll 4
-          for (Index phase = 0; phase < kPhases; ++phase) {
-            Integers product;
-            multiply_pairs(
-                weights[phase], load<Shorts>(task.a.integers + at * kChunk + 16 * phase), &product);
-            sums[lane] = phase == 0 ? product : sums[lane] + product;
-          }
+          Dot::dot(words, task.a.integers + at * kChunk, sums + lane);
         }
         scales.add(sums, chunk, task.a.scales[at], task.a.sums + at * kHalves, &acc);
       }
@@ -216,14 +226,24 @@ template <int Bits, bool HalfGroups>
   }
 }
 
+// A kernel's two halves, with integers as they are.
 template <int Bits>
-[[gnu::always_inline]] inline void multiply_integers(const IntegerTask& task) {
-  const bool half_groups = task.b.group_size < kChunk;
-  if (task.rows == 1) {
-    half_groups ? multiply_one_row<Bits, true>(task) : multiply_one_row<Bits, false>(task);
-  } else {
-    half_groups ? multiply_more_rows<Bits, true>(task) : multiply_more_rows<Bits, false>(task);
+struct ShortProducts {
+  [[gnu::always_inline]] static void
+  round(const float* rows, Index count, Index depth, const RoundedRows& out) {
+    round_rows<ShortLayout<Bits>>(rows, count, depth, out);
   }
-}
+
+  [[gnu::always_inline]] static void multiply(const IntegerTask& task) {
+    const bool half_groups = task.b.group_size < kChunk;
+    if (task.rows == 1) {
+      using Dot = ShortDot<Bits>;
+      half_groups ? multiply_one_row<Bits, true, Dot>(task)
+                  : multiply_one_row<Bits, false, Dot>(task);
+    } else {
+      half_groups ? multiply_more_rows<Bits, true>(task) : multiply_more_rows<Bits, false>(task);
+    }
+  }
+};
 
 } // namespace pomona::blas

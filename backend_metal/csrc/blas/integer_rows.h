@@ -19,8 +19,8 @@ inline constexpr Index kPhases = 4;
 // Some weights have a scale for each half of a chunk.
 inline constexpr Index kHalves = 2;
 
-// Element x of a chunk is integer * scale. A chunk's integers lie in the order in which a chunk of
-// quantized weights is unpacked: see place_in_chunk.
+// Element x of a chunk is integer * scale. How a chunk's integers lie is for the kernel's layout to say:
+// in the order in which it unpacks a chunk of quantized weights.
 struct IntegerRows {
   const int16_t* integers; // [rows, depth / kChunk, kChunk]
   const float* scales; // [rows, depth / kChunk]
@@ -34,14 +34,21 @@ struct RoundedRows {
   float* sums;
 };
 
-// Where element `i` of a chunk of weights of `bits` bits is unpacked to: the 16-bit lanes of a vector hold
-// 16 / bits elements in a row each, of which phase p takes every one's p-th. The first half of the
-// elements is always in the first half of the vectors.
-constexpr Index place_in_chunk(int bits, Index i) {
-  const Index half = i / 32, in_lane = 16 / bits;
-  const Index lane = i % 32 / in_lane % 8, vector = i % 32 / in_lane / 8;
-  return (vector * in_lane + i % in_lane) * 16 + half * 8 + lane;
-}
+// Integers as they are. The 16-bit lanes of a vector of weights hold 16 / Bits elements in a row each,
+// of which phase p takes every one's p-th. The first half of the elements is always in the first half of
+// the vectors.
+template <int Bits>
+struct ShortLayout {
+  static constexpr Index place(Index i) {
+    constexpr Index in_lane = 16 / Bits;
+    const Index half = i / 32, lane = i % 32 / in_lane % 8, vector = i % 32 / in_lane / 8;
+    return (vector * in_lane + i % in_lane) * 16 + half * 8 + lane;
+  }
+
+  [[gnu::always_inline]] static void put(int16_t* chunk, Index i, int32_t number) {
+    chunk[place(i)] = static_cast<int16_t>(number);
+  }
+};
 
 // The greatest magnitude's bits; what is not a number has greater ones than any that is.
 [[gnu::always_inline]] inline int32_t greatest_bits(const float* x) {
@@ -58,10 +65,11 @@ constexpr Index place_in_chunk(int bits, Index i) {
 }
 
 // A chunk that holds something that is not a finite number has no integers, and NaN for its scale.
-template <int Bits>
+template <typename Layout>
 [[gnu::always_inline]] inline void
 round_chunk(const float* x, int16_t* integers, float* scale, float* sums) {
-  constexpr float kGreatest = 32767.0f;
+  // The greatest that is two signed bytes, 127 * 256 + 127, as is its negative.
+  constexpr float kGreatest = 32639.0f;
   // Added to a float below 2^22 it leaves the nearest integer in the last bits.
   constexpr float kRound = 0x1.8p23f;
   constexpr int32_t kRoundBits = 0x4b400000, kInfinity = 0x7f800000, kSmallest = 0x0d800000; // 2^-100
@@ -86,7 +94,7 @@ round_chunk(const float* x, int16_t* integers, float* scale, float* sums) {
       store(rounded + i, number);
     }
     for (Index i = 0; i < 32; ++i) {
-      integers[place_in_chunk(Bits, 32 * half + i)] = static_cast<int16_t>(rounded[i]);
+      Layout::put(integers, 32 * half + i, rounded[i]);
     }
     int32_t total = 0;
     for (int lane = 0; lane < 8; ++lane) {
@@ -97,11 +105,11 @@ round_chunk(const float* x, int16_t* integers, float* scale, float* sums) {
 }
 
 // `rows` is [count, depth].
-template <int Bits>
+template <typename Layout>
 [[gnu::always_inline]] inline void
 round_rows(const float* rows, Index count, Index depth, const RoundedRows& out) {
   for (Index chunk = 0; chunk < count * depth / kChunk; ++chunk) {
-    round_chunk<Bits>(
+    round_chunk<Layout>(
         rows + chunk * kChunk,
         out.integers + chunk * kChunk,
         out.scales + chunk,

@@ -1,6 +1,9 @@
 // One entry for each instruction set that products are compiled for. All leave the same bits.
 #pragma once
 
+#if defined(__x86_64__) && !defined(__clang__)
+#include "blas/byte_products.h"
+#endif
 #include "blas/few_rows.h"
 #include "blas/integer_products.h"
 #include "blas/tiles.h"

@@ -174,7 +174,8 @@ void multiply_rounded(
   });
   const Index threads = cpu::ThreadPool::shared().num_threads();
   const Index columns =
-      std::clamp(b.columns / (4 * threads) / kLanes * kLanes, kLanes, kMostColumns);
+      std::clamp(
+      b.columns / (4 * threads) / kTaskColumns * kTaskColumns, kTaskColumns, kMostColumns);
   product.for_each(divide_up(b.columns, columns), [&](Index index) {
     const Index first = index * columns;
     kernel.multiply(

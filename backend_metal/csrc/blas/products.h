@@ -31,7 +31,7 @@ void sgemm(
 // c = a b, with a [m, k] and c [m, n], both contiguous. Needs a kernel.
 void quantized_product(Index m, const float* a, const QuantizedMatrix& b, float* c);
 
-// "avx512", "avx2", "neon", or nullptr: this processor has no kernel here.
+// "avx512vnni", "avx512", "avx2", "neon", or nullptr: this processor has no kernel here.
 const char* kernel_name();
 
 // Takes another one from the next product on: all leave the same bits. False if this processor does

@@ -8,13 +8,21 @@
 
 namespace pomona::blas {
 
-// 16 bits in each lane as floats; infinities and numbers too small for a normal float16 included.
-template <typename Vector, typename Words>
-[[gnu::always_inline]] inline void widen(const Words& words, ScaleType type, Vector* out) {
-  if (type == ScaleType::bfloat16) {
-    *out = (Vector)(words << 16);
-    return;
-  }
+#if defined(__x86_64__) && !defined(__clang__)
+[[gnu::always_inline]] inline void widen_float16(const HalvesOf<Vector8>& halves, Vector8* out) {
+  typedef short Lanes __attribute__((vector_size(16)));
+  *out = __builtin_ia32_vcvtph2ps256((Lanes)halves);
+}
+[[gnu::always_inline]] inline void widen_float16(const HalvesOf<Vector16>& halves, Vector16* out) {
+  typedef short Lanes __attribute__((vector_size(32)));
+  constexpr int all = -1, as_rounded = 4;
+  *out = __builtin_ia32_vcvtph2ps512_mask((Lanes)halves, Vector16{}, all, as_rounded);
+}
+#else
+template <typename Halves, typename Vector>
+[[gnu::always_inline]] inline void widen_float16(const Halves& halves, Vector* out) {
+  using Words = WordsOf<Vector>;
+  const Words words = __builtin_convertvector(halves, Words);
   const Words magnitude = (words & 0x7fff) << 13;
   // 2^112 moves the exponent's bias from 15 to 127.
   const Words scaled = (Words)((Vector)magnitude * 0x1p112f);
@@ -22,6 +30,7 @@ template <typename Vector, typename Words>
   const Words bits = magnitude >= (0x7c00u << 13) ? special : scaled;
   *out = (Vector)(bits | (words & 0x8000) << 16);
 }
+#endif
 
 // A vector of a matrix of `size` elements, from `at` on: past a row's end the next row's, and zeros
 // past the matrix's.
@@ -47,33 +56,28 @@ class ScaleLanes {
       Vector* scales,
       Vector* biases) {
     const Index stride = b.depth / b.group_size, size = b.columns * stride;
-    if (b.scale_type == ScaleType::float32) {
-      for (Index lane = 0; lane < kWidth; ++lane) {
-        const Index at = std::min(first + lane, last) * stride + group;
-        scales[lane] = load_within<Vector>(static_cast<const float*>(b.scales), at, size);
-        biases[lane] = load_within<Vector>(static_cast<const float*>(b.biases), at, size);
-      }
-      transpose(scales);
-      transpose(biases);
-      return;
-    }
-    // A scale and a bias share a lane, so that one transposition serves both.
-    using Words = WordsOf<Vector>;
-    using Halves = HalvesOf<Vector>;
-    Vector pairs[kWidth];
     for (Index lane = 0; lane < kWidth; ++lane) {
       const Index at = std::min(first + lane, last) * stride + group;
-      const auto scale = load_within<Halves>(static_cast<const uint16_t*>(b.scales), at, size);
-      const auto bias = load_within<Halves>(static_cast<const uint16_t*>(b.biases), at, size);
-      pairs[lane] = (Vector)(__builtin_convertvector(scale, Words) |
-                             __builtin_convertvector(bias, Words) << 16);
+      load_floats(b.scales, b.scale_type, at, size, scales + lane);
+      load_floats(b.biases, b.scale_type, at, size, biases + lane);
     }
-    transpose(pairs);
-    for (Index i = 0; i < kWidth; ++i) {
-      const Words pair = (Words)pairs[i];
-      widen(pair & 0xffff, b.scale_type, scales + i);
-      widen(pair >> 16, b.scale_type, biases + i);
+    transpose(scales);
+    transpose(biases);
+  }
+
+ private:
+  [[gnu::always_inline]] static void
+  load_floats(const void* matrix, ScaleType type, Index at, Index size, Vector* out) {
+    if (type == ScaleType::float32) {
+      *out = load_within<Vector>(static_cast<const float*>(matrix), at, size);
+      return;
     }
+    using Halves = HalvesOf<Vector>;
+    const auto halves = load_within<Halves>(static_cast<const uint16_t*>(matrix), at, size);
+    if (type == ScaleType::float16) {
+      return widen_float16(halves, out);
+    }
+    *out = (Vector)(__builtin_convertvector(halves, WordsOf<Vector>) << 16);
   }
 };
 
