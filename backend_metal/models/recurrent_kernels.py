@@ -45,6 +45,7 @@ class StateOperators(ABC):
         betas: mx.array,
         *,
         delta_rule: bool,
+        gates_are_rates: bool = False,
     ) -> mx.array: ...
 
 
@@ -64,10 +65,14 @@ class CarriedState:
         betas: mx.array,
         *,
         delta_rule: bool,
+        gates_are_rates: bool = False,
     ) -> mx.array:
-        """Of batches of one."""
-        parts = (x.squeeze(0) for x in (q, k, v, gates, betas))
-        return self._operators.linear_attention(self._array, *parts, delta_rule=delta_rule)[None]
+        """Of batches of one, but for rates, which no token has of its own."""
+        parts = (x.squeeze(0) for x in (q, k, v, gates[None] if gates_are_rates else gates, betas))
+        out = self._operators.linear_attention(
+            self._array, *parts, delta_rule=delta_rule, gates_are_rates=gates_are_rates
+        )
+        return out[None]
 
 
 class PackedStates:
@@ -133,6 +138,7 @@ class RecordingOperators(StateOperators):
         betas: mx.array,
         *,
         delta_rule: bool,
+        gates_are_rates: bool = False,
     ) -> mx.array:
         self.recorded[array] = StateArray((*v.shape[1:], k.shape[2]), mx.float32)
         return mx.zeros_like(v)
@@ -266,8 +272,8 @@ SEAMS = {
 
 def reach_kernels(module: nn.Module, num_arrays: int) -> bool:
     """Have a recurrent module call the operators when its cache is ``PackedStates``; whether all
-    its ``num_arrays`` of state are theirs then. ``own_recurrences``, where it has that, are so many
-    that it updates without. Idempotent."""
+    its ``num_arrays`` of state are theirs then. ``reach_kernels``, where it has that, makes ready
+    what it needs for those that it updates itself, and says how many. Idempotent."""
     convs = [part for part in module.modules() if _fits(part)]
     for conv in convs:
         if not isinstance(conv, _PackedConv):
@@ -275,8 +281,8 @@ def reach_kernels(module: nn.Module, num_arrays: int) -> bool:
             conv._taps = mx.contiguous(_float(conv.weight.squeeze(2).T))
             conv._bias = _float(conv.bias) if "bias" in conv else None
             mx.eval(conv._taps, conv._bias)
-    own = getattr(module, "own_recurrences", 0)
-    return len(convs) + own + _catch_recurrences(module) == num_arrays
+    reach_own: Callable[[], int] = getattr(module, "reach_kernels", int)
+    return len(convs) + reach_own() + _catch_recurrences(module) == num_arrays
 
 
 def _fits(part: nn.Module) -> bool:

@@ -161,9 +161,19 @@ class _PooledOperators(StateOperators):
         betas: mx.array,
         *,
         delta_rule: bool,
+        gates_are_rates: bool = False,
     ) -> mx.array:
         return self._pool.linear_attention(
-            self._layer, array, q, k, v, gates, betas, self._metadata, delta_rule=delta_rule
+            self._layer,
+            array,
+            q,
+            k,
+            v,
+            gates,
+            betas,
+            self._metadata,
+            delta_rule=delta_rule,
+            gates_are_rates=gates_are_rates,
         )
 
 

@@ -378,6 +378,31 @@ SHADER_BUGS = (
         "decode, splits",
         NUMBERS,
     ),
+    # States of few columns.
+    Bug(
+        "lanes without a row write one",
+        "narrow_linear_attention.metal",
+        "  if (owns) {\n    *reinterpret_cast<device float4*>(to)",
+        "  {\n    *reinterpret_cast<device float4*>(to)",
+        "narrow states",
+        NUMBERS,
+    ),
+    Bug(
+        "half of a row is summed",
+        "narrow_linear_attention.metal",
+        "mask < LANES; mask *= 2",
+        "mask < LANES; mask *= 4",
+        "narrow states",
+        NUMBERS,
+    ),
+    Bug(
+        "state is read past its slot",
+        "narrow_linear_attention.metal",
+        "int64_t(row) * D + column;",
+        "int64_t(row) * D + column + 2 * slot_size;",
+        "narrow states",
+        EMULATOR,
+    ),
     Bug(
         "prefill's splits overlap",
         "prefill.metal",
