@@ -30,6 +30,10 @@ class StateOperators(ABC):
     """The operators on the state of one layer, ``array`` of it."""
 
     @abstractmethod
+    def begins(self, num_tokens: int) -> mx.array:
+        """bool ``[num_tokens]``, all of a step: whether a sequence begins with the token."""
+
+    @abstractmethod
     def causal_conv(
         self, array: int, x: mx.array, weight: mx.array, bias: mx.array | None
     ) -> mx.array: ...
@@ -55,6 +59,10 @@ class CarriedState:
     def __init__(self, operators: StateOperators, array: int) -> None:
         self._operators = operators
         self._array = array
+
+    def begins(self, num_tokens: int) -> mx.array:
+        """As ``StateOperators`` has it."""
+        return self._operators.begins(num_tokens)
 
     def update(
         self,
@@ -116,11 +124,27 @@ class PackedStates:
             _thread.states = None
 
 
+def packed_states() -> PackedStates | None:
+    """Those in use in this thread."""
+    states: PackedStates | None = getattr(_thread, "states", None)
+    return states
+
+
+def take_taps(conv: nn.Module) -> None:
+    """What the operator is given of a convolution, as its ``_taps`` and ``_bias``."""
+    conv._taps = mx.contiguous(_float(conv.weight.squeeze(2).T))
+    conv._bias = _float(conv.bias) if "bias" in conv else None
+    mx.eval(conv._taps, conv._bias)
+
+
 class RecordingOperators(StateOperators):
     """Learns which state is updated how; nothing is computed."""
 
     def __init__(self) -> None:
         self.recorded: dict[int, StateArray] = {}
+
+    def begins(self, num_tokens: int) -> mx.array:
+        return mx.zeros(num_tokens, mx.bool_)
 
     def causal_conv(
         self, array: int, x: mx.array, weight: mx.array, bias: mx.array | None
@@ -151,7 +175,7 @@ class _PackedConv:
     _bias: mx.array | None
 
     def __call__(self, x: mx.array) -> mx.array:
-        states: PackedStates | None = getattr(_thread, "states", None)
+        states = packed_states()
         if states is None:
             module: Any = super()
             out: mx.array = module.__call__(x)
@@ -278,9 +302,7 @@ def reach_kernels(module: nn.Module, num_arrays: int) -> bool:
     for conv in convs:
         if not isinstance(conv, _PackedConv):
             conv.__class__ = _packed_conv_class(type(conv))  # type: ignore[arg-type]
-            conv._taps = mx.contiguous(_float(conv.weight.squeeze(2).T))
-            conv._bias = _float(conv.bias) if "bias" in conv else None
-            mx.eval(conv._taps, conv._bias)
+            take_taps(conv)
     reach_own: Callable[[], int] = getattr(module, "reach_kernels", int)
     return len(convs) + reach_own() + _catch_recurrences(module) == num_arrays
 

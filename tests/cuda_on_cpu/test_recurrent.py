@@ -90,6 +90,8 @@ def test_linear_attention(
         (mx.float16, (2, 2), (8, 5), True),
         (mx.float32, (1, 130), (4, 1), False),
         (mx.float32, (1, 3), (16, 6), True),
+        # Griffin's.
+        (mx.bfloat16, (1, 150), (1, 1), False),
     ],
 )
 def test_narrow_states(

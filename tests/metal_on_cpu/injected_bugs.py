@@ -382,8 +382,8 @@ SHADER_BUGS = (
     Bug(
         "lanes without a row write one",
         "narrow_linear_attention.metal",
-        "  if (owns) {\n    *reinterpret_cast<device float4*>(to)",
-        "  {\n    *reinterpret_cast<device float4*>(to)",
+        "  if (owns) {\n    *reinterpret_cast<device Columns",
+        "  {\n    *reinterpret_cast<device Columns",
         "narrow states",
         NUMBERS,
     ),
@@ -394,14 +394,6 @@ SHADER_BUGS = (
         "mask < LANES; mask *= 4",
         "narrow states",
         NUMBERS,
-    ),
-    Bug(
-        "state is read past its slot",
-        "narrow_linear_attention.metal",
-        "int64_t(row) * D + column;",
-        "int64_t(row) * D + column + 2 * slot_size;",
-        "narrow states",
-        EMULATOR,
     ),
     Bug(
         "prefill's splits overlap",

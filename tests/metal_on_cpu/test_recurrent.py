@@ -99,7 +99,7 @@ def test_linear_attention_matches_float64(
         # Mamba 1's channels, over several threadgroups.
         st.tuples(st.just(1), st.integers(60, 200)),
     ),
-    dims=st.tuples(st.sampled_from([4, 8, 16]), st.sampled_from([1, 1, 2, 5])),
+    dims=st.tuples(st.sampled_from([1, 4, 8, 16]), st.sampled_from([1, 1, 2, 5])),
     channel_gates=st.booleans(),
     gates_are_rates=st.booleans(),
     delta_rule=st.booleans(),
@@ -166,7 +166,9 @@ def decode(
 
 
 # Qwen3.5's, and those of Mamba 1: a head for each channel, which don't fill the last threadgroup.
-@pytest.mark.parametrize(("heads", "dims"), [(2, (128, 128)), (300, (16, 1)), (70, (4, 3))])
+@pytest.mark.parametrize(
+    ("heads", "dims"), [(2, (128, 128)), (300, (16, 1)), (70, (4, 3)), (200, (1, 1))]
+)
 def test_decode_reads_and_writes_each_state_once(
     kernels: Kernels, heads: int, dims: tuple[int, int]
 ) -> None:

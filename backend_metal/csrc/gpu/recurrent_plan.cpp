@@ -14,7 +14,8 @@ LinearAttentionPlan plan_linear_attention(
     int num_seqs, int num_v_heads, int head_dim, int head_dim_v) {
   const int threads = kStateSimdgroups * kSimdWidth;
   if (head_dim < kSimdWidth) {
-    int rows = threads * kNarrowColumns / head_dim;
+    int columns = head_dim == 1 ? 1 : kNarrowColumns;
+    int rows = threads * columns / head_dim;
     return {true, {ceil_div(num_v_heads * head_dim_v, rows), 1, num_seqs, threads, 0}};
   }
   int rows = kStateRows * kStateSimdgroups;

@@ -1,9 +1,9 @@
 """Recurrent layers: kernels against mlx-lm's modules on copies of the states.
 
 ``python -m ops.bench.recurrent [--sequences N] [--budget SECONDS]``. One layer of each kind with
-the state that published models have, and projections so small that they cost next to nothing;
-float32 on a CPU, bfloat16 on a GPU. A decode step of all sequences moves each state twice, which
-is held against copy bandwidth.
+the state that published models have, and projections so small that they cost next to nothing (but
+for RG-LRU's own, which make its gates); float32 on a CPU, bfloat16 on a GPU. A decode step of all
+sequences moves each state twice, which is held against copy bandwidth.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from backend_metal.device import select_device  # isort: skip
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from mlx_lm.models import mamba, mamba2, qwen3_5
+from mlx_lm.models import mamba, mamba2, qwen3_5, recurrent_gemma
 from tqdm import tqdm
 
 from backend_metal.linux_cpu.blas import physical_cores
-from backend_metal.models import selective_scan
+from backend_metal.models import griffin, selective_scan
 from backend_metal.models.recurrent_layers import (
     PooledStateCache,
     RecordingStateCache,
@@ -91,6 +91,10 @@ def falcon_mamba_7b() -> nn.Module:
     return mamba.MambaBlock(arguments)
 
 
+def recurrent_gemma_2b() -> nn.Module:
+    return recurrent_gemma.RecurrentBlock(HIDDEN_SIZE, num_heads=10, lru_width=2560)
+
+
 class Layer(nn.Module):  # type: ignore[misc]
     """One recurrent module, on packed steps."""
 
@@ -101,7 +105,8 @@ class Layer(nn.Module):  # type: ignore[misc]
         mx.eval(self.parameters())
         takes_mask = "mask" in inspect.signature(type(module).__call__).parameters
         self._options = {"mask": None} if takes_mask else {}
-        selective_scan.adapt(self, {})
+        for family in (selective_scan, griffin):
+            family.adapt(self, {})
         pack_recurrent(self, "mixer")
         recording = RecordingStateCache(2)
         self.mixer(mx.zeros((3, 1, HIDDEN_SIZE), dtype), **self._options, cache=recording)
@@ -172,6 +177,7 @@ SHAPES: dict[str, Callable[[mx.Dtype], Layer | Scan]] = {
     "Mamba2-8B, SSD": lambda dtype: Layer(mamba2_8b(), dtype),
     "Falcon-Mamba-7B, selective scan": lambda dtype: Layer(falcon_mamba_7b(), dtype),
     "Falcon-Mamba-7B, the scan alone": Scan,
+    "RecurrentGemma-2B, RG-LRU": lambda dtype: Layer(recurrent_gemma_2b(), dtype),
 }
 
 

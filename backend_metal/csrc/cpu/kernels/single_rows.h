@@ -79,6 +79,29 @@ inline void step_heads(
   }
 }
 
+// The same where a row is one number, as in Griffin's RG-LRU (De et al., arXiv:2402.19427): a lane is
+// a head's whole state.
+template <typename T>
+inline void step_numbers(
+    const LinearAttentionArguments& a, const SharedToken& token, float* state, int head, int count) {
+  const int64_t first = token.index * a.num_v_heads + head;
+  const T* v = static_cast<const T*>(a.v.data) + token.index * a.v.token_stride;
+  const float* gates = a.gates + (a.gates_are_rates ? head : first);
+  const Floats beta = values_of(a.betas + first, 1, count);
+  Floats gate = values_of(gates, 1, count);
+  gate = a.gates_are_rates ? exp(beta * gate) : gate;
+  const Floats added = beta * values_of(v + head * a.v.head_stride, a.v.head_stride, count);
+  const Floats s = fma(values_of(state, 1, count), gate, added * token.k[0]);
+  T* out = static_cast<T*>(a.out) + first;
+  if (count == kLanes) {
+    store(state, s);
+    store(out, s * token.q[0]);
+  } else {
+    store_first(state, s, count);
+    store_first(out, s * token.q[0], count);
+  }
+}
+
 // Heads of one key, of one sequence.
 template <typename T, int kVectors>
 void attend_single_rows(
@@ -122,7 +145,11 @@ void attend_single_rows(
         fetch(head, count);
       }
       for (int i = 0; i < tokens; i++) {
-        step_heads<T, kVectors>(a, tile[i], to + head * dim, first_head + head, count);
+        if (dim == 1) {
+          step_numbers<T>(a, tile[i], to + head, first_head + head, count);
+        } else {
+          step_heads<T, kVectors>(a, tile[i], to + head * dim, first_head + head, count);
+        }
       }
     }
   }

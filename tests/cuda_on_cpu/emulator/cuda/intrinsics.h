@@ -141,9 +141,17 @@ inline void load_floats(float (&to)[4], const float* from) {
   std::memcpy(to, from, 16);
 }
 
+inline void load_floats(float (&to)[1], const float* from) {
+  to[0] = *from;
+}
+
 inline void store_floats(float* to, const float (&from)[4]) {
   current_block().check_global(to);
   std::memcpy(to, from, 16);
+}
+
+inline void store_floats(float* to, const float (&from)[1]) {
+  *to = from[0];
 }
 
 inline void start_copy(void* to, const void* from, bool present) {
