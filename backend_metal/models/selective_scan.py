@@ -15,6 +15,7 @@ import mlx.nn as nn
 from mlx_lm.models.jamba import JambaMambaMixer
 from mlx_lm.models.mamba import MambaBlock
 
+from backend_metal.linux_cpu.activations import swiglu
 from backend_metal.models.recurrent_kernels import CarriedState
 
 States = tuple[mx.array | None, Any]
@@ -85,5 +86,5 @@ def _scan(layer: Any, x: mx.array, state: CarriedState) -> mx.array:
         delta_rule=False,
         gates_are_rates=True,
     ).squeeze(3)
-    out: mx.array = layer.out_proj(nn.silu(z) * (y + layer.D * x))
+    out: mx.array = layer.out_proj(swiglu(z, y + layer.D * x))
     return out

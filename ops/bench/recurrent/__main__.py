@@ -23,6 +23,7 @@ from mlx_lm.models import mamba, mamba2, qwen3_5, recurrent_gemma
 from tqdm import tqdm
 
 from backend_metal.linux_cpu.blas import physical_cores
+from backend_metal.linux_cpu.native_scope import native_layers
 from backend_metal.models import griffin, selective_scan
 from backend_metal.models.recurrent_layers import (
     PooledStateCache,
@@ -122,7 +123,9 @@ class Layer(nn.Module):  # type: ignore[misc]
 
         def run() -> None:
             cache: Any = PooledStateCache(states, 0)
-            mx.eval(self.mixer(x, **self._options, cache=cache), pool.evaluation_roots())
+            with native_layers():
+                out = self.mixer(x, **self._options, cache=cache)
+            mx.eval(out, pool.evaluation_roots())
 
         return run
 
