@@ -165,15 +165,22 @@ def decode(
     return launch, num_seqs * heads * dim_v * dim * 4
 
 
-# Qwen3.5's, and those of Mamba 1: a head for each channel, which don't fill the last threadgroup.
+# Qwen3.5's, and heads that are channels, which don't fill the last threadgroup: Mamba 1's, and
+# Griffin's.
 @pytest.mark.parametrize(
-    ("heads", "dims"), [(2, (128, 128)), (300, (16, 1)), (70, (4, 3)), (200, (1, 1))]
+    ("heads", "dims", "grid"),
+    [
+        (2, (128, 128), (8, 2, 3)),
+        (300, (16, 1), (10, 1, 3)),
+        (70, (4, 3), (2, 1, 3)),
+        (200, (1, 1), (2, 1, 3)),
+    ],
 )
 def test_decode_reads_and_writes_each_state_once(
-    kernels: Kernels, heads: int, dims: tuple[int, int]
+    kernels: Kernels, heads: int, dims: tuple[int, int], grid: tuple[int, int, int]
 ) -> None:
     launch, state_bytes = decode(kernels, 3, heads=heads, dims=dims)
-    assert len(launch.dispatches) == 1
+    assert [dispatch.grid for dispatch in launch.dispatches] == [grid]
     assert launch.loaded_bytes(frozenset({5})) == state_bytes
     assert launch.stored_bytes(frozenset({5})) == state_bytes
     # Nothing is shared by threads, so nothing waits.
