@@ -166,6 +166,7 @@ def linear_attention(
     cu_seqlens_q: mx.array,
     *,
     delta_rule: bool,
+    gates_are_rates: bool,
 ) -> tuple[mx.array, mx.array]: ...
 def zeros(shape: Sequence[int], dtype: mx.Dtype) -> mx.array:
     """Allocated and zeroed at once, in main memory, on huge pages where the system has them."""

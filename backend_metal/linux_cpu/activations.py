@@ -28,6 +28,11 @@ def exp(x: mx.array) -> mx.array:
     return native.exponential(x) if native_applies(x) else mx.exp(x)
 
 
+def swiglu(gate: mx.array, x: mx.array) -> mx.array:
+    """Of arrays of one shape."""
+    return native.swiglu(gate, x) if native_applies(gate, x) else nn.silu(gate) * x
+
+
 def catch_activations(model: nn.Module) -> None:
     """Route ``swiglu`` through the seam in every Python module that defines a part of ``model``.
 

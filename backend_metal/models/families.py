@@ -16,6 +16,7 @@ from backend_metal.models import (
     gear,
     gemma2,
     gpt_bigcode,
+    griffin,
     kimi_k3,
     llama4,
     longcat,
@@ -149,7 +150,7 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3_5": Family(backbone="language_model.model", recurrent="linear_attn"),
     "qwen3_5_moe": Family(backbone="language_model.model", recurrent="linear_attn"),
     "qwen3_next": Family(recurrent="linear_attn"),
-    "recurrent_gemma": Family(recurrent="temporal_block"),
+    "recurrent_gemma": Family(adapt=griffin.adapt, recurrent="temporal_block"),
     "rwkv7": Family(recurrent="layers"),
     **dict.fromkeys(
         (

@@ -30,6 +30,10 @@ class StateOperators(ABC):
     """The operators on the state of one layer, ``array`` of it."""
 
     @abstractmethod
+    def begins(self, num_tokens: int) -> mx.array:
+        """bool ``[num_tokens]``, all of a step: whether a sequence begins with the token."""
+
+    @abstractmethod
     def causal_conv(
         self, array: int, x: mx.array, weight: mx.array, bias: mx.array | None
     ) -> mx.array: ...
@@ -45,6 +49,7 @@ class StateOperators(ABC):
         betas: mx.array,
         *,
         delta_rule: bool,
+        gates_are_rates: bool = False,
     ) -> mx.array: ...
 
 
@@ -55,6 +60,10 @@ class CarriedState:
         self._operators = operators
         self._array = array
 
+    def begins(self, num_tokens: int) -> mx.array:
+        """As ``StateOperators`` has it."""
+        return self._operators.begins(num_tokens)
+
     def update(
         self,
         q: mx.array,
@@ -64,10 +73,14 @@ class CarriedState:
         betas: mx.array,
         *,
         delta_rule: bool,
+        gates_are_rates: bool = False,
     ) -> mx.array:
-        """Of batches of one."""
-        parts = (x.squeeze(0) for x in (q, k, v, gates, betas))
-        return self._operators.linear_attention(self._array, *parts, delta_rule=delta_rule)[None]
+        """Of batches of one, but for rates, which no token has of its own."""
+        parts = (x.squeeze(0) for x in (q, k, v, gates[None] if gates_are_rates else gates, betas))
+        out = self._operators.linear_attention(
+            self._array, *parts, delta_rule=delta_rule, gates_are_rates=gates_are_rates
+        )
+        return out[None]
 
 
 class PackedStates:
@@ -111,11 +124,27 @@ class PackedStates:
             _thread.states = None
 
 
+def packed_states() -> PackedStates | None:
+    """Those in use in this thread."""
+    states: PackedStates | None = getattr(_thread, "states", None)
+    return states
+
+
+def take_taps(conv: nn.Module) -> None:
+    """What the operator is given of a convolution, as its ``_taps`` and ``_bias``."""
+    conv._taps = mx.contiguous(_float(conv.weight.squeeze(2).T))
+    conv._bias = _float(conv.bias) if "bias" in conv else None
+    mx.eval(conv._taps, conv._bias)
+
+
 class RecordingOperators(StateOperators):
     """Learns which state is updated how; nothing is computed."""
 
     def __init__(self) -> None:
         self.recorded: dict[int, StateArray] = {}
+
+    def begins(self, num_tokens: int) -> mx.array:
+        return mx.zeros(num_tokens, mx.bool_)
 
     def causal_conv(
         self, array: int, x: mx.array, weight: mx.array, bias: mx.array | None
@@ -133,6 +162,7 @@ class RecordingOperators(StateOperators):
         betas: mx.array,
         *,
         delta_rule: bool,
+        gates_are_rates: bool = False,
     ) -> mx.array:
         self.recorded[array] = StateArray((*v.shape[1:], k.shape[2]), mx.float32)
         return mx.zeros_like(v)
@@ -145,7 +175,7 @@ class _PackedConv:
     _bias: mx.array | None
 
     def __call__(self, x: mx.array) -> mx.array:
-        states: PackedStates | None = getattr(_thread, "states", None)
+        states = packed_states()
         if states is None:
             module: Any = super()
             out: mx.array = module.__call__(x)
@@ -266,17 +296,15 @@ SEAMS = {
 
 def reach_kernels(module: nn.Module, num_arrays: int) -> bool:
     """Have a recurrent module call the operators when its cache is ``PackedStates``; whether all
-    its ``num_arrays`` of state are theirs then. ``own_recurrences``, where it has that, are so many
-    that it updates without. Idempotent."""
+    its ``num_arrays`` of state are theirs then. ``reach_kernels``, where it has that, makes ready
+    what it needs for those that it updates itself, and says how many. Idempotent."""
     convs = [part for part in module.modules() if _fits(part)]
     for conv in convs:
         if not isinstance(conv, _PackedConv):
             conv.__class__ = _packed_conv_class(type(conv))  # type: ignore[arg-type]
-            conv._taps = mx.contiguous(_float(conv.weight.squeeze(2).T))
-            conv._bias = _float(conv.bias) if "bias" in conv else None
-            mx.eval(conv._taps, conv._bias)
-    own = getattr(module, "own_recurrences", 0)
-    return len(convs) + own + _catch_recurrences(module) == num_arrays
+            take_taps(conv)
+    reach_own: Callable[[], int] = getattr(module, "reach_kernels", int)
+    return len(convs) + reach_own() + _catch_recurrences(module) == num_arrays
 
 
 def _fits(part: nn.Module) -> bool:

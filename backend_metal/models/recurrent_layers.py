@@ -146,6 +146,13 @@ class _PooledOperators(StateOperators):
         self._pool, self._metadata = states.pool, states.metadata
         self._layer = layer
 
+    def begins(self, num_tokens: int) -> mx.array:
+        # On the host already: a step's metadata is made there.
+        reads = np.asarray(self._metadata.read_slots)
+        first = np.zeros(num_tokens, bool)
+        first[np.array(self._metadata.segments[:-1])[reads < 0]] = True
+        return mx.array(first)
+
     def causal_conv(
         self, array: int, x: mx.array, weight: mx.array, bias: mx.array | None
     ) -> mx.array:
@@ -161,9 +168,19 @@ class _PooledOperators(StateOperators):
         betas: mx.array,
         *,
         delta_rule: bool,
+        gates_are_rates: bool = False,
     ) -> mx.array:
         return self._pool.linear_attention(
-            self._layer, array, q, k, v, gates, betas, self._metadata, delta_rule=delta_rule
+            self._layer,
+            array,
+            q,
+            k,
+            v,
+            gates,
+            betas,
+            self._metadata,
+            delta_rule=delta_rule,
+            gates_are_rates=gates_are_rates,
         )
 
 

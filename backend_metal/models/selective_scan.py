@@ -1,6 +1,6 @@
 """Mamba 1 (Gu and Dao, arXiv:2312.00752) on the operators of linear attention.
 
-Each channel decays on its own in each place of its state: as a head of one value, whose gates are
+Each channel decays on its own in each place of its state: as a head of one value, whose rates are
 for its key's channels. mlx-lm goes from token to token, and keeps ``[channels, state]`` where the
 operators keep ``[channels, 1, state]``, as these classes do.
 """
@@ -15,7 +15,7 @@ import mlx.nn as nn
 from mlx_lm.models.jamba import JambaMambaMixer
 from mlx_lm.models.mamba import MambaBlock
 
-from backend_metal.linux_cpu.activations import exp
+from backend_metal.linux_cpu.activations import swiglu
 from backend_metal.models.recurrent_kernels import CarriedState
 
 States = tuple[mx.array | None, Any]
@@ -25,7 +25,13 @@ States = tuple[mx.array | None, Any]
 class _Scans:
     """Mixed into both classes."""
 
-    own_recurrences = 1
+    A_log: mx.array
+    _rates: mx.array
+
+    def reach_kernels(self) -> int:
+        self._rates = -mx.exp(self.A_log.astype(mx.float32))
+        mx.eval(self._rates)
+        return 1
 
     def _process_sequence(self, x: mx.array, inputs: mx.array, state: Any) -> Any:
         layer: Any = self
@@ -71,9 +77,14 @@ def _scan(layer: Any, x: mx.array, state: CarriedState) -> mx.array:
         mx.split(layer.x_proj(x), [rank, rank + layer.ssm_state_size], axis=-1)
     )
     steps = nn.softplus(layer.dt_proj(steps)).astype(mx.float32)
-    gates = exp(steps[..., None] * -mx.exp(layer.A_log.astype(mx.float32)))
     y = state.update(
-        q[:, :, None], k[:, :, None], x[..., None], gates, steps, delta_rule=False
+        q[:, :, None],
+        k[:, :, None],
+        x[..., None],
+        layer._rates,
+        steps,
+        delta_rule=False,
+        gates_are_rates=True,
     ).squeeze(3)
-    out: mx.array = layer.out_proj(nn.silu(z) * (y + layer.D * x))
+    out: mx.array = layer.out_proj(swiglu(z, y + layer.D * x))
     return out

@@ -5,7 +5,8 @@
 ``weight``, ``bias`` float32 ``[kernel, channels]`` and ``[channels]`` or None
 ``q``, ``k``         ``[num_tokens, num_k_heads, head_dim]``
 ``v``                ``[num_tokens, num_v_heads, head_dim_v]``; a multiple of ``num_k_heads``
-``gates``            float32 ``[num_tokens, num_v_heads]``, or ``[.., head_dim]``
+``gates``            float32 ``[num_tokens, num_v_heads]``, or ``[.., head_dim]``; with
+                     ``gates_are_rates`` ``[num_v_heads, head_dim]``
 ``betas``            float32 ``[num_tokens, num_v_heads]``
 ``states``           contiguous ``[num_slots, kernel - 1, channels]`` of ``x``'s dtype;
                      float32 ``[num_slots, num_v_heads, head_dim_v, head_dim]``
@@ -15,7 +16,9 @@
 those before them, which are its state. ``linear_attention`` updates a state ``S`` with each token,
 in float32 whatever the inputs are: ``S <- S diag(gate) + w k^T``, ``out = S q``. ``w`` is
 ``beta v``, as in Mamba 2 (Dao and Gu, arXiv:2405.21060), or with ``delta_rule``
-``beta (v - S diag(gate) k)``, as in Gated DeltaNet (Yang et al., arXiv:2412.06464).
+``beta (v - S diag(gate) k)``, as in Gated DeltaNet (Yang et al., arXiv:2412.06464). Where
+``gates_are_rates``, a token's gates are ``exp(beta rate)``, as in Mamba 1 (Gu and Dao,
+arXiv:2312.00752), and are never in memory.
 
 Both read each sequence's state from its read slot and write its write slot, in place
 (``metadata.py``); the states that are returned replace those passed in, which the caller gives up.
@@ -68,6 +71,7 @@ def linear_attention(
     metadata: StateMetadata,
     *,
     delta_rule: bool,
+    gates_are_rates: bool = False,
 ) -> tuple[mx.array, mx.array]:
     """``(out, states)``; ``out`` is of ``v``'s shape and dtype."""
     _check_rank("k", k, "[num_tokens, num_k_heads, head_dim]", 3)
@@ -79,12 +83,21 @@ def linear_attention(
     _check("q", q, k.shape, v.dtype)
     _check("k", k, k.shape, v.dtype)
     _check("v", v, (tokens, v_heads, dim_v), v.dtype)
-    gates_shape = (tokens, v_heads) if gates.ndim == 2 else (tokens, v_heads, dim)
-    _check("gates", gates, gates_shape, mx.float32)
+    of_channels = (v_heads, dim) if gates_are_rates else (tokens, v_heads, dim)
+    of_heads = gates.ndim == 2 and not gates_are_rates
+    _check("gates", gates, (tokens, v_heads) if of_heads else of_channels, mx.float32)
     _check("betas", betas, (tokens, v_heads), mx.float32)
     _check("states", states, (states.shape[0], v_heads, dim_v, dim), mx.float32)
     return kernels.linear_attention(
-        q, k, v, gates, betas, states, *_checked(metadata), delta_rule=delta_rule
+        q,
+        k,
+        v,
+        gates,
+        betas,
+        states,
+        *_checked(metadata),
+        delta_rule=delta_rule,
+        gates_are_rates=gates_are_rates,
     )
 
 

@@ -11,8 +11,8 @@ import mlx.core as mx
 from backend_metal import native
 from backend_metal.recurrent.specs import RecurrentSpec
 
-GPU_HEAD_DIMS = (32, 64, 96, 128, 160, 192, 224, 256)
-"""Columns of a state that a simdgroup holds in registers."""
+GPU_HEAD_DIMS = (1, 4, 8, 16, 32, 64, 96, 128, 160, 192, 224, 256)
+"""Columns of a state that the lanes of a simdgroup share."""
 
 
 @dataclass(frozen=True)

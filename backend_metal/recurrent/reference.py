@@ -43,7 +43,10 @@ def linear_attention(
     borders: Sequence[int],
     *,
     delta_rule: bool,
+    gates_are_rates: bool = False,
 ) -> tuple[Floats, Floats]:
+    if gates_are_rates:
+        gates = np.exp(betas[..., None] * gates)
     group = v.shape[1] // k.shape[1]
     q, k = np.repeat(q, group, axis=1), np.repeat(k, group, axis=1)
     decays = gates[:, :, None, None] if gates.ndim == 2 else gates[:, :, None]

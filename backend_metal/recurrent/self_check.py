@@ -75,12 +75,18 @@ def _conv_errors(kernels: Kernels, array: StateArray) -> list[tuple[str, float, 
 
 def _errors(kernels: Kernels, array: StateArray, dtype: mx.Dtype) -> list[tuple[str, float, float]]:
     heads, dim_v, dim = array.shape
+    # Channels that are heads share a key.
+    k_heads = 1 if dim_v == 1 else heads
     tokens, rng = BORDERS[-1], np.random.default_rng(2)
     errors: list[tuple[str, float, float]] = []
     for delta_rule in (True, False):
-        for gate_shape in ((tokens, heads), (tokens, heads, dim)):
+        for gate_shape, gates_are_rates in (
+            ((tokens, heads), False),
+            ((tokens, heads, dim), False),
+            ((heads, dim), True),
+        ):
             q, k = (
-                mx.array(rng.standard_normal((tokens, heads, dim)) / dim**0.5, dtype)
+                mx.array(rng.standard_normal((tokens, k_heads, dim)) / dim**0.5, dtype)
                 for _ in range(2)
             )
             v = mx.array(rng.standard_normal((tokens, heads, dim_v)), dtype)
@@ -88,6 +94,8 @@ def _errors(kernels: Kernels, array: StateArray, dtype: mx.Dtype) -> list[tuple[
                 mx.array(rng.uniform(0.5, 1, shape), mx.float32)
                 for shape in (gate_shape, (tokens, heads))
             )
+            if gates_are_rates:
+                gates = -gates
             states = mx.array(rng.standard_normal((NUM_SLOTS, *array.shape)), mx.float32)
             want = reference.linear_attention(
                 _floats(q),
@@ -100,9 +108,19 @@ def _errors(kernels: Kernels, array: StateArray, dtype: mx.Dtype) -> list[tuple[
                 WRITES,
                 BORDERS,
                 delta_rule=delta_rule,
+                gates_are_rates=gates_are_rates,
             )
             got = operators.linear_attention(
-                kernels, q, k, v, gates, betas, states, _metadata(), delta_rule=delta_rule
+                kernels,
+                q,
+                k,
+                v,
+                gates,
+                betas,
+                states,
+                _metadata(),
+                delta_rule=delta_rule,
+                gates_are_rates=gates_are_rates,
             )
             errors.append(("linear attention", _error(got[0], want[0]), TOLERANCES[dtype]))
             errors.append(("linear attention's state", _error(got[1], want[1]), 1e-5))

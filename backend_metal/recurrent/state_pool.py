@@ -91,11 +91,21 @@ class StatePool:
         metadata: StateMetadata,
         *,
         delta_rule: bool,
+        gates_are_rates: bool = False,
     ) -> mx.array:
         """As ``operators.py`` says, with the layer's state ``array``."""
         arrays = self._arrays[layer]
         out, arrays[array] = operators.linear_attention(
-            self._kernels, q, k, v, gates, betas, arrays[array], metadata, delta_rule=delta_rule
+            self._kernels,
+            q,
+            k,
+            v,
+            gates,
+            betas,
+            arrays[array],
+            metadata,
+            delta_rule=delta_rule,
+            gates_are_rates=gates_are_rates,
         )
         return out
 

@@ -48,4 +48,7 @@ POMONA_CONSTANT int kConvTokens = 8;
 POMONA_CONSTANT int kStateRows = 4;
 POMONA_CONSTANT int kStateSimdgroups = 4;
 
+// Columns that a lane owns where a state has fewer than kSimdWidth.
+POMONA_CONSTANT int kNarrowColumns = 4;
+
 } // namespace pomona

@@ -74,14 +74,17 @@ template <typename T, int D>
     int k_head = head / p.group;
     load_columns<T, columns>(row_of(q, p.q, token, k_head), p.q.dim, lane, token_q);
     load_columns<T, columns>(row_of(k, p.k, token, k_head), p.k.dim, lane, token_k);
+    float beta = betas[token * p.betas.token + head * p.betas.head];
     const device float* gate_row = row_of(gates, p.gates, token, head);
     float k_dot_q = 0.0f;
     for (int i = 0; i < columns; i++) {
       gate[i] = gate_row[p.channel_gates ? (i * kSimdWidth + lane) * p.gates.dim : 0];
+      if (p.gates_are_rates) {
+        gate[i] = metal::precise::exp(beta * gate[i]);
+      }
       k_dot_q += token_k[i] * token_q[i];
     }
     k_dot_q = metal::simd_sum(k_dot_q);
-    float beta = betas[token * p.betas.token + head * p.betas.head];
     const device T* values = row_of(v, p.v, token, head) + first_row * p.v.dim;
     device T* out_row = out + (token * p.num_v_heads + head) * p.head_dim_v + first_row;
     for (int r = 0; r < num_rows; r++) {

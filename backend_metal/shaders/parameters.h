@@ -73,13 +73,14 @@ struct ConvParameters {
 
 struct LinearAttentionParameters {
   ElementStrides q, k, v;
-  ElementStrides gates; // dim: if channel_gates
+  ElementStrides gates; // dim: if channel_gates; token: unless gates_are_rates
   RowStrides betas;
   int num_v_heads;
   int group; // num_v_heads / num_k_heads
   int head_dim_v;
   int delta_rule;
   int channel_gates;
+  int gates_are_rates; // of each head's channels: a token's gates are exp(beta * rate)
 };
 
 // [tokens, heads, dim] of any strides, to be packed.

@@ -60,6 +60,7 @@ def test_causal_conv(layout: oracle.Layout, **case: Any) -> None:
         st.one_of(st.integers(1, 40), st.just(64)),
     ),
     channel_gates=st.booleans(),
+    gates_are_rates=st.booleans(),
     delta_rule=st.booleans(),
     is_part=st.booleans(),
     dtype=st.sampled_from(list(TOLERANCES)),
@@ -67,6 +68,22 @@ def test_causal_conv(layout: oracle.Layout, **case: Any) -> None:
 )
 def test_linear_attention(layout: oracle.Layout, **case: Any) -> None:
     check_linear_attention(KERNELS, layout, **case)
+
+
+@EXAMPLES
+@given(
+    layout=oracle.layouts(),
+    heads=st.tuples(st.integers(1, 2), st.one_of(st.integers(1, 40), st.just(1030))),
+    dim=st.one_of(st.sampled_from([1, 16]), st.integers(1, 40)),
+    channel_gates=st.booleans(),
+    gates_are_rates=st.booleans(),
+    delta_rule=st.sampled_from([False, False, True]),
+    is_part=st.booleans(),
+    dtype=st.sampled_from(list(TOLERANCES)),
+    seed=st.integers(0, 2**16),
+)
+def test_heads_of_one_value(layout: oracle.Layout, dim: int, **case: Any) -> None:
+    check_linear_attention(KERNELS, layout, dims=(dim, 1), **case)
 
 
 def arguments(tokens: int = 3) -> dict[str, Any]:
@@ -102,6 +119,15 @@ def test_bad_arrays_are_named(name: str, wrong: mx.array) -> None:
     steps = metadata([-1], [0], [0, 3])
     with pytest.raises(ValueError, match=rf"^({name}|v) must "):
         operators.linear_attention(KERNELS, **given, metadata=steps, delta_rule=True)
+
+
+def test_rates_are_of_heads_and_channels() -> None:
+    steps = metadata([-1], [0], [0, 3])
+    given = arguments() | {"gates": mx.ones((3, 2))}
+    with pytest.raises(ValueError, match=r"gates must have shape \(2, 4\), not \(3, 2\)"):
+        operators.linear_attention(
+            KERNELS, **given, metadata=steps, delta_rule=False, gates_are_rates=True
+        )
 
 
 @pytest.mark.parametrize(

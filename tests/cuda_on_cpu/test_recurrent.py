@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import mlx.core as mx
 import pytest
 
-from backend_metal.recurrent.paths import Kernels
+from backend_metal.recurrent.paths import GPU_HEAD_DIMS, Kernels
 from tests.cuda_on_cpu.extension import execution, operators
 from tests.cuda_on_cpu.nvrtc import compile_kernel
 from tests.support.backend_metal import recurrent_oracle as oracle
@@ -72,6 +72,45 @@ def test_linear_attention(
             heads=(2, 2),
             dims=dims,
             channel_gates=not delta_rule,
+            gates_are_rates=layout == "short",
+            delta_rule=delta_rule,
+            is_part=True,
+            dtype=dtype,
+            seed=1,
+        )
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("dtype", "heads", "dims", "delta_rule"),
+    [
+        # As Mamba 1 has them, a head for each channel.
+        (mx.bfloat16, (1, 70), (16, 1), False),
+        (mx.float16, (2, 2), (8, 5), True),
+        (mx.float32, (1, 130), (4, 1), False),
+        (mx.float32, (1, 3), (16, 6), True),
+        # Griffin's.
+        (mx.bfloat16, (1, 150), (1, 1), False),
+    ],
+)
+def test_narrow_states(
+    kernels: Kernels,
+    dtype: mx.Dtype,
+    heads: tuple[int, int],
+    dims: tuple[int, int],
+    delta_rule: bool,
+    layout: str,
+    backwards: bool,
+) -> None:
+    with execution(backwards=backwards):
+        check_linear_attention(
+            kernels,
+            LAYOUTS[layout],
+            heads=heads,
+            dims=dims,
+            channel_gates=not delta_rule,
+            gates_are_rates=layout != "mixed",
             delta_rule=delta_rule,
             is_part=True,
             dtype=dtype,
@@ -82,14 +121,6 @@ def test_linear_attention(
 @pytest.mark.parametrize("element", ELEMENTS.values())
 def test_they_compile_for_hopper(element: str) -> None:
     compile_kernel("causal_conv", "causal_conv", element, "Conv", 256, "sm_90a", False)
-    for dim in (64, 128, 256):
-        compile_kernel(
-            "linear_attention",
-            "linear_attention",
-            element,
-            "LinearAttention",
-            128,
-            "sm_90a",
-            False,
-            sizes=(dim, 0),
-        )
+    for dim in GPU_HEAD_DIMS:
+        name = "linear_attention" if dim >= 32 else "narrow_linear_attention"
+        compile_kernel(name, name, element, "LinearAttention", 128, "sm_90a", False, sizes=(dim, 0))

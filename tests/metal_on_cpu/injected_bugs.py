@@ -378,6 +378,23 @@ SHADER_BUGS = (
         "decode, splits",
         NUMBERS,
     ),
+    # States of few columns.
+    Bug(
+        "lanes without a row write one",
+        "narrow_linear_attention.metal",
+        "  if (owns) {\n    *reinterpret_cast<device Columns",
+        "  {\n    *reinterpret_cast<device Columns",
+        "narrow states",
+        NUMBERS,
+    ),
+    Bug(
+        "half of a row is summed",
+        "narrow_linear_attention.metal",
+        "mask < LANES; mask *= 2",
+        "mask < LANES; mask *= 4",
+        "narrow states",
+        NUMBERS,
+    ),
     Bug(
         "prefill's splits overlap",
         "prefill.metal",

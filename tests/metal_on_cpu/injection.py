@@ -17,11 +17,14 @@ import mlx.core as mx
 import numpy as np
 
 from backend_metal import _native
+from backend_metal.recurrent.paths import Kernels
 from tests.metal_on_cpu import host, operators
 from tests.metal_on_cpu.host.build import SHADERS
 from tests.metal_on_cpu.parity import check
 from tests.support.backend_metal.native_cases import as_numpy, make_case
 from tests.support.backend_metal.packed_step import relative_rms
+from tests.support.backend_metal.recurrent_cases import check_linear_attention
+from tests.support.backend_metal.recurrent_oracle import Layout
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,23 @@ def _far_blocks() -> None:
     assert relative_rms(as_numpy(out)[0], expected) <= 1e-3
 
 
+def _linear_attention(heads: tuple[int, int], dims: tuple[int, int]) -> None:
+    module = host.extension()
+    for delta_rule in (True, False):
+        check_linear_attention(
+            Kernels(module.causal_conv, module.linear_attention),
+            Layout((1, 5, 1), (3, 8, -1), (3, 1, 2)),
+            heads=heads,
+            dims=dims,
+            channel_gates=True,
+            gates_are_rates=not delta_rule,
+            delta_rule=delta_rule,
+            is_part=True,
+            dtype=mx.float32,
+            seed=1,
+        )
+
+
 # A row without keys, one whose tokens are all new, one of each kernel, and one that writes nothing.
 _MIXED = [(1, 70), (17, 60), (0, 5), (1, 0), (4, -2), (5, 0)]
 STEPS: dict[str, Callable[[], None]] = {
@@ -173,6 +193,9 @@ STEPS: dict[str, Callable[[], None]] = {
     "packed keys": _packed_keys,
     "with and without softcap": _with_and_without_softcap,
     "unaligned": _unaligned,
+    # Rows that don't fill the last threadgroup.
+    "linear attention": lambda: _linear_attention((1, 2), (64, 18)),
+    "narrow states": lambda: _linear_attention((1, 70), (16, 1)),
     "decode traffic": _decode_traffic,
     "prefill traffic": _prefill_traffic,
 }

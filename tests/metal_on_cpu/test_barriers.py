@@ -16,6 +16,7 @@ MUTANTS = list(folder_without_a_barrier(SHADERS))
 STEPS = ["decode", "decode, many heads", "decode, wide", "prefill", "prefill, wide"]
 OTHER_STEPS = ["decode, splits", "prefill, splits", "skipped slots", "unaligned"]
 WIDEST_STEPS = ["decode, widest", "prefill, widest"]
+RECURRENT_STEPS = ["linear attention", "narrow states"]
 
 
 def races(folder: Path, steps: list[str]) -> list[Race]:
@@ -28,7 +29,9 @@ def steps_of(mutant: Mutant) -> list[str]:
 
 @pytest.mark.ladder
 @pytest.mark.parametrize(
-    "steps", [STEPS, OTHER_STEPS, WIDEST_STEPS], ids=["few splits", "others", "widest"]
+    "steps",
+    [STEPS, OTHER_STEPS, WIDEST_STEPS, RECURRENT_STEPS],
+    ids=["few splits", "others", "widest", "recurrent"],
 )
 def test_the_kernels_have_no_race(steps: list[str]) -> None:
     assert races(SHADERS, steps) == []

@@ -19,6 +19,7 @@ QUICK = {
     "threadgroup memory of missing keys",
     "this step's tokens are read from the cache",
     "partial states where another row's are",
+    "half of a row is summed",
 }
 
 

@@ -13,6 +13,24 @@ namespace {
 // Elements of state of one turn of a thread, at least: some microseconds of work.
 constexpr int64_t kElements = 16384;
 
+void single_rows(const LinearAttentionArguments& a, ThreadPool& pool) {
+  const KernelTable& kernels = *find_kernels(instruction_set());
+  const int64_t scratch_floats = kernels.single_rows_floats(a);
+  const int group = a.num_v_heads / a.num_k_heads;
+  const int each = std::max<int64_t>(1, kElements / a.head_dim);
+  const int parts = (group + each - 1) / each;
+  pool.parallel_for(int64_t(a.slots.num_seqs) * a.num_k_heads * parts, [&](int64_t i) {
+    const int seq = i / parts / a.num_k_heads, k_head = i / parts % a.num_k_heads;
+    const int first = i % parts * each;
+    kernels.single_rows(
+        a,
+        seq,
+        k_head * group + first,
+        std::min(each, group - first),
+        thread_scratch(scratch_floats));
+  });
+}
+
 } // namespace
 
 void causal_conv(const ConvArguments& a, ThreadPool& pool) {
@@ -25,6 +43,9 @@ void causal_conv(const ConvArguments& a, ThreadPool& pool) {
 }
 
 void linear_attention(const LinearAttentionArguments& a, ThreadPool& pool) {
+  if (a.head_dim_v == 1 && !a.delta_rule) {
+    return single_rows(a, pool);
+  }
   const KernelTable& kernels = *find_kernels(instruction_set());
   const int64_t scratch_floats = kernels.linear_attention_floats(a);
   const int64_t heads = int64_t(a.slots.num_seqs) * a.num_v_heads;

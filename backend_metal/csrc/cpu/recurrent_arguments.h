@@ -40,6 +40,7 @@ struct LinearAttentionArguments {
   int head_dim_v;
   bool delta_rule;
   bool channel_gates; // gates are [tokens, num_v_heads, head_dim], else [tokens, num_v_heads]
+  bool gates_are_rates; // gates are [num_v_heads, head_dim], and a token's exp(beta * gate)
   Rows q, k, v;
   const float* gates;
   const float* betas; // [tokens, num_v_heads]

@@ -79,7 +79,8 @@ void LinearAttention::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   a.head_dim = inputs[1].shape(2);
   a.head_dim_v = inputs[2].shape(2);
   a.delta_rule = delta_rule_;
-  a.channel_gates = inputs[3].ndim() == 3;
+  a.channel_gates = gates_are_rates_ || inputs[3].ndim() == 3;
+  a.gates_are_rates = gates_are_rates_;
   a.q = rows_of(inputs[0], encoder);
   a.k = rows_of(inputs[1], encoder);
   a.v = rows_of(inputs[2], encoder);

@@ -76,7 +76,8 @@ void LinearAttention::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   if (a.empty()) {
     return;
   }
-  GpuGrid grid = plan_linear_attention(a.read_slots.shape(0), a.v.shape(1), a.v.shape(2));
+  auto [is_narrow, grid] = plan_linear_attention(
+      a.read_slots.shape(0), a.v.shape(1), a.k.shape(2), a.v.shape(2));
   LinearAttentionBuffers buffers{
       pointer(a.q),
       pointer(a.k),
@@ -102,15 +103,15 @@ void LinearAttention::eval_gpu(const Arrays& inputs, Arrays& outputs) {
       a.states);
   cuda::add_kernel(
       encoder,
-      {"cuda/linear_attention.cu",
-       "linear_attention",
+      {is_narrow ? "cuda/narrow_linear_attention.cu" : "cuda/linear_attention.cu",
+       is_narrow ? "narrow_linear_attention" : "linear_attention",
        cuda::element_type(a.v.dtype()),
        {a.k.shape(2)},
        "LinearAttention",
        grid.threads},
       {},
       grid,
-      parameters_of(a, delta_rule_),
+      parameters_of(a, delta_rule_, gates_are_rates_),
       buffers);
 }
 

@@ -74,18 +74,21 @@ ConvParameters parameters_of(const ConvArrays& a) {
   return p;
 }
 
-LinearAttentionParameters parameters_of(const LinearAttentionArrays& a, bool delta_rule) {
+LinearAttentionParameters parameters_of(
+    const LinearAttentionArrays& a, bool delta_rule, bool gates_are_rates) {
   LinearAttentionParameters p{};
   p.q = strides_of(a.q);
   p.k = strides_of(a.k);
   p.v = strides_of(a.v);
-  p.gates = strides_of(a.gates);
+  p.gates = gates_are_rates ? ElementStrides{0, stride(a.gates, 0), stride(a.gates, 1)}
+                            : strides_of(a.gates);
   p.betas = {stride(a.betas, 0), stride(a.betas, 1)};
   p.num_v_heads = a.v.shape(1);
   p.group = a.v.shape(1) / a.k.shape(1);
   p.head_dim_v = a.v.shape(2);
   p.delta_rule = delta_rule;
-  p.channel_gates = a.gates.ndim() == 3;
+  p.channel_gates = gates_are_rates || a.gates.ndim() == 3;
+  p.gates_are_rates = gates_are_rates;
   return p;
 }
 

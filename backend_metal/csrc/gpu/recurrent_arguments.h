@@ -45,6 +45,7 @@ LinearAttentionArrays linear_attention_arrays(
     const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs);
 
 ConvParameters parameters_of(const ConvArrays& arrays);
-LinearAttentionParameters parameters_of(const LinearAttentionArrays& arrays, bool delta_rule);
+LinearAttentionParameters parameters_of(
+    const LinearAttentionArrays& arrays, bool delta_rule, bool gates_are_rates);
 
 } // namespace pomona

@@ -66,13 +66,15 @@ void LinearAttention::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   }
   auto& device = mx::metal::device(stream().device);
   auto& encoder = mx::metal::get_command_encoder(stream());
+  auto plan = plan_linear_attention(
+      a.read_slots.shape(0), a.v.shape(1), a.k.shape(2), a.v.shape(2));
   metal::Kernel kernel{
-      "linear_attention.metal",
-      "linear_attention",
+      plan.is_narrow ? "narrow_linear_attention.metal" : "linear_attention.metal",
+      plan.is_narrow ? "narrow_linear_attention" : "linear_attention",
       metal::metal_type(a.v.dtype()),
       {a.k.shape(2)}};
   encoder.set_compute_pipeline_state(metal::pipeline(device, kernel, {}));
-  encoder.set_bytes(parameters_of(a, delta_rule_), POMONA_BUFFER_PARAMETERS);
+  encoder.set_bytes(parameters_of(a, delta_rule_, gates_are_rates_), POMONA_BUFFER_PARAMETERS);
   encoder.set_input_array(a.q, POMONA_BUFFER_Q);
   encoder.set_input_array(a.k, POMONA_BUFFER_K);
   encoder.set_input_array(a.v, POMONA_BUFFER_V);
@@ -81,8 +83,7 @@ void LinearAttention::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   bind_metadata(encoder, a);
   bind_states(encoder, a.states);
   encoder.set_output_array(a.out, POMONA_BUFFER_OUT);
-  dispatch(
-      encoder, plan_linear_attention(a.read_slots.shape(0), a.v.shape(1), a.v.shape(2)));
+  dispatch(encoder, plan.grid);
 }
 
 } // namespace pomona

@@ -28,7 +28,8 @@ std::vector<mx::Shape> LinearAttention::output_shapes(const Arrays& inputs) {
 }
 
 bool LinearAttention::is_equivalent(const mx::Primitive& other) const {
-  return delta_rule_ == static_cast<const LinearAttention&>(other).delta_rule_;
+  const auto& o = static_cast<const LinearAttention&>(other);
+  return delta_rule_ == o.delta_rule_ && gates_are_rates_ == o.gates_are_rates_;
 }
 
 Arrays causal_conv(
@@ -61,9 +62,10 @@ Arrays linear_attention(
     const mx::array& states,
     const StateMetadata& metadata,
     bool delta_rule,
+    bool gates_are_rates,
     mx::Stream stream) {
   return make_outputs(
-      std::make_shared<LinearAttention>(stream, delta_rule),
+      std::make_shared<LinearAttention>(stream, delta_rule, gates_are_rates),
       {q,
        k,
        v,

@@ -33,13 +33,13 @@ class CausalConv : public CachePrimitive {
 };
 
 // Inputs: q and k [num_tokens, num_k_heads, head_dim], v [num_tokens, num_v_heads, head_dim_v], gates
-// float32 [num_tokens, num_v_heads] or [.., head_dim], betas float32 [num_tokens, num_v_heads],
-// states float32 [num_slots, num_v_heads, head_dim_v, head_dim], read_slots, write_slots,
+// float32 [num_tokens, num_v_heads] or [.., head_dim], or if they are rates [num_v_heads, head_dim],
+// betas float32 [num_tokens, num_v_heads], states float32 [num_slots, num_v_heads, head_dim_v, head_dim], read_slots, write_slots,
 // cu_seqlens_q. Outputs: [num_tokens, num_v_heads, head_dim_v], states.
 class LinearAttention : public CachePrimitive {
  public:
-  LinearAttention(mx::Stream stream, bool delta_rule)
-      : CachePrimitive(stream), delta_rule_(delta_rule) {}
+  LinearAttention(mx::Stream stream, bool delta_rule, bool gates_are_rates)
+      : CachePrimitive(stream), delta_rule_(delta_rule), gates_are_rates_(gates_are_rates) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
 #if defined(POMONA_METAL_DEVICE) || defined(POMONA_CUDA_DEVICE)
@@ -51,6 +51,7 @@ class LinearAttention : public CachePrimitive {
 
  private:
   bool delta_rule_;
+  bool gates_are_rates_;
 };
 
 std::vector<mx::array> causal_conv(
@@ -70,6 +71,7 @@ std::vector<mx::array> linear_attention(
     const mx::array& states,
     const StateMetadata& metadata,
     bool delta_rule,
+    bool gates_are_rates,
     mx::Stream stream);
 
 } // namespace pomona

@@ -46,7 +46,8 @@ void bind_recurrent(nb::module_& m, mx::Device device) {
                const mx::array& read_slots,
                const mx::array& write_slots,
                const mx::array& cu_seqlens_q,
-               bool delta_rule) {
+               bool delta_rule,
+               bool gates_are_rates) {
         auto arrays = linear_attention(
             q,
             k,
@@ -56,6 +57,7 @@ void bind_recurrent(nb::module_& m, mx::Device device) {
             states,
             {read_slots, write_slots, cu_seqlens_q},
             delta_rule,
+            gates_are_rates,
             mx::default_stream(device));
         return nb::make_tuple(arrays[0], arrays[1]);
       },
@@ -69,7 +71,8 @@ void bind_recurrent(nb::module_& m, mx::Device device) {
       "write_slots"_a,
       "cu_seqlens_q"_a,
       nb::kw_only(),
-      "delta_rule"_a);
+      "delta_rule"_a,
+      "gates_are_rates"_a);
 }
 
 } // namespace pomona

@@ -123,6 +123,24 @@ inline void copy_16_bytes(void* to, const void* from) {
   *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
 }
 
+// Four floats at a multiple of 16 bytes in global memory, or one.
+inline void load_floats(float (&to)[4], const float* from) {
+  float4 floats = *reinterpret_cast<const float4*>(from);
+  to[0] = floats.x, to[1] = floats.y, to[2] = floats.z, to[3] = floats.w;
+}
+
+inline void load_floats(float (&to)[1], const float* from) {
+  to[0] = *from;
+}
+
+inline void store_floats(float* to, const float (&from)[4]) {
+  *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);
+}
+
+inline void store_floats(float* to, const float (&from)[1]) {
+  *to = from[0];
+}
+
 // Starts a copy of 16 bytes into shared memory, both sides aligned; zeros unless `present`, when
 // `from` is not read.
 inline void start_copy(void* to, const void* from, bool present) {

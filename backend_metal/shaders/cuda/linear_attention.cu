@@ -50,6 +50,7 @@ inline void linear_attention(
     const T* k = static_cast<const T*>(b.k) + token * p.k.token + k_head * p.k.head;
     const T* v = static_cast<const T*>(b.v) + token * p.v.token + head * p.v.head;
     const float* gates = b.gates + token * p.gates.token + head * p.gates.head;
+    const float beta = b.betas[token * p.betas.token + head * p.betas.head];
     float token_q[columns], token_k[columns], gate[columns];
     float k_dot_q = 0.0f;
 #pragma unroll
@@ -58,10 +59,12 @@ inline void linear_attention(
       token_q[i] = to_float(q[column * p.q.dim]);
       token_k[i] = to_float(k[column * p.k.dim]);
       gate[i] = gates[p.channel_gates ? column * p.gates.dim : 0];
+      if (p.gates_are_rates) {
+        gate[i] = metal::precise::exp(beta * gate[i]);
+      }
       k_dot_q += token_k[i] * token_q[i];
     }
     k_dot_q = sum_of_lanes(k_dot_q);
-    const float beta = b.betas[token * p.betas.token + head * p.betas.head];
     T* out = static_cast<T*>(b.out) + (token * p.num_v_heads + head) * p.head_dim_v;
 #pragma unroll
     for (int r = 0; r < kStateRows; r++) {

@@ -1,17 +1,17 @@
 """Recurrent layers: kernels against mlx-lm's modules on copies of the states.
 
 ``python -m ops.bench.recurrent [--sequences N] [--budget SECONDS]``. One layer of each kind with
-the state that published models have, and projections so small that they cost next to nothing;
-float32 on a CPU, bfloat16 on a GPU. A decode step of all sequences moves each state twice, which
-is held against copy bandwidth.
+the state that published models have, and projections so small that they cost next to nothing (but
+for RG-LRU's own, which make its gates); float32 on a CPU, bfloat16 on a GPU. A decode step of all
+sequences moves each state twice, which is held against copy bandwidth.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 # Before mlx, so that MLX finds the BLAS.
@@ -19,26 +19,28 @@ from backend_metal.device import select_device  # isort: skip
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from mlx_lm.models import mamba2, qwen3_5
+from mlx_lm.models import mamba, mamba2, qwen3_5, recurrent_gemma
 from tqdm import tqdm
 
 from backend_metal.linux_cpu.blas import physical_cores
+from backend_metal.linux_cpu.native_scope import native_layers
+from backend_metal.models import griffin, selective_scan
 from backend_metal.models.recurrent_layers import (
     PooledStateCache,
     RecordingStateCache,
     pack_recurrent,
 )
-from backend_metal.recurrent import StateMetadata, StatePool, StepStates
+from backend_metal.recurrent import (
+    RecurrentSpec,
+    StateArray,
+    StateMetadata,
+    StatePool,
+    StepStates,
+)
 from ops.bench import device_limits, machine
 from ops.bench.timing import markdown_table, median_seconds
 
 HIDDEN_SIZE = 64
-
-
-@dataclass(frozen=True)
-class Shape:
-    name: str
-    build: Callable[[], nn.Module]
 
 
 def qwen3_5_9b() -> nn.Module:
@@ -74,7 +76,24 @@ def mamba2_8b() -> nn.Module:
     return mamba2.Mamba2Block(arguments, 0)
 
 
-SHAPES = (Shape("Qwen3.5-9B, gated delta", qwen3_5_9b), Shape("Mamba2-8B, SSD", mamba2_8b))
+def falcon_mamba_7b() -> nn.Module:
+    arguments = mamba.ModelArgs(
+        model_type="falcon_mamba",
+        vocab_size=1,
+        hidden_size=HIDDEN_SIZE,
+        intermediate_size=8192,
+        state_size=16,
+        num_hidden_layers=1,
+        conv_kernel=4,
+        use_bias=False,
+        use_conv_bias=True,
+        time_step_rank=4,
+    )
+    return mamba.MambaBlock(arguments)
+
+
+def recurrent_gemma_2b() -> nn.Module:
+    return recurrent_gemma.RecurrentBlock(HIDDEN_SIZE, num_heads=10, lru_width=2560)
 
 
 class Layer(nn.Module):  # type: ignore[misc]
@@ -85,9 +104,13 @@ class Layer(nn.Module):  # type: ignore[misc]
         self.mixer = module
         self.set_dtype(dtype)
         mx.eval(self.parameters())
+        takes_mask = "mask" in inspect.signature(type(module).__call__).parameters
+        self._options = {"mask": None} if takes_mask else {}
+        for family in (selective_scan, griffin):
+            family.adapt(self, {})
         pack_recurrent(self, "mixer")
         recording = RecordingStateCache(2)
-        self.mixer(mx.zeros((3, 1, HIDDEN_SIZE), dtype), mask=None, cache=recording)
+        self.mixer(mx.zeros((3, 1, HIDDEN_SIZE), dtype), **self._options, cache=recording)
         self.specs = recording.recorded
 
     def decode(self, path: str | None, num_seqs: int, dtype: mx.Dtype) -> Callable[[], None]:
@@ -100,9 +123,65 @@ class Layer(nn.Module):  # type: ignore[misc]
 
         def run() -> None:
             cache: Any = PooledStateCache(states, 0)
-            mx.eval(self.mixer(x, mask=None, cache=cache), pool.evaluation_roots())
+            with native_layers():
+                out = self.mixer(x, **self._options, cache=cache)
+            mx.eval(out, pool.evaluation_roots())
 
         return run
+
+
+class Scan:
+    """The recurrence of Falcon-Mamba-7B alone, which mlx-lm's module has between projections."""
+
+    def __init__(self, dtype: mx.Dtype) -> None:
+        self._state = StateArray((8192, 1, 16), mx.float32)
+        self.specs = [RecurrentSpec((self._state,), fits_kernels=True)]
+
+    def decode(self, path: str | None, num_seqs: int, dtype: mx.Dtype) -> Callable[[], None]:
+        pool = StatePool(self.specs, num_seqs, path=path)
+        slots = np.arange(num_seqs, dtype=np.int32)
+        metadata = StateMetadata.of(slots, slots, np.arange(num_seqs + 1, dtype=np.int32))
+        channels, _, columns = self._state.shape
+        x, k, q = (
+            mx.random.normal((num_seqs, size), dtype) for size in (channels, columns, columns)
+        )
+        steps = mx.random.uniform(0.01, 0.1, (num_seqs, channels))
+        rates = -mx.random.uniform(1, 16, (channels, columns))
+        mx.eval(x, k, q, steps, rates)
+
+        def kernel() -> mx.array:
+            q_heads, k_heads, v = q[:, None], k[:, None], x[..., None]
+            return pool.linear_attention(
+                0,
+                0,
+                q_heads,
+                k_heads,
+                v,
+                rates,
+                steps,
+                metadata,
+                delta_rule=False,
+                gates_are_rates=True,
+            )
+
+        def module() -> mx.array:
+            (before,) = pool.read(0, metadata.read_slots)
+            state = (steps * x)[..., None] * k[:, None]
+            state += before.squeeze(2) * mx.exp(steps[..., None] * rates)
+            pool.write(0, metadata.write_slots, [state[:, :, None]])
+            return (state @ q.astype(mx.float32)[..., None]).squeeze(2)
+
+        scan = kernel if pool.has_kernels(0) else module
+        return lambda: mx.eval(scan(), pool.evaluation_roots())
+
+
+SHAPES: dict[str, Callable[[mx.Dtype], Layer | Scan]] = {
+    "Qwen3.5-9B, gated delta": lambda dtype: Layer(qwen3_5_9b(), dtype),
+    "Mamba2-8B, SSD": lambda dtype: Layer(mamba2_8b(), dtype),
+    "Falcon-Mamba-7B, selective scan": lambda dtype: Layer(falcon_mamba_7b(), dtype),
+    "Falcon-Mamba-7B, the scan alone": Scan,
+    "RecurrentGemma-2B, RG-LRU": lambda dtype: Layer(recurrent_gemma_2b(), dtype),
+}
 
 
 def main() -> None:
@@ -113,11 +192,11 @@ def main() -> None:
     is_cpu = select_device("auto").mlx.type == mx.cpu
     dtype = mx.float32 if is_cpu else mx.bfloat16
     rows = []
-    for shape in SHAPES:
-        layer = Layer(shape.build(), dtype)
+    for name, build in SHAPES.items():
+        layer = build(dtype)
         state_bytes = StatePool.bytes_per_slot(layer.specs)
         taken = []
-        for path in tqdm((None, "reference"), desc=shape.name, unit="path"):
+        for path in tqdm((None, "reference"), desc=name, unit="path"):
             run = layer.decode(path, arguments.sequences, dtype)
             taken.append(median_seconds(run, budget=arguments.budget))
         if is_cpu:
@@ -127,7 +206,7 @@ def main() -> None:
         moved = 2 * state_bytes * arguments.sequences / taken[0]
         rows.append(
             (
-                shape.name,
+                name,
                 f"{state_bytes / 1e6:.1f}",
                 *(f"{1e3 * seconds:.2f}" for seconds in taken),
                 f"{taken[1] / taken[0]:.1f}",

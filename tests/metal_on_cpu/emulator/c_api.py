@@ -41,6 +41,7 @@ class Result(ctypes.Structure):
         ("simdgroup_barriers", ctypes.c_uint64),
         ("threadgroup_bytes", ctypes.c_uint64),
         ("loaded", ctypes.c_uint64 * MAX_BUFFERS),
+        ("stored", ctypes.c_uint64 * MAX_BUFFERS),
         ("fault_offset", ctypes.c_uint64),
         ("error", ctypes.c_char * ERROR_BYTES),
     )

@@ -31,6 +31,8 @@ class Dispatch:
     loaded_bytes: Mapping[int, int]
     """By buffer index: distinct bytes that a threadgroup loaded, summed over threadgroups; 0
     unless loads are tracked."""
+    stored_bytes: Mapping[int, int]
+    """By buffer index: bytes, as often as they were stored; 0 unless loads are tracked."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,15 @@ class Launch:
             loaded
             for dispatch in self.dispatches
             for slot, loaded in dispatch.loaded_bytes.items()
+            if inputs & set(dispatch.inputs_of_slot[slot])
+        )
+
+    def stored_bytes(self, inputs: frozenset[int]) -> int:
+        """Bytes that were stored to the buffers of these inputs, as often as they were."""
+        return sum(
+            stored
+            for dispatch in self.dispatches
+            for slot, stored in dispatch.stored_bytes.items()
             if inputs & set(dispatch.inputs_of_slot[slot])
         )
 

@@ -56,9 +56,10 @@ def check_linear_attention(
     is_part: bool,
     dtype: mx.Dtype,
     seed: int,
+    gates_are_rates: bool = False,
 ) -> None:
     """``heads``: key heads, and value heads of each; ``dims``: of keys and values; ``is_part``:
-    ``q``, ``k`` and ``v`` are parts of larger rows."""
+    ``q``, ``k`` and ``v`` are parts of larger rows; ``gates_are_rates``: if ``channel_gates``."""
     rng = np.random.default_rng(seed)
     (k_heads, group), (dim, dim_v), tokens = heads, dims, layout.num_tokens
     v_heads = k_heads * group
@@ -67,6 +68,10 @@ def check_linear_attention(
     gate_shape = (tokens, v_heads, dim) if channel_gates else (tokens, v_heads)
     gates = rng.uniform(0.5, 1, gate_shape).astype(np.float32)
     betas = rng.uniform(0, 1, (tokens, v_heads)).astype(np.float32)
+    rates = -rng.uniform(0, 2, (v_heads, dim)).astype(np.float32)
+    gates_are_rates &= channel_gates
+    if gates_are_rates:
+        gates = np.exp(betas[..., None].astype(np.float64) * rates)
     states = _normal(rng, oracle.NUM_SLOTS, v_heads, dim_v, dim)
     want, want_states = oracle.linear_attention(
         q, k, v, gates, betas, states, layout, delta_rule=delta_rule
@@ -74,11 +79,12 @@ def check_linear_attention(
     out, after = operators.linear_attention(
         kernels,
         *(_rows(part, dtype, is_part) for part in (q, k, v)),
-        mx.array(gates),
+        mx.array(rates if gates_are_rates else gates),
         mx.array(betas),
         _state_array(states, mx.float32),
         layout.metadata,
         delta_rule=delta_rule,
+        gates_are_rates=gates_are_rates,
     )
     assert out.dtype == dtype
     assert relative_rms(np.array(out.astype(mx.float32)), want) <= TOLERANCES[dtype]

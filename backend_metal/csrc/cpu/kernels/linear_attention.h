@@ -10,6 +10,7 @@
 // write: out = S diag(gate) q + (k . q) w needs nothing of the new state.
 #pragma once
 
+#include "cpu/kernels/elementary.h"
 #include "cpu/kernels/typed_rows.h"
 #include "cpu/recurrent_arguments.h"
 
@@ -96,11 +97,13 @@ inline void load_token(
   const int64_t gate = index * a.num_v_heads + head;
   token.beta = a.betas[gate];
   if (a.channel_gates) {
-    widen(a.gates + gate * a.head_dim, token.gate, a.head_dim);
+    widen(a.gates + (a.gates_are_rates ? head : gate) * a.head_dim, token.gate, a.head_dim);
   }
   Floats sum = {};
   for (int64_t i = 0; i < a.head_dim; i += kLanes) {
-    if (!a.channel_gates) {
+    if (a.gates_are_rates) {
+      store(token.gate + i, exp(fill(token.beta) * load(token.gate + i)));
+    } else if (!a.channel_gates) {
       store(token.gate + i, fill(a.gates[gate]));
     }
     sum = fma(load(token.k + i), load(token.q + i), sum);

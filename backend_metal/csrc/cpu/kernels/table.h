@@ -41,6 +41,16 @@ struct KernelTable {
   // One head of one sequence; see linear_attention.h.
   void (*linear_attention)(
       const LinearAttentionArguments& arguments, int seq, int head, float* scratch);
+  // Floats of scratch memory that single_rows needs.
+  int64_t (*single_rows_floats)(const LinearAttentionArguments& arguments);
+  // Heads of one key, of one sequence, where head_dim_v is 1 and there is no delta rule; see
+  // single_rows.h.
+  void (*single_rows)(
+      const LinearAttentionArguments& arguments,
+      int seq,
+      int first_head,
+      int num_heads,
+      float* scratch);
   // Of the logits of one row; see draw.h.
   float (*find_maxima)(const float* logits, int64_t count, float* maxima);
   void (*penalise)(const float* logits, int64_t count, Penalties penalties, float* out);

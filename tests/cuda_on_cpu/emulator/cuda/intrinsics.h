@@ -136,6 +136,24 @@ inline void copy_16_bytes(void* to, const void* from) {
   std::memcpy(to, from, 16);
 }
 
+inline void load_floats(float (&to)[4], const float* from) {
+  current_block().check_global(from);
+  std::memcpy(to, from, 16);
+}
+
+inline void load_floats(float (&to)[1], const float* from) {
+  to[0] = *from;
+}
+
+inline void store_floats(float* to, const float (&from)[4]) {
+  current_block().check_global(to);
+  std::memcpy(to, from, 16);
+}
+
+inline void store_floats(float* to, const float (&from)[1]) {
+  *to = from[0];
+}
+
 inline void start_copy(void* to, const void* from, bool present) {
   current_block().start_copy(to, from, present);
 }

@@ -39,6 +39,15 @@ void Accesses::load(const void* address, size_t size) {
   }
 }
 
+void Accesses::store(const void* address, size_t size) {
+  auto* first = static_cast<const char*>(address);
+  for (Tracked& tracked : tracked_) {
+    if (first >= tracked.data && first < tracked.data + tracked.size) {
+      tracked.stored += size;
+    }
+  }
+}
+
 bool Accesses::find_out_of_bounds(const void* address, size_t size, OutOfBounds& out) const {
   for (int i = 0; i < METAL_EMULATOR_MAX_BUFFERS; i++) {
     const BoundBuffer& buffer = dispatch_.buffers[i];
@@ -56,7 +65,8 @@ bool Accesses::find_out_of_bounds(const void* address, size_t size, OutOfBounds&
   return false;
 }
 
-void Accesses::finish_threadgroup(std::atomic<uint64_t>* loaded) {
+void Accesses::finish_threadgroup(
+    std::atomic<uint64_t>* loaded, std::atomic<uint64_t>* stored) {
   for (Tracked& tracked : tracked_) {
     uint64_t bytes = 0;
     for (uint32_t word : tracked.touched) {
@@ -65,6 +75,8 @@ void Accesses::finish_threadgroup(std::atomic<uint64_t>* loaded) {
     }
     tracked.touched.clear();
     loaded[tracked.index] += bytes;
+    stored[tracked.index] += tracked.stored;
+    tracked.stored = 0;
   }
 }
 
@@ -82,6 +94,7 @@ using metal_emulator::Worker;
   extern "C" void __sanitizer_cov_store##bytes(void* address) {                            \
     if (Worker* worker = Worker::current_or_null()) {                                      \
       worker->check_access(address, bytes, true, __builtin_return_address(0));             \
+      worker->accesses().store(address, bytes);                                            \
     }                                                                                      \
   }
 TRACE(1)

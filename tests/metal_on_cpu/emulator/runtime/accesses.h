@@ -17,6 +17,7 @@ class Accesses {
 
   // Counts the bytes of tracked buffers.
   void load(const void* address, size_t size);
+  void store(const void* address, size_t size);
   // Where an access to guarded pages leaves the bytes that were allocated, what it leaves.
   struct OutOfBounds {
     int buffer; // -1: threadgroup memory
@@ -24,8 +25,9 @@ class Accesses {
     int64_t offset;
   };
   bool find_out_of_bounds(const void* address, size_t size, OutOfBounds& out) const;
-  // Adds the distinct bytes that this threadgroup loaded to `loaded`, by buffer, and forgets them.
-  void finish_threadgroup(std::atomic<uint64_t>* loaded);
+  // Adds the distinct bytes that this threadgroup loaded to `loaded`, by buffer, and all that it
+  // stored to `stored`, and forgets them.
+  void finish_threadgroup(std::atomic<uint64_t>* loaded, std::atomic<uint64_t>* stored);
 
  private:
   struct Tracked {
@@ -34,6 +36,7 @@ class Accesses {
     size_t size;
     std::vector<uint64_t> words; // a bit for each byte
     std::vector<uint32_t> touched; // words that are not zero
+    uint64_t stored = 0;
   };
   const Dispatch& dispatch_;
   const ThreadgroupMemory& memory_;

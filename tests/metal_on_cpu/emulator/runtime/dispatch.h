@@ -35,6 +35,7 @@ struct Dispatch {
   std::atomic<uint64_t> simdgroup_barriers{0};
   std::atomic<uint64_t> threadgroup_bytes{0};
   std::atomic<uint64_t> loaded[METAL_EMULATOR_MAX_BUFFERS] = {};
+  std::atomic<uint64_t> stored[METAL_EMULATOR_MAX_BUFFERS] = {};
   metal_emulator_result* result = nullptr;
   char start_sync, end_sync; // ThreadSanitizer's order of host and threads
 };

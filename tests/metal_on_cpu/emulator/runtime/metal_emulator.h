@@ -108,6 +108,7 @@ typedef struct {
   uint64_t simdgroup_barriers; // executed, summed over simdgroups
   uint64_t threadgroup_bytes; // most threadgroup memory that one threadgroup used
   uint64_t loaded[METAL_EMULATOR_MAX_BUFFERS]; // tracked buffers: distinct bytes, summed
+  uint64_t stored[METAL_EMULATOR_MAX_BUFFERS]; // tracked buffers: bytes, each time that they were
   uint64_t fault_offset; // where in the library the failing instruction is; 0: not a fault
   char error[METAL_EMULATOR_ERROR_BYTES]; // empty if all went well
 } metal_emulator_result;

@@ -281,6 +281,7 @@ bool Run::operator()() {
   result_.threadgroup_bytes = dispatch_.threadgroup_bytes;
   for (int i = 0; i < METAL_EMULATOR_MAX_BUFFERS; i++) {
     result_.loaded[i] = dispatch_.loaded[i];
+    result_.stored[i] = dispatch_.stored[i];
   }
   return !dispatch_.failed && finish_copies();
 }

@@ -121,7 +121,7 @@ void Worker::run_threadgroup(uint64_t number) {
         place.size);
     record_error(text);
   }
-  accesses_.finish_threadgroup(dispatch_.loaded);
+  accesses_.finish_threadgroup(dispatch_.loaded, dispatch_.stored);
   uint64_t used = memory_.used();
   uint64_t most = dispatch_.threadgroup_bytes;
   while (used > most && !dispatch_.threadgroup_bytes.compare_exchange_weak(most, used)) {

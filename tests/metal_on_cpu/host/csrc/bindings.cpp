@@ -64,6 +64,7 @@ nb::dict to_dict(const DispatchRecord& record) {
   fields["threadgroup_barriers"] = record.barriers;
   fields["inputs_of_slot"] = record.inputs_of_slot;
   fields["loaded_bytes"] = record.loaded_bytes;
+  fields["stored_bytes"] = record.stored_bytes;
   fields["has_run"] = record.has_run;
   return fields;
 }

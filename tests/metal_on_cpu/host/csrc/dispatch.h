@@ -75,6 +75,7 @@ struct DispatchRecord {
   uint64_t threadgroup_bytes_used = 0; // the most that one threadgroup held, arguments included
   uint64_t barriers = 0; // threadgroup barriers that threadgroups passed, summed
   std::map<int, uint64_t> loaded_bytes; // by slot: distinct bytes a threadgroup, summed
+  std::map<int, uint64_t> stored_bytes; // by slot, each time that they were stored
 };
 
 struct Launch {

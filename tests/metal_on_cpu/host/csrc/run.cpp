@@ -123,6 +123,7 @@ void run(const Dispatch& dispatch, const Settings& settings, DispatchRecord& rec
   record.barriers = result.threadgroup_barriers;
   for (const auto& [slot, inputs] : record.inputs_of_slot) {
     record.loaded_bytes[slot] = result.loaded[slot];
+    record.stored_bytes[slot] = result.stored[slot];
   }
   record.has_run = true;
 }
