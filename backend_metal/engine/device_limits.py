@@ -6,12 +6,14 @@ import logging
 
 import mlx.core as mx
 
+from backend_metal.engine.heap import keep_freed
 from backend_metal.engine.memory import GIB
 
 logger = logging.getLogger(__name__)
 
 BUFFER_CACHE_FRACTION = 0.05
-"""Most of the device's memory that MLX may keep in freed buffers, which it does without a limit."""
+"""Most of the device's memory that is kept in freed buffers: by MLX, which does it without a limit
+where there is a GPU, or by the heap."""
 
 
 def limit_memory(device: mx.Device, memory_bytes: int) -> None:
@@ -21,7 +23,12 @@ def limit_memory(device: mx.Device, memory_bytes: int) -> None:
     have them back, unless they are wired. As much is wired as the system recommends for a GPU; MLX
     refuses more. Other devices report no such limit, and wire nothing.
     """
-    mx.set_cache_limit(int(memory_bytes * BUFFER_CACHE_FRACTION))
+    kept = int(memory_bytes * BUFFER_CACHE_FRACTION)
+    own = mx.set_cache_limit(kept)
+    if own < kept:
+        # Without a GPU MLX keeps little, in arrays that are the heap's.
+        mx.set_cache_limit(own)
+        keep_freed(kept)
     recommended = mx.device_info(device).get("max_recommended_working_set_size")
     if recommended is not None:
         mx.set_wired_limit(int(recommended))

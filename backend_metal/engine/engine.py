@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -260,9 +260,11 @@ class Engine:
     def abort_all(self) -> list[Output]:
         return [output for request_id in list(self._requests) for output in self.abort(request_id)]
 
-    def step(self) -> list[Output]:
+    def step(self, deliver: Callable[[list[Output]], None] | None = None) -> list[Output]:
         """See one step through, and have the next one under way. A failure of the model ends the
-        requests of the step that failed, not the engine."""
+        requests of the step that failed, not the engine.
+
+        ``deliver`` gets what would be held up by submitting the next step, and is not returned."""
         outputs: list[Output] = []
         clock = self._pipeline.clock
         clock.start()
@@ -270,6 +272,9 @@ class Engine:
             self._pipeline.fill()
             flight, draws = self._pipeline.land()
             outputs += self._complete(flight, draws)
+            if deliver is not None and self._pipeline.holds_up:
+                deliver(outputs)
+                outputs = []
             clock.lap("complete")
             self._pipeline.draw()
         except StepFailedError as failure:

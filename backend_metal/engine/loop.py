@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 
 from backend_metal.engine.engine import Engine, Output
 from deployments.backend import BackendStats, UnavailableError
@@ -107,7 +108,7 @@ class EngineLoop:
             while self._run_commands(engine):
                 if engine.has_work:
                     self._step_began = self._now()
-                    outputs = engine.step()
+                    outputs = engine.step(partial(self._publish, engine))
                     self._step_began = None
                     self._publish(engine, outputs)
         except Exception as error:

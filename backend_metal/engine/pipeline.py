@@ -61,6 +61,11 @@ class Pipeline:
         flight = self._running
         return flight.step if flight is not None and flight.step.is_wanted else None
 
+    @property
+    def holds_up(self) -> bool:
+        """Whether ``draw`` will take about as long as the step that it submits."""
+        return self._next is not None and self.runner.holds_up
+
     def fill(self) -> None:
         """Have a step under way. Raises ``StepFailedError``."""
         if self.step is None:

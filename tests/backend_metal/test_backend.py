@@ -340,7 +340,7 @@ async def test_an_engine_that_breaks_ends_every_stream(
     await anext(iterator)
     broken = "the books do not balance"
 
-    def fail(engine: Engine) -> None:
+    def fail(engine: Engine, deliver: object) -> None:
         raise AssertionError(broken)
 
     monkeypatch.setattr(Engine, "step", fail)
@@ -356,7 +356,7 @@ async def test_an_engine_that_hangs_says_so_and_stops_without_its_thread(
 ) -> None:
     hangs, release = threading.Event(), threading.Event()
 
-    def hang(engine: Engine) -> list[Output]:
+    def hang(engine: Engine, deliver: object) -> list[Output]:
         hangs.set()
         release.wait()
         return []

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import mlx.core as mx
 import pytest
 
+from backend_metal.engine import device_limits
 from backend_metal.engine.device_limits import BUFFER_CACHE_FRACTION, limit_memory
 from backend_metal.engine.memory import GIB
 
@@ -16,9 +20,17 @@ CPU = mx.Device(mx.cpu)
 
 @pytest.fixture(autouse=True)
 def same_cache_limit() -> Iterator[None]:
-    before = mx.set_cache_limit(0)
+    """In between it is what it is with a GPU: none."""
+    before = mx.set_cache_limit(2**62)
     yield
     mx.set_cache_limit(before)
+
+
+@pytest.fixture(autouse=True)
+def kept_by_the_heap(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    kept: list[int] = []
+    monkeypatch.setattr(device_limits, "keep_freed", kept.append)
+    return kept
 
 
 @pytest.fixture
@@ -40,7 +52,45 @@ def test_a_macs_gpu_keeps_what_the_system_recommends(
     assert mx.set_cache_limit(0) == int(48 * GIB * BUFFER_CACHE_FRACTION)
 
 
-def test_other_devices_wire_nothing(wired: list[int]) -> None:
+def test_other_devices_wire_nothing(wired: list[int], kept_by_the_heap: list[int]) -> None:
     limit_memory(CPU, 10 * GIB)
     assert wired == []
     assert mx.set_cache_limit(0) == int(10 * GIB * BUFFER_CACHE_FRACTION)
+    assert kept_by_the_heap == []
+
+
+def test_where_mlx_keeps_little_the_heap_keeps_the_rest(
+    wired: list[int], kept_by_the_heap: list[int]
+) -> None:
+    mx.set_cache_limit(32 * 2**20)
+    limit_memory(CPU, 10 * GIB)
+    assert mx.set_cache_limit(0) == 32 * 2**20
+    assert kept_by_the_heap == [int(10 * GIB * BUFFER_CACHE_FRACTION)]
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc")
+def test_the_heap_keeps_what_is_freed_at_its_end() -> None:
+    # In a process of its own: a heap that keeps what is freed never stops.
+    code = """
+import ctypes, sys
+from backend_metal.engine.heap import keep_freed
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+class Sizes(ctypes.Structure):
+    _fields_ = [(f"field{number}", ctypes.c_size_t) for number in range(10)]
+libc.mallinfo2.restype = Sizes
+keep_freed(int(sys.argv[1]))
+chunks = [libc.malloc(2**20) for _ in range(64)]
+full = libc.mallinfo2().field0
+for chunk in chunks:
+    libc.free(chunk)
+print(full - libc.mallinfo2().field0)
+"""
+
+    def given_back(kept: int) -> int:
+        command = [sys.executable, "-c", code, str(kept)]
+        return int(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+    assert given_back(2**40) == 0
+    assert given_back(2**20) >= 62 * 2**20

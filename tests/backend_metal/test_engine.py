@@ -55,6 +55,49 @@ def test_a_request_ends_with_length_after_max_tokens(tokenizer: Any) -> None:
     assert {item.num_prompt_tokens for item in items} == {len(PROMPT)}
 
 
+@pytest.mark.parametrize(
+    ("holds_up", "order"),
+    [
+        (False, "submit, submit, return 1, submit, return 1, return 1"),
+        (True, "submit, deliver 1, submit, return 0, deliver 1, submit, return 0, return 1"),
+    ],
+)
+def test_tokens_do_not_wait_for_the_next_step_to_be_submitted(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch, holds_up: bool, order: str
+) -> None:
+    engine, runner = make_engine(tokenizer)
+    runner.holds_up = holds_up
+    done: list[str] = []
+    sample = StubForward.sample
+
+    def noted(forward: StubForward) -> StubDraws:
+        done.append("submit")
+        return sample(forward)
+
+    monkeypatch.setattr(StubForward, "sample", noted)
+    engine.add_request(*request("a", PROMPT, max_tokens=3))
+    while engine.has_work:
+        left = engine.step(lambda outputs: done.append(f"deliver {len(outputs)}"))
+        done.append(f"return {len(left)}")
+    assert ", ".join(done) == order
+
+
+def test_what_was_delivered_is_of_no_step_that_fails(tokenizer: Any) -> None:
+    engine, runner = make_engine(tokenizer)
+    runner.holds_up = True
+    engine.add_request(*request("a", PROMPT))
+    delivered: list[Any] = []
+
+    def deliver(outputs: list[Any]) -> None:
+        delivered.extend(output.item for output in outputs)
+        runner.fails_at = "sample"
+
+    (failed,) = engine.step(deliver)
+    assert [type(item) for item in delivered] == [Delta]
+    assert isinstance(failed.item, StepError)
+    engine.check_integrity()
+
+
 def test_eos_ends_a_request_and_leaves_no_text(tokenizer: Any) -> None:
     tokens = expected(8)
     eos = tokens[4]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -14,6 +14,7 @@ from deployments.backend import UnavailableError
 from tests.support.clock import Clock
 
 STEP_TIMEOUT_S = 60.0
+Deliver = Callable[[list[Output]], None]
 
 
 class HangingEngine:
@@ -26,7 +27,7 @@ class HangingEngine:
         self.stepping = threading.Event()
         self.release = threading.Event()
 
-    def step(self) -> list[Output]:
+    def step(self, deliver: Deliver) -> list[Output]:
         self.stepping.set()
         self.release.wait()
         self.has_work = False
@@ -154,7 +155,7 @@ def test_running_streams_do_not_wait_for_many_slow_commands(
             super().__init__()
             self.has_work = True
 
-        def step(self) -> list[Output]:
+        def step(self, deliver: Deliver) -> list[Output]:
             order.append("step")
             return []
 

@@ -150,6 +150,12 @@ class Forward(Protocol):
 class Runner(Protocol):
     """What the engine needs of a model. All that is submitted is done in its order."""
 
+    @property
+    def holds_up(self) -> bool:
+        """Whether it takes about as long to submit a step as to run it, since little of it may
+        wait for the device."""
+        ...
+
     def forward(self, step: Step, drawn: mx.array | None) -> Forward:
         """Submit the model of a step. ``drawn``: the ``token_ids`` of the step before it, which the
         pending tokens in it are."""

@@ -41,6 +41,7 @@ class StubRunner:
         self.states = np.zeros(num_state_slots, np.uint64)
         self.fails_at: Literal["", "forward", "sample", "wait"] = ""
         """Where the next step to come there fails."""
+        self.holds_up = False
 
     def reset(self) -> None:
         for cache in self.caches:
