@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from deployments.protocol import ChatCompletionRequest, CompletionRequest
+from deployments.protocol.anthropic.request import MessagesRequest
 from deployments.protocol.pooling import EmbeddingRequest, RerankRequest
 from deployments.protocol.strict import StrictModel
 from deployments.protocol.tokenization import DetokenizeRequest, TokenizeContent, TokenizePrompt
@@ -20,7 +21,14 @@ from tests.support.e2e.shaped_model import BOS_ID, streamed, told
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 TESTS = Path(__file__).resolve().parent.parent
-OWN = ("id", "created", "prompt_tokens_details")
+OWN = (
+    "id",
+    "created",
+    "prompt_tokens_details",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "input_tokens",
+)
 """Differ between any two answers: what is cached depends on who came before."""
 
 
@@ -63,6 +71,7 @@ TOOL = {
         "strict": True,
     },
 }
+MESSAGES_TOOL = {"name": "look", "input_schema": TOOL["function"]["parameters"]}  # type: ignore[index]
 CALLS = {"tools": [TOOL], "tool_choice": "required", "temperature": 0.0, "max_tokens": 120}
 CONTINUES = {
     **GREEDY,
@@ -156,6 +165,40 @@ TABLE: Mapping[type[StrictModel], tuple[str, dict[str, Any], Shows]] = {
             "suffix": Elsewhere(
                 "deployments/test_infill.py", "test_each_family_is_asked_in_its_own_way"
             ),
+        },
+    ),
+    MessagesRequest: (
+        "/v1/messages",
+        {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 12},
+        {
+            "context_management": Elsewhere(
+                # Edits only leave out: none is made, and others than those are refused.
+                "deployments/test_messages.py",
+                "test_the_fields_that_change_nothing",
+            ),
+            "max_tokens": Shown(3, {"temperature": 0.0}),
+            "messages": Shown([{"role": "user", "content": "Bye"}], {"temperature": 0.0}),
+            "metadata": Elsewhere(
+                "deployments/test_gateway_routing.py",
+                "test_a_user_of_the_messages_api_is_a_session",
+            ),
+            "model": GENERATION["model"],
+            "output_config": Shown(
+                {"format": {"type": "json_schema", "schema": {"const": "abc"}}},
+                {"temperature": 0.0},
+            ),
+            "stop_sequences": Shown(["7C"], {"temperature": 0.0}),
+            "stream": Shown(True, {"temperature": 0.0}),
+            "system": Shown("Be brief.", {"temperature": 0.0}),
+            "temperature": Shown(0.0),
+            "thinking": Elsewhere("deployments/test_messages.py", "test_how_much_it_thinks"),
+            "tool_choice": Shown(
+                {"type": "any"},
+                {"tools": [MESSAGES_TOOL], "temperature": 0.0, "max_tokens": 120},
+            ),
+            "tools": Shown([MESSAGES_TOOL], {"temperature": 0.0}),
+            "top_k": Shown(1),
+            "top_p": Shown(0.01),
         },
     ),
     EmbeddingRequest: (
