@@ -15,6 +15,13 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
 
+from backend_metal.engine.grammar.depth import (
+    MAX_RULE_LEVELS,
+    MAX_SCHEMA_LEVELS,
+    rule_levels,
+    schema_levels,
+    schemas_in_rules,
+)
 from backend_metal.engine.grammar.free_text import FreeTextReader
 from backend_metal.engine.grammar.matcher import GrammarMatcher
 from backend_metal.engine.grammar.refusals import describe, reason_of
@@ -50,6 +57,7 @@ class GrammarCompiler:
 
         Takes milliseconds, the first time a second. Raises ``InvalidRequestError`` saying what
         can't be enforced, and where it stands."""
+        _check_depth(grammar)
         try:
             vocabulary, answer = self._vocabulary, _source(grammar)
         except _UnusableError as error:
@@ -96,6 +104,32 @@ class GrammarCompiler:
         if fast is None:
             raise _UnusableError("this model's tokenizer is not one of the tokenizers library")
         return vocabulary_of(fast, self._vocab_size, self._eos_token_ids)
+
+
+def _check_depth(grammar: Grammar) -> None:
+    """Raises ``InvalidRequestError``. Of what a client wrote: what stands around it is flat."""
+    schemas = [(part.param, part.schema) for part in grammar.parts]
+    if grammar.kind == "json_schema":
+        schemas.append((grammar.param, json.loads(grammar.text)))
+    if grammar.kind == "grammar" and not grammar.parts:
+        try:
+            rules = _lark(grammar.text)
+        except _UnusableError as error:
+            raise _refused(grammar, str(error)) from error
+        if rule_levels(rules) > MAX_RULE_LEVELS:
+            raise InvalidRequestError(
+                f"{grammar.param} can't be enforced: its rules are more than {MAX_RULE_LEVELS} "
+                "levels deep",
+                param=grammar.param,
+            )
+        schemas += [(grammar.param, schema) for schema in schemas_in_rules(rules)]
+    for param, schema in schemas:
+        if schema_levels(schema) > MAX_SCHEMA_LEVELS:
+            raise InvalidRequestError(
+                f"{param} can't be enforced: with what its references mean it is more than "
+                f"{MAX_SCHEMA_LEVELS} levels deep",
+                param=param,
+            )
 
 
 def _source(grammar: Grammar) -> dict[str, Any]:

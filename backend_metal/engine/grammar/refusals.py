@@ -137,7 +137,12 @@ def _parts(schema: Any) -> Iterator[tuple[str, Any]]:
 def _target(schema: Any, part: Any) -> tuple[str, Any] | None:
     """What ``part`` refers to in ``schema``."""
     reference = part.get("$ref") if isinstance(part, Mapping) else None
-    if not isinstance(reference, str) or not reference.startswith("#/"):
+    return target_of(schema, reference) if isinstance(reference, str) else None
+
+
+def target_of(schema: Any, reference: str) -> tuple[str, Any] | None:
+    """What ``reference`` means in ``schema``, with its path; None: nothing."""
+    if not reference.startswith("#/"):
         return None
     path = ""
     for step in reference[2:].split("/"):

@@ -18,6 +18,7 @@ from deployments.backend import EngineConfig
 from deployments.replica.app import build_replica_app
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.pooling_files import write_pooling_files
+from tests.support.deployments import openai_types
 from tests.support.deployments.gateway_harness import SECRET, Running, gateway, replica_at, serving
 
 TEMPLATE = """\
@@ -73,10 +74,12 @@ async def shaped_gateway(model: Path) -> AsyncIterator[Running]:
 
 
 async def told(client: httpx.AsyncClient, path: str, **fields: Any) -> Any:
-    """The body of an answer."""
+    """The body of an answer, which has nothing that OpenAI's own client wouldn't know."""
     response = await client.post(path, json=fields)
     assert response.status_code == 200, response.text
-    return response.json()
+    body = response.json()
+    openai_types.answer(path, body)
+    return body
 
 
 async def streamed(client: httpx.AsyncClient, path: str, **fields: Any) -> list[dict[str, Any]]:
@@ -88,5 +91,7 @@ async def streamed(client: httpx.AsyncClient, path: str, **fields: Any) -> list[
     for event in response.text.split("\n\n"):
         for line in event.splitlines():
             if line.startswith("data: {"):
-                events.append(json.loads(line.removeprefix("data: ")))
+                event_data = json.loads(line.removeprefix("data: "))
+                openai_types.event(path, event_data)
+                events.append(event_data)
     return events
