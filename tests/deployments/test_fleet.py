@@ -320,16 +320,20 @@ async def test_a_deployment_host_by_host_takes_the_place_on_each() -> None:
             return replace(one, replica_id=name, node=node, revision="a", **change)
 
         first, second, other = at(1, "one"), at(2, "two"), at(2, "other", model="other")
-        async with watch_of(first, second, other) as (watch, directory):
+        odd = replace(at(3, "odd"), revision="z")
+        async with watch_of(first, second, other, odd) as (watch, directory):
             # Those that were there before are no deployment, whatever they are.
             assert deployments_of(await read(watch)) == []
             new = replace(at(1, "new-one"), revision="b")
-            directory.replace([new, second, other])
+            directory.replace([new, second, other, odd])
             assert deployments_of(await read(watch)) == [("new-one", "one")]
             # Both of a host at once: each takes the place of its own model.
             later = [replace(at(2, "new-two"), revision="b"), at(2, "other-again", model="other")]
-            directory.replace([new, *later])
+            directory.replace([new, *later, odd])
             told = [("new-one", "one"), ("new-two", "two")]
+            assert deployments_of(await read(watch)) == told
+            # The first of a model, where nobody was before.
+            directory.replace([new, *later, odd, at(4, "first", model="third")])
             assert deployments_of(await read(watch)) == told
 
 
