@@ -175,6 +175,9 @@ def test_a_deployment_is_in_the_feed(
     fleet.deploy(1, "fedcba9876543210")
     told = "mini-1engine-4 brings revision fedcba98 of demo instead of 01234567."
     one.shows(".feed .deployed span", [told])
+    # Who has left is not missed.
+    one.shows(".engine[data-state=left] .state", ["left"])
+    one.shows(".pulse", ["Live"])
     one.shows(".feed .joined span", ["mini-1engine-4 serves demo."])
     before = [engine.backend for engine in fleet.engines]
 

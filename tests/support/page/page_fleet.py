@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import httpx
 from prometheus_client import CollectorRegistry
 
 from deployments.backend import EngineConfig
@@ -82,11 +83,24 @@ class PageFleet:
         """An engine of another revision takes the place of the one that ``number`` has now."""
         new = self.do(_engine(number, f"engine-{len(self.engines) + 1}", revision))
         node = new.replica.node
-        self.kill(next(one for one in self.engines if one.replica.node == node))
+        old = next(one for one in reversed(self.engines) if one.replica.node == node)
         there = [one for one in self.running.directory.replicas if one.node != node]
+        self.running.directory.replace(there)
+        self._wait_until(old, "draining")
+        self.kill(old)
+        self._wait_until(old, "left")
         self.running.directory.replace([*there, new.replica])
         self.engines.append(new)
+        new.backend.says, new.backend.pause_s = old.backend.says, old.backend.pause_s
         return new
+
+    def _wait_until(self, engine: Engine, state: str) -> None:
+        """Until the gateway says so."""
+        told = ""
+        while told != state:
+            hosts = httpx.get(f"{self.url}/v1/fleet", timeout=PATIENCE_S).json()["hosts"]
+            engines = {one["id"]: one["state"] for host in hosts for one in host["engines"]}
+            told = engines[engine.replica.replica_id]
 
     def serving(self) -> Engine:
         """The one that has a request."""

@@ -59,7 +59,8 @@ export class Fleet {
     this.element.classList.remove("stale");
     const engines = fleet.hosts.flatMap((host) => host.engines);
     const there = engines.filter(({ state }) => state === "ready" || state === "draining");
-    setText(this.state, there.length === engines.length ? "Live" : `Live · ${engines.length - there.length} not answering`);
+    const missing = engines.filter(({ state }) => state === "silent" || state === "lost").length;
+    setText(this.state, missing ? `Live · ${missing} not answering` : "Live");
     this.showSums(fleet, there);
     const seen = new Set();
     for (const host of fleet.hosts) {
