@@ -25,6 +25,11 @@ from backend_metal.models.progress import DownloadProgress, NoProgress
 logger = logging.getLogger(__name__)
 
 GB = 10**9
+CLIENTS_ERROR: type[Exception] = HfHubHTTPError.__mro__[1]
+"""What its HTTP client raises when a line breaks: which client that is, is not the same in all of
+its versions."""
+# It prints its warnings itself, and once more by whoever prints those of all.
+logging.getLogger("huggingface_hub").handlers.clear()
 
 
 def check_room(model: str, commit: str, patterns: Sequence[str]) -> None:
@@ -91,6 +96,11 @@ def download(
         raise ValueError(
             f"model {wanted} is neither a local directory nor in the Hugging Face cache, and the "
             f"hub can't be reached: {_first_line(error)}"
+        ) from error
+    except (CLIENTS_ERROR, OSError) as error:
+        raise ValueError(
+            f"the download of {wanted} was broken off: {_first_line(error)}; files that are whole "
+            "are kept, and another attempt gets the others"
         ) from error
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import version
 
 from deployments.backend import Backend, ModelInfo
 from deployments.observe.host.reading import (
@@ -56,10 +58,12 @@ class EngineReader:
     max_num_seqs: int
     host: HostReader
     is_leaving: Callable[[], bool]
+    version: str = field(default_factory=partial(version, "pomona-serve"))
 
     def read(self) -> EngineReading:
         stats = self.backend.stats()
         return EngineReading(
+            version=self.version,
             is_draining=self.is_leaving(),
             requests_running=stats.requests_running,
             requests_waiting=stats.requests_waiting,

@@ -48,6 +48,7 @@ class Lane(_Told):
 class EngineReading(_Told):
     """One engine, and the host that it runs on. Counters only grow."""
 
+    version: str | None = Field(None, description="Of Pomona.")
     is_draining: bool = False
     requests_running: int = 0
     requests_waiting: int = 0

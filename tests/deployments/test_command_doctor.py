@@ -243,7 +243,7 @@ def test_a_mac_is_asked_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.system", lambda: "Darwin")
     monkeypatch.setattr(readings, "output", output)
     found = list(local._macos(local.Asked(read_config(CONFIG))))
-    assert asked == ["sw_vers", "sysctl", "socketfilterfw", "pmset", "fdesetup"]
+    assert asked == ["sw_vers", "sysctl", "xcode-select", "socketfilterfw", "pmset", "fdesetup"]
     assert {one.verdict for one in found} == {"warning"}
 
 

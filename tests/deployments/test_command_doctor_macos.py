@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from deployments.command.doctor import macos
+from deployments.command.doctor import macos, readings
 from deployments.command.doctor.finding import Finding
 
 MINI = """System-wide power settings:
@@ -140,7 +142,56 @@ def test_a_disk_that_waits_to_be_unlocked_keeps_a_server_down(
     assert macos.check_file_vault(printed, unattended=True).verdict == unattended
 
 
+TOOLS = "/Library/Developer/CommandLineTools\n"
+XCODE = "/Applications/Xcode.app/Contents/Developer\n"
+
+
+@pytest.mark.parametrize(
+    ("printed", "has_compiler", "of_checkout", "told"),
+    [
+        (TOOLS, True, "ok", "/Library/Developer/CommandLineTools has what builds"),
+        (XCODE, True, "ok", "/Applications/Xcode.app/Contents/Developer has what builds"),
+        # After an update of macOS.
+        (TOOLS, False, "warning", "/Library/Developer/CommandLineTools is gone"),
+        # "xcode-select: error: unable to get active developer directory", and status 2.
+        (None, False, "warning", "no command line tools"),
+        ("", False, "warning", "no command line tools"),
+    ],
+)
+def test_tools_are_for_a_checkout_alone(
+    printed: str | None, has_compiler: bool, of_checkout: str, told: str
+) -> None:
+    found = macos.check_tool_chain(printed, is_checkout=True, has_compiler=has_compiler)
+    assert (found.check, found.verdict) == ("Metal tool chain", of_checkout)
+    assert told in found.told
+    assert ("`xcode-select --install`" in found.remedy) == (of_checkout != "ok")
+    wheel = macos.check_tool_chain(printed, is_checkout=False, has_compiler=has_compiler)
+    assert (wheel.verdict, wheel.told[:16]) == ("ok", "none is needed: ")
+
+
+@pytest.mark.parametrize("compiler", ["", "Toolchains/XcodeDefault.xctoolchain"])
+def test_where_apples_compiler_is(compiler: str, tmp_path: Path) -> None:
+    tools = f"{tmp_path}\n"
+    assert not readings.has_compiler(None)
+    assert not readings.has_compiler(tools)
+    for path in (tmp_path / "usr/bin/make", tmp_path / compiler / "usr/bin/clang++"):
+        assert not readings.has_compiler(tools)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert readings.has_compiler(tools)
+
+
+def test_a_checkout_is_known_by_what_it_is_built_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert readings.is_checkout()
+    installed = tmp_path / "deployments" / "command" / "doctor" / "readings.py"
+    monkeypatch.setattr(readings, "__file__", str(installed))
+    assert not readings.is_checkout()
+
+
 def test_all_commands_are_those_that_any_user_may_run() -> None:
     commands = [macos.VERSION, macos.WIRED_LIMIT, macos.FIREWALL, macos.POWER, macos.FILE_VAULT]
+    commands.append(macos.TOOLS)
     assert all(command[0].startswith("/usr/") for command in commands)
     assert not any("sudo" in command for command in commands)

@@ -253,6 +253,108 @@ async def test_one_that_hangs_is_silent_and_comes_back(monkeypatch: pytest.Monke
         assert kinds(view) == ["silent", "back"]
 
 
+def reading_of(version: str | None) -> ScriptedReplica:
+    told = EngineReading(version=version).model_dump_json().encode()
+    return ScriptedReplica(headers=[], chunks=[told])
+
+
+def deployments_of(view: dict[str, Any]) -> list[tuple[str, str]]:
+    """Engines that were deployed, and those whose place they took, the oldest first."""
+    told = [one for one in reversed(view["events"]) if one["kind"] == "deployed"]
+    assert all(one["build"]["engine"] == one["engine"] for one in told)
+    return [(one["engine"], one["replaced"]["engine"]) for one in told]
+
+
+@pytest.mark.parametrize(
+    ("change", "version", "is_told"),
+    [
+        ({"revision": "b"}, "1", True),
+        ({}, "2", True),
+        ({"revision": "b"}, "2", True),
+        ({"model": "other"}, "1", True),
+        ({}, "1", False),  # the same again, as after a crash
+        ({"revision": ""}, None, False),  # of a version that tells neither
+    ],
+)
+async def test_an_engine_of_another_build_is_a_deployment(
+    change: dict[str, str], version: str | None, is_told: bool
+) -> None:
+    async with (
+        scripted(reading_of("1"), name="old") as one,
+        scripted(reading_of(version), name="new") as two,
+    ):
+        old = replace(one, revision="a")
+        new = replace(two, revision="a")
+        new = replace(new, **change)  # type: ignore[arg-type]
+        async with watch_of(old) as (watch, directory):
+            view = await read(watch)
+            assert engines_of(view)["old"]["revision"] == "a"
+            assert engines_of(view)["old"]["version"] == "1"
+            directory.replace([])
+            await read(watch)
+            directory.replace([new])
+            view = await read(watch)
+            assert deployments_of(view) == ([("new", "old")] if is_told else [])
+            # Once, and those of the same build that follow are none.
+            directory.replace([replace(new, replica_id="newer")])
+            assert deployments_of(await read(watch)) == ([("new", "old")] if is_told else [])
+    if is_told:
+        [event] = [one for one in view["events"] if one["kind"] == "deployed"]
+        assert event["build"] == {
+            "engine": "new",
+            "node": new.node,
+            "model": new.model,
+            "revision": new.revision,
+            "version": version,
+        }
+        document = openapi_document()
+        schema = {"$ref": "#/components/schemas/FleetView", "components": document["components"]}
+        jsonschema.validate(view, schema)
+
+
+async def test_a_deployment_host_by_host_takes_the_place_on_each() -> None:
+    async with scripted(reading_of("1")) as one:
+
+        def at(number: int, name: str, **change: Any) -> Replica:
+            node = f"10.0.0.{number}"
+            return replace(one, replica_id=name, node=node, revision="a", **change)
+
+        first, second, other = at(1, "one"), at(2, "two"), at(2, "other", model="other")
+        odd = replace(at(3, "odd"), revision="z")
+        async with watch_of(first, second, other, odd) as (watch, directory):
+            # Those that were there before are no deployment, whatever they are.
+            assert deployments_of(await read(watch)) == []
+            new = replace(at(1, "new-one"), revision="b")
+            directory.replace([new, second, other, odd])
+            assert deployments_of(await read(watch)) == [("new-one", "one")]
+            # Both of a host at once: each takes the place of its own model.
+            later = [replace(at(2, "new-two"), revision="b"), at(2, "other-again", model="other")]
+            directory.replace([new, *later, odd])
+            told = [("new-one", "one"), ("new-two", "two")]
+            assert deployments_of(await read(watch)) == told
+            # The first of a model, where nobody was before.
+            directory.replace([new, *later, odd, at(4, "first", model="third")])
+            assert deployments_of(await read(watch)) == told
+
+
+async def test_an_update_that_starts_new_ones_first_is_told_when_the_first_is_there() -> None:
+    async with scripted(reading_of("1")) as one:
+        old = replace(one, replica_id="old", revision="a")
+        spare = [
+            replace(one, replica_id=f"new-{number}", node=f"10.0.1.{number}", revision="b")
+            for number in range(2)
+        ]
+        async with watch_of(old) as (watch, directory):
+            await read(watch)
+            directory.replace([old, spare[0]])
+            assert deployments_of(await read(watch)) == [("new-0", "old")]
+            directory.replace([old, *spare])
+            assert deployments_of(await read(watch)) == [("new-0", "old")]
+            # Another of those that there are is none.
+            directory.replace([old, *spare, replace(old, replica_id="more", node="10.0.2.1")])
+            assert deployments_of(await read(watch)) == [("new-0", "old")]
+
+
 @pytest.mark.parametrize(
     ("status", "body", "state"),
     [

@@ -1,12 +1,13 @@
 """Every command of the READMEs, and those of ``pomona``, run.
 
-A cluster's are in ``test_cluster_commands`` and ``test_runbook``. ``make serve`` and ``make serve
-CONFIG=`` are the launcher that ``demo_serve`` runs.
+A cluster's are in ``test_cluster_commands`` and ``test_runbook``, a wheel's in ``test_wheel``.
+``make serve`` and ``make serve CONFIG=`` are the launcher that ``demo_serve`` runs.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -14,11 +15,18 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support.documents import DOCUMENTS, block
 from tests.support.e2e.serve_process import REPOSITORY, ServeProcess
 
 DEFAULT_URL = "http://127.0.0.1:8000"
+AGENT = """#!/usr/bin/env bash
+exec curl -sf "$ANTHROPIC_BASE_URL/v1/messages" -H "Authorization: Bearer $ANTHROPIC_AUTH_TOKEN" \\
+  -H 'Content-Type: application/json' -d '{"model": "'"$ANTHROPIC_MODEL"'", "max_tokens": 8,
+  "messages": [{"role": "user", "content": "What is Pomona?"}]}'
+"""
+"""Asks once what Claude Code would."""
 
 
 def run(command: list[str], **settings: object) -> str:
@@ -82,6 +90,22 @@ def test_the_doctor_finds_nothing_wrong_here_nor_in_a_cluster_that_serves(
     told = pomona(*cluster[:-1], str(hosts), "--no-ssh")
     assert "ok       here: Engine: serves demo" in told
     assert re.search(r"^ok +Ray alike: [\d.]+ on 1 of 1 hosts$", told, re.MULTILINE)
+
+
+def test_an_agent_is_told_where_the_server_is(demo_serve: ServeProcess, tmp_path: Path) -> None:
+    """What it is told is enough for a request of its kind. ``tests/clients`` starts the agent."""
+    serve, started = block("agents").splitlines()
+    told = pomona(*shlex.split(serve)[1:], "--dry-run")
+    engine = yaml.safe_load(told)["applications"][0]["args"]["engine"]
+    assert f"ANTHROPIC_MODEL={engine['served_model_name']} " in started
+    started = started.replace(DEFAULT_URL, demo_serve.url)
+    agent = tmp_path / "claude"
+    agent.write_text(AGENT)
+    agent.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    named = started.replace(engine["served_model_name"], "demo")
+    answer = run(["bash", "-euc", named], env={**os.environ, "PATH": path})
+    assert json.loads(answer)["content"][0]["text"]
 
 
 def test_a_bench_of_a_server(demo_serve: ServeProcess) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -19,8 +20,15 @@ import httpx
 import pytest
 import yaml
 
+from tests.support.documents import block
 from tests.support.e2e.serve_process import REPOSITORY, ServeProcess, serve_process
-from tests.support.wheel.build import build_sdist, build_wheel, install, site_packages
+from tests.support.wheel.build import (
+    bare_environment,
+    build_sdist,
+    build_wheel,
+    install,
+    site_packages,
+)
 
 SHIPPED = {
     "configs": "configs",
@@ -135,6 +143,30 @@ def test_commands_run_outside_of_the_repository(programs: Path) -> None:
     assert str(programs.parent) in pomona(programs, "serve", "--help").replace("\n", "")
     shipped = yaml.safe_load((REPOSITORY / "configs" / "app.yaml").read_text())
     assert yaml.safe_load(dry_run(programs)) == shipped
+
+
+def test_it_is_installed_as_the_readme_says(wheel: Path, tmp_path: Path) -> None:
+    installs, serves = block("pip").splitlines()
+    programs = bare_environment(tmp_path)
+    (programs / "pip").write_text(
+        f'#!/bin/sh\nexec {sys.executable} -m pip --python {programs / "python"} "$@"\n'
+    )
+    (programs / "pip").chmod(0o755)
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / wheel.name).symlink_to(wheel)
+    # What it needs is there already, and nothing is downloaded.
+    quiet = ("PIP_NO_INDEX", "PIP_NO_DEPS", "PIP_IGNORE_INSTALLED")
+    settings = {"PATH": f"{programs}:{os.environ['PATH']}", **dict.fromkeys(quiet, "1")}
+    subprocess.run(
+        ["bash", "-euc", f"{installs}\n{serves.partition('#')[0]} --dry-run > config.yaml"],
+        cwd=tmp_path,
+        env={**os.environ, **settings},
+        check=True,
+        timeout=300,
+    )
+    config = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    assert config["applications"][0]["args"]["engine"]["model"] == shlex.split(serves)[2]
+    assert (programs / "pomona").is_file()
 
 
 def test_it_serves_the_demo_model(server: ServeProcess) -> None:

@@ -28,7 +28,7 @@ from deployments.settings import SettingsError
 RAYS_PORTS = (8265, 52365)
 """Those that Ray itself takes by default on a machine alone."""
 SERVICES = Path("/etc/pomona")
-MACS_ALONE = "macOS's version, its limit of GPU memory, firewall, sleep and FileVault"
+MACS_ALONE = "macOS's version, its limit of GPU memory, tool chain, firewall, sleep and FileVault"
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,13 @@ def _macos(asked: Asked) -> Iterator[Finding]:
     memory_bytes = psutil.virtual_memory().total
     yield macos.check_version(readings.output(macos.VERSION))
     yield macos.check_wired_limit(readings.output(macos.WIRED_LIMIT), memory_bytes)
+    if asked.has_engine:
+        tools = readings.output(macos.TOOLS)
+        yield macos.check_tool_chain(
+            tools,
+            is_checkout=readings.is_checkout(),
+            has_compiler=readings.has_compiler(tools),
+        )
     unattended = asked.unattended
     yield macos.check_firewall(readings.output(macos.FIREWALL), unattended=unattended)
     yield from macos.check_power(readings.output(macos.POWER), unattended=unattended)

@@ -15,6 +15,8 @@ WIRED_LIMIT = ("/usr/sbin/sysctl", "-n", "iogpu.wired_limit_mb")
 FIREWALL = ("/usr/libexec/ApplicationFirewall/socketfilterfw", "--getglobalstate")
 POWER = ("/usr/bin/pmset", "-g")
 FILE_VAULT = ("/usr/bin/fdesetup", "status")
+TOOLS = ("/usr/bin/xcode-select", "-p")
+"""Says where they are, and asks nobody to install them, as a compiler would that is not there."""
 
 LEAST_VERSION = (14, 0)
 """Of MLX's wheels."""
@@ -53,6 +55,26 @@ def check_wired_limit(printed: str | None, memory_bytes: int) -> Finding:
     if limit < memory_bytes / 2:
         return warning(name, f"{told}, less than macOS would allow", back)
     return ok(name, f"{told}, until the next boot")
+
+
+def check_tool_chain(printed: str | None, *, is_checkout: bool, has_compiler: bool) -> Finding:
+    """``is_checkout``: the extension is built here, from source. ``has_compiler``: in the folder
+    that was ``printed``, which stays the same when somebody deletes it."""
+    name = "Metal tool chain"
+    shaders = "macOS itself compiles the shaders when an engine starts"
+    if not is_checkout:
+        return ok(name, f"none is needed: {shaders}, and the extension came with the package")
+    # It has no folder in it where it failed.
+    folder = (printed or "").strip()
+    if folder.startswith("/") and has_compiler:
+        return ok(name, f"{shaders}, and {folder} has what builds the extension")
+    told = f"{folder} is gone" if folder.startswith("/") else "no command line tools of Xcode"
+    return warning(
+        name,
+        f"{told}: this checkout's extension can't be built again, though {shaders}",
+        "`xcode-select --install` (after it, if need be, `sudo xcode-select --reset`), or "
+        "install pomona-serve from a wheel, which needs none",
+    )
 
 
 def check_firewall(printed: str | None, *, unattended: bool) -> Finding:

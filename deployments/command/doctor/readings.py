@@ -66,6 +66,19 @@ def hub() -> Hub:
     )
 
 
+def is_checkout() -> bool:
+    """Whether this package is its source, and not what a wheel has of it."""
+    return (Path(__file__).resolve().parents[3] / "CMakeLists.txt").is_file()
+
+
+def has_compiler(tools: str | None) -> bool:
+    """Whether there are Apple's compiler and ``make``; ``tools``: what ``xcode-select -p`` says."""
+    folder = Path((tools or "").strip())
+    own = folder / "Toolchains" / "XcodeDefault.xctoolchain"
+    compilers = [one / "usr" / "bin" / "clang++" for one in (folder, own)]
+    return (folder / "usr" / "bin" / "make").is_file() and any(one.is_file() for one in compilers)
+
+
 def existing(path: Path) -> Path:
     """``path``, or the nearest folder above it that there is."""
     return next(one for one in (path, *path.parents) if one.exists())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,7 +13,21 @@ from deployments.fleet.directory import Replica
 
 MOST_EVENTS = 50
 
-EventKind = Literal["joined", "draining", "left", "silent", "lost", "back", "moved"]
+EventKind = Literal["joined", "draining", "left", "silent", "lost", "back", "moved", "deployed"]
+
+
+class EngineBuild(BaseModel):
+    """What an engine is made of. ``null``: it does not tell."""
+
+    model_config = ConfigDict(frozen=True)
+
+    engine: str
+    node: str
+    model: str
+    revision: str | None = Field(
+        description="Of the model: a digest of all that its tokens depend on."
+    )
+    version: str | None = Field(description="Of Pomona.")
 
 
 class FleetEvent(BaseModel):
@@ -24,7 +38,8 @@ class FleetEvent(BaseModel):
     kind: EventKind = Field(
         description="`joined`, `draining` and `left`: an engine comes, is told to go, has gone. "
         "`silent`, `lost`, `back`: it gives no answer in time, nobody is there any more, it "
-        "answers again. `moved`: a stream goes on at another engine."
+        "answers again. `moved`: a stream goes on at another engine. `deployed`: it has taken a "
+        "place, with another model, another revision of it, or another version of Pomona."
     )
     engine: str
     node: str
@@ -32,6 +47,8 @@ class FleetEvent(BaseModel):
     to_engine: str | None = Field(None, description="Where the stream has moved to.")
     to_node: str | None = None
     tokens: int | None = Field(None, description="That the stream had when it moved.")
+    build: EngineBuild | None = Field(None, description="Of an engine that was deployed.")
+    replaced: EngineBuild | None = Field(None, description="Whose place that engine has taken.")
 
 
 class Feed:
@@ -52,15 +69,13 @@ class Feed:
 
     def moved(self, replica: Replica, to: Replica, *, tokens: int) -> None:
         """A stream that had ``tokens`` goes on at another replica."""
-        self._add("moved", replica, to, tokens)
+        self._add("moved", replica, to_engine=to.replica_id, to_node=to.node, tokens=tokens)
 
-    def _add(
-        self,
-        kind: EventKind,
-        replica: Replica,
-        to: Replica | None = None,
-        tokens: int | None = None,
-    ) -> None:
+    def deployed(self, replica: Replica, build: EngineBuild, replaced: EngineBuild) -> None:
+        """It has taken the place of one of another build."""
+        self._add("deployed", replica, build=build, replaced=replaced)
+
+    def _add(self, kind: EventKind, replica: Replica, **more: Any) -> None:
         self._num_told += 1
         self._events.append(
             FleetEvent(
@@ -70,8 +85,6 @@ class Feed:
                 engine=replica.replica_id,
                 node=replica.node,
                 model=replica.model,
-                to_engine=to.replica_id if to else None,
-                to_node=to.node if to else None,
-                tokens=tokens,
+                **more,
             )
         )

@@ -45,6 +45,11 @@ class KvCacheView(_View):
 class EngineView(_View):
     id: str
     model: str
+    revision: str | None = Field(
+        description="Of the model; null: it does not tell. Engines with the same one continue each "
+        "other's answers."
+    )
+    version: str | None = Field(description="Of Pomona; null: it does not tell.")
     max_model_len: int
     state: State = Field(
         description="`silent`: no answer in time; `lost`: nobody is there; `left`: it was told to "
@@ -106,6 +111,8 @@ def _engine(one: Watched) -> EngineView:
     return EngineView(
         id=one.replica.replica_id,
         model=one.replica.model,
+        revision=one.build.revision,
+        version=one.build.version,
         max_model_len=one.replica.max_model_len,
         state=one.state,
         attention=reading.attention,

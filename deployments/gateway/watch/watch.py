@@ -18,6 +18,7 @@ from deployments.gateway.relay.connections import (
     UnreachableError,
 )
 from deployments.gateway.replicas.table import ReplicaTable
+from deployments.gateway.watch.deployed import Deployments
 from deployments.gateway.watch.rates import HISTORY_EVERY_S
 from deployments.gateway.watch.view import FleetView, gateways_of, hosts_of
 from deployments.gateway.watch.watched import Watched
@@ -56,6 +57,7 @@ class FleetWatch:
         self._version = version
         self._now = now
         self._watched: dict[str, Watched] = {}
+        self._deployments = Deployments(replicas.feed)
         self._num_looking = 0
         self._is_ended = False
         self._wanted = asyncio.Event()
@@ -85,6 +87,7 @@ class FleetWatch:
         """Ask all of them, once."""
         self._follow_directory()
         await asyncio.gather(*(self._ask(one) for one in self._watched.values() if one.is_asked))
+        self._deployments.follow(self._watched.values())
         self._watched = {name: one for name, one in self._watched.items() if not one.is_forgotten}
         view = FleetView(
             time=time.time(),
@@ -138,9 +141,12 @@ class FleetWatch:
             one.is_listed = name in listed
         for name, replica in listed.items():
             if name not in self._watched:
-                self._watched[name] = Watched(replica, self._replicas.feed, self._now)
                 # Those that were there before are no news.
-                if self._num_readings:
+                was_there = not self._num_readings
+                self._watched[name] = Watched(
+                    replica, self._replicas.feed, self._now, was_there=was_there
+                )
+                if not was_there:
                     self._replicas.feed.tell("joined", replica)
 
     async def _ask(self, one: Watched) -> None:

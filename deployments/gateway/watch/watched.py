@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from deployments.fleet.directory import Replica
-from deployments.gateway.replicas.feed import Feed
+from deployments.gateway.replicas.feed import EngineBuild, Feed
 from deployments.gateway.watch.rates import Rates, Sample
 from deployments.wire.reading import EngineReading
 
@@ -24,15 +24,29 @@ class Watched:
     replica: Replica
     feed: Feed
     now: Callable[[], float]
+    was_there: bool = False
+    """Before this gateway began to watch."""
     is_listed: bool = True
     state: State = "starting"
     reading: EngineReading | None = None
     """The latest."""
+    has_answered: bool = False
     rates: Rates = field(default_factory=Rates)
     _changed_at: float = field(init=False)
 
     def __post_init__(self) -> None:
         self._changed_at = self.now()
+
+    @property
+    def build(self) -> EngineBuild:
+        """As far as it has told."""
+        return EngineBuild(
+            engine=self.replica.replica_id,
+            node=self.replica.node,
+            model=self.replica.model,
+            revision=self.replica.revision or None,
+            version=self.reading.version if self.reading else None,
+        )
 
     @property
     def is_asked(self) -> bool:
@@ -45,6 +59,7 @@ class Watched:
 
     def answered(self, reading: EngineReading | None) -> None:
         """It is there; None: it knows of no readings."""
+        self.has_answered = True
         self.reading = reading or self.reading
         if reading is not None:
             self.rates.add(Sample(self.now(), reading.prompt_tokens, reading.generation_tokens))

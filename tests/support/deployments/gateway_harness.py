@@ -78,7 +78,9 @@ async def gateway(
 
         watch = None
         if watches:
-            watch = FleetWatch(table, connections, gateways, gateway="gateway-1", version="1")
+            watch = FleetWatch(
+                table, connections, gateways, gateway="gateway-1", version="1", now=now
+            )
             watching = asyncio.create_task(watch.run_for_ever())
         app = build_gateway_app(
             GatewayParts(

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import httpx
 from prometheus_client import CollectorRegistry
 
 from deployments.backend import EngineConfig
@@ -28,7 +29,8 @@ from tests.support.page.told_backend import ToldBackend
 
 PATIENCE_S = 60
 MODEL = "demo"
-CHIPS = ("Apple M4 Pro", "Apple M2 Ultra", "Apple M4")
+REVISION = "0123456789abcdef"
+CHIPS = ("Apple M1", "Apple M4", "Apple M2 Ultra")
 
 T = TypeVar("T")
 
@@ -77,6 +79,29 @@ class PageFleet:
             engine.backend.pause_s = 0.0
         self.says(lambda question: f"You said: {question}")
 
+    def deploy(self, number: int, revision: str) -> Engine:
+        """An engine of another revision takes the place of the one that ``number`` has now."""
+        new = self.do(_engine(number, f"engine-{len(self.engines) + 1}", revision))
+        node = new.replica.node
+        old = next(one for one in reversed(self.engines) if one.replica.node == node)
+        there = [one for one in self.running.directory.replicas if one.node != node]
+        self.running.directory.replace(there)
+        self._wait_until(old, "draining")
+        self.kill(old)
+        self._wait_until(old, "left")
+        self.running.directory.replace([*there, new.replica])
+        self.engines.append(new)
+        new.backend.says, new.backend.pause_s = old.backend.says, old.backend.pause_s
+        return new
+
+    def _wait_until(self, engine: Engine, state: str) -> None:
+        """Until the gateway says so."""
+        told = ""
+        while told != state:
+            hosts = httpx.get(f"{self.url}/v1/fleet", timeout=PATIENCE_S).json()["hosts"]
+            engines = {one["id"]: one["state"] for host in hosts for one in host["engines"]}
+            told = engines[engine.replica.replica_id]
+
     def serving(self) -> Engine:
         """The one that has a request."""
         return next(one for one in self.engines if one.backend.live.value)
@@ -94,8 +119,8 @@ def page_fleet(num_engines: int = 1, **gateway_options: Any) -> Iterator[PageFle
 
     async def serve() -> None:
         try:
-            async with _fleet(num_engines, gateway_options) as (running, engines):
-                made.append(PageFleet(running, engines, loop))
+            async with _fleet(num_engines, gateway_options, loop) as fleet:
+                made.append(fleet)
                 started.set()
                 await stop.wait()
         finally:
@@ -114,19 +139,21 @@ def page_fleet(num_engines: int = 1, **gateway_options: Any) -> Iterator[PageFle
 
 @asynccontextmanager
 async def _fleet(
-    num_engines: int, gateway_options: dict[str, Any]
-) -> AsyncIterator[tuple[Running, list[Engine]]]:
+    num_engines: int, gateway_options: dict[str, Any], loop: asyncio.AbstractEventLoop
+) -> AsyncIterator[PageFleet]:
     engines = [await _engine(number) for number in range(1, num_engines + 1)]
     replicas = [one.replica for one in engines]
     async with gateway(replicas, watches=True, **gateway_options) as running:
-        yield running, engines
-        for one in engines:
+        fleet = PageFleet(running, engines, loop)
+        yield fleet
+        for one in fleet.engines:
             one.backend.let_go()
-    for one in engines:
+    for one in fleet.engines:
         await one.server.stop(timeout_s=0)
 
 
-async def _engine(number: int) -> Engine:
+async def _engine(number: int, name: str = "", revision: str = REVISION) -> Engine:
+    """On the host with that number."""
     backend = ToldBackend()
     config = EngineConfig.model_validate({"model": MODEL, "max_num_seqs": 16})
     model = await backend.start(config)
@@ -142,8 +169,9 @@ async def _engine(number: int) -> Engine:
         host=HostReader(lambda: _readings(number), CHIPS[number % 3], f"mini-{number}.local"),
     )
     server = HttpServer(app, host="127.0.0.1", port=0)
-    replica = replica_at(await server.start(), name=f"engine-{number}")
-    return Engine(backend, server, replace(replica, node=f"10.0.0.{number}"))
+    replica = replica_at(await server.start(), name=name or f"engine-{number}")
+    replica = replace(replica, node=f"10.0.0.{number}", revision=revision)
+    return Engine(backend, server, replica)
 
 
 def _readings(number: int) -> list[Reading]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
+from unittest.mock import patch
 
 import httpx
 
+from deployments.gateway.watch import watched
 from tests.support.page.browser import Watched, chromium
 from tests.support.page.page_fleet import MODEL, PageFleet, page_fleet
 
 FOLDER = Path(__file__).resolve().parents[3] / "deployments" / "gateway" / "page" / "images"
-SIZE = {"width": 1180, "height": 760}
+SIZE = {"width": 1180, "height": 830}
 QUESTION = "How does a prefix cache help?"
 ANSWER = """A **prefix cache** keeps the keys and values of prompts that were computed before, \
 block by block. When the next prompt begins with the same tokens, those blocks are *found*, not \
@@ -38,13 +40,14 @@ def longest_prefix(pool: BlockPool, tokens: list[int]) -> list[int]:
 What is found is shared: $n$ sequences with one prompt hold its blocks once.
 """
 NUM_STREAMS = 13
+NEXT_REVISION = "c41f7e902b6d58a3"
 WATCHED_MS = 5000
 
 
 def main() -> int:
     FOLDER.mkdir(exist_ok=True)
     with page_fleet(3) as fleet, chromium() as browser:
-        for theme in ("light", "dark"):
+        for number, theme in enumerate(("light", "dark")):
             context = browser.new_context(
                 viewport=SIZE, color_scheme=theme, reduced_motion="reduce"
             )  # type: ignore[arg-type]
@@ -53,7 +56,11 @@ def main() -> int:
             _chat(one, fleet)
             one.page.screenshot(path=FOLDER / f"chat-{theme}.png")
             one.page.goto(f"{fleet.url}/#/fleet")
-            with _Busy(fleet):
+            one.page.locator(".engine[data-state=ready]").nth(2).wait_for()
+            if not number:
+                fleet.deploy(1, NEXT_REVISION)
+            # Without those that left.
+            with _Busy(fleet), patch.object(watched, "SHOWN_S", 0.0):
                 one.page.wait_for_timeout(WATCHED_MS)
                 one.page.screenshot(path=FOLDER / f"fleet-{theme}.png")
             context.close()

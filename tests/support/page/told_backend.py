@@ -19,8 +19,8 @@ from deployments.backend import (
 from tests.support.deployments.fake_backend import FakeBackend, token_id
 
 PIECES = re.compile(r"\s*\S+|\s+$")
-THINKS = "{{ message.content }}<think>{{ messages[0] }}</think>"
-"""Never rendered; it tells how thoughts are written."""
+TEMPLATE = "{{ message.content }}<think>{{ messages[0] }}</think><tool_call>{{ tools }}</tool_call>"
+"""Never rendered; it tells how thoughts and calls are written."""
 
 
 def echo(question: str) -> str:
@@ -38,17 +38,29 @@ class ToldBackend(FakeBackend):
         """After each token."""
         self.hold_at: int | None = None
         """Tokens after which an answer waits; ``let_go`` has it go on."""
+        self.hold_prompt_at: int | None = None
+        """Tokens of a prompt after which the rest of it waits for ``let_prompt_go``."""
         self._go = asyncio.Event()
+        self._prompt_goes = asyncio.Event()
         self._num_asked = 0
         self._num_generated = 0
 
     async def start(self, config: EngineConfig) -> ModelInfo:
         model = await super().start(config)
-        return replace(model, chat_template=THINKS, added_tokens={"<think>": 1, "</think>": 2})
+        return replace(model, chat_template=TEMPLATE, added_tokens={"<think>": 1, "</think>": 2})
 
     def let_go(self) -> None:
         self.hold_at = None
         self._go.set()
+        self.let_prompt_go()
+
+    def let_prompt_go(self) -> None:
+        self.hold_prompt_at = None
+        self._prompt_goes.set()
+
+    def hold_prompt(self, *, after_tokens: int) -> None:
+        self.hold_prompt_at = after_tokens
+        self._prompt_goes.clear()
 
     def hold(self, *, after_tokens: int = 0) -> None:
         self.hold_at = after_tokens
@@ -76,9 +88,12 @@ class ToldBackend(FakeBackend):
         had = len(request.resume[0]) if request.resume else 0
         self.live.add(1)
         try:
-            for made in (Prefill(0, 100), Prefill(cached, 100)):
+            computed = [0, cached, *filter(None, [self.hold_prompt_at])]
+            for made in (Prefill(one, 100) for one in computed):
                 request.on_made(made)
                 yield made
+            if self.hold_prompt_at is not None:
+                await self._prompt_goes.wait()
             if had:
                 delta = _delta(pieces, 0, had, cached)
                 yield replace(delta, replayed=True)

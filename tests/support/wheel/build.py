@@ -30,19 +30,25 @@ def build_sdist(folder: Path) -> Path:
 
 
 def install(wheel: Path, folder: Path) -> Path:
-    """An environment of its own with ``wheel``, which finds the packages that it needs in this
-    one; this tree it does not see. Returns its folder of programs."""
+    """An environment of its own with ``wheel``. Returns its folder of programs."""
+    programs = bare_environment(folder)
+    python = programs / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index"]
+    _run([*pip, "--ignore-installed", "--no-deps", str(wheel)])
+    # Fails unless all that the wheel requires is there.
+    _run([*pip, "--dry-run", f"pomona-serve[cpu] @ {wheel.as_uri()}"])
+    return programs
+
+
+def bare_environment(folder: Path) -> Path:
+    """One that finds the packages that a wheel needs in this one; this tree it does not see.
+    Returns its folder of programs."""
     environment = folder / "environment"
     _run([sys.executable, "-m", "venv", "--without-pip", str(environment)])
     # Unlike those of a site's own folder, .pth files of a folder on the path are not read: so the
     # editable package of this tree stays unknown.
     (site_packages(environment) / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
-    python = environment / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index"]
-    _run([*pip, "--ignore-installed", "--no-deps", str(wheel)])
-    # Fails unless all that the wheel requires is there.
-    _run([*pip, "--dry-run", f"pomona-serve[cpu] @ {wheel.as_uri()}"])
-    return python.parent
+    return environment / "bin"
 
 
 def site_packages(environment: Path) -> Path:

@@ -29,7 +29,11 @@ export async function answer(message, path, { signal, progress, grown }) {
     for await (const event of events(response)) {
       if (event.comment !== undefined) naming.push(heard(message, event.comment, progress));
       else if (event.data === "[DONE]") return;
-      else add(message, JSON.parse(event.data), timer);
+      else {
+        add(message, JSON.parse(event.data), timer);
+        // The last part of a prompt that was told of is seldom all of it.
+        if (timer.first !== null) progress(1);
+      }
       message.stats = timer.stats(message.stats);
       grown();
     }

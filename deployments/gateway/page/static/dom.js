@@ -96,6 +96,11 @@ export function size(bytes) {
   return `${bytes >= 100 || unit === 0 ? bytes.toFixed(0) : bytes.toFixed(1)} ${UNITS[unit]}`;
 }
 
+/** The beginning of a digest. */
+export function short(digest) {
+  return digest.slice(0, 8);
+}
+
 /** 1234567 as 1.23M. */
 export function count(number) {
   if (number < 10000) return String(Math.round(number));

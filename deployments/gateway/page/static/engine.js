@@ -1,6 +1,6 @@
 // One engine: its batch as lanes, its speed, its KV cache; and all of its numbers, if one asks.
 
-import { button, count, h, size, svg } from "./dom.js";
+import { button, count, h, short, size, svg } from "./dom.js";
 import { Meter, setText } from "./meter.js";
 
 const MOST_LANES = 48;
@@ -109,6 +109,8 @@ export class EngineView {
     const numbers = [
       ["Engine", one.id],
       ["State", one.state],
+      ["Revision", one.revision ? short(one.revision) : "–"],
+      ["Pomona", one.version ?? "–"],
       ["Context", `${one.max_model_len} tokens`],
       ["Attention", one.attention ?? "–"],
       ["Now", `${one.tokens_per_second.generation} generated, ${one.tokens_per_second.prompt} prompt tokens/s`],

@@ -1,7 +1,7 @@
 // The fleet, live: a card for each host, and what has happened of late.
 
 import { ask } from "./api.js";
-import { count, h, size } from "./dom.js";
+import { count, h, short, size } from "./dom.js";
 import { EngineView } from "./engine.js";
 import { learn } from "./hosts.js";
 import { Meter, setText } from "./meter.js";
@@ -59,7 +59,8 @@ export class Fleet {
     this.element.classList.remove("stale");
     const engines = fleet.hosts.flatMap((host) => host.engines);
     const there = engines.filter(({ state }) => state === "ready" || state === "draining");
-    setText(this.state, there.length === engines.length ? "Live" : `Live · ${engines.length - there.length} not answering`);
+    const missing = engines.filter(({ state }) => state === "silent" || state === "lost").length;
+    setText(this.state, missing ? `Live · ${missing} not answering` : "Live");
     this.showSums(fleet, there);
     const seen = new Set();
     for (const host of fleet.hosts) {
@@ -108,7 +109,8 @@ export class Fleet {
   }
 }
 
-function sentence({ kind, engine, node, model, to_engine: to, to_node: toNode, tokens }, nameOf) {
+function sentence(event, nameOf) {
+  const { kind, engine, node, model, to_engine: to, to_node: toNode, tokens } = event;
   const who = [h("strong", {}, nameOf(node)), h("code", {}, engine)];
   switch (kind) {
     case "joined":
@@ -123,9 +125,23 @@ function sentence({ kind, engine, node, model, to_engine: to, to_node: toNode, t
       return [...who, " is lost."];
     case "back":
       return [...who, " answers again."];
-    default:
+    case "deployed":
+      return [...who, ` brings ${changes(event).join(", ")}.`];
+    case "moved":
       return [`A stream of ${model} moved from `, ...who, " to ", h("strong", {}, nameOf(toNode)), h("code", {}, to), ` at token ${tokens}.`];
+    default:
+      return [...who, `: ${kind}.`];
   }
+}
+
+/** What is new in a deployment. */
+function changes({ build, replaced }) {
+  if (build.model !== replaced.model) return [`${build.model} instead of ${replaced.model}`];
+  const isNew = (what) => build[what] && replaced[what] && build[what] !== replaced[what];
+  const told = [];
+  if (isNew("revision")) told.push(`revision ${short(build.revision)} of ${build.model} instead of ${short(replaced.revision)}`);
+  if (isNew("version")) told.push(`Pomona ${build.version} instead of ${replaced.version}`);
+  return told;
 }
 
 class HostView {
