@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from copy import deepcopy
 from typing import Any
 
+from deployments.protocol import ChatCompletionRequest
+from deployments.protocol.anthropic import token_count
+from deployments.protocol.anthropic.request import MessagesRequest
 from deployments.protocol.anthropic.token_count import COUNT_TOKENS_PATH
+from deployments.protocol.field_rules import without_effect
+from deployments.protocol.strict import StrictModel
 from deployments.protocol.tokenization import (
     DETOKENIZE_PATH,
+    PROMPT_FIELDS,
     TOKENIZE_PATH,
     DetokenizeRequest,
     TokenizeContent,
@@ -47,7 +54,8 @@ def token_paths(errors: Schema, anthropics_errors: Schema) -> Schema:
 
 def token_schemas(requests: Schema) -> Schema:
     """``requests``: the schemas of ``TOKEN_MODELS``, chats and messages, by name."""
-    chat, count = map(deepcopy, (requests["ChatCompletionRequest"], requests["MessagesRequest"]))
+    chat = _counted(ChatCompletionRequest, PROMPT_FIELDS, requests)
+    count = _counted(MessagesRequest, token_count.PROMPT_FIELDS, requests)
     count["required"].remove("max_tokens")
     boolean: Schema = {"type": ["boolean", "null"], "description": "a boolean"}
     chat["properties"] |= {
@@ -87,6 +95,15 @@ def token_schemas(requests: Schema) -> Schema:
             "required": ["prompt", "content"],
         },
     }
+
+
+def _counted(model: type[StrictModel], prompt_fields: Collection[str], requests: Schema) -> Schema:
+    """The schema of ``model`` where its prompt alone counts."""
+    schema: Schema = deepcopy(requests[model.__name__])
+    for name in model.wire_fields().keys() - model.only_checked.keys() - set(prompt_fields):
+        field = schema["properties"][name]
+        field["description"] = without_effect(field["description"], "nothing is generated")
+    return schema
 
 
 def _operation(name: str, request: Schema, response: str, errors: Schema) -> Schema:

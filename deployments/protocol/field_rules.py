@@ -36,7 +36,7 @@ class WithoutEffect:
         return None
 
     def json_schema(self) -> dict[str, Any]:
-        told = {"description": f"{self.allowed}; without effect: {self.why}"}
+        told = {"description": without_effect(self.allowed, self.why)}
         return {"anyOf": [self._adapter.json_schema(), {"type": "null"}], **told}
 
     @cached_property
@@ -65,3 +65,8 @@ class Refused:
 
 
 FieldRules = Mapping[str, WithoutEffect | Refused]
+
+
+def without_effect(allowed: str, why: str) -> str:
+    """What the document says of a field that is accepted."""
+    return f"{allowed}; without effect: {why}"

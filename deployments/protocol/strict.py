@@ -21,7 +21,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from deployments.http.errors import ApiError, cut, shown
-from deployments.protocol.field_rules import FieldRules
+from deployments.protocol.field_rules import FieldRules, without_effect
 
 
 class RefusedError(ValueError):
@@ -39,6 +39,8 @@ class StrictModel(BaseModel):
 
     unsupported: ClassVar[FieldRules] = {}
     """Fields of the API that nothing stands behind."""
+    only_checked: ClassVar[Mapping[str, str]] = {}
+    """Declared fields that change no answer either, and why one without them is as right."""
 
     @classmethod
     def wire_fields(cls) -> dict[str, FieldInfo]:
@@ -77,6 +79,8 @@ class StrictModel(BaseModel):
             if {"type": "null"} not in of_field.get("anyOf", ()):
                 told = {"description": of_field.pop("description", "")}
                 properties[name] = {"anyOf": [of_field, {"type": "null"}], **told}
+        for name, why in cls.only_checked.items():
+            properties[name]["description"] = without_effect(properties[name]["description"], why)
         for name, rule in cls.unsupported.items():
             properties[name] = rule.json_schema()
         cls.complete_schema(described)

@@ -25,6 +25,23 @@ DETOKENIZE_PATH = "/detokenize"
 _MODEL = "a non-empty string, a model's name; it may be left out where one model is served"
 _TEXTS = ("prompt", "content", "messages")
 
+PROMPT_FIELDS = (
+    "add_generation_prompt",
+    "chat_template_kwargs",
+    "continue_final_message",
+    "enable_thinking",
+    "messages",
+    "model",
+    "reasoning",
+    "reasoning_effort",
+    "thinking",
+    "thinking_budget",
+    "thinking_token_budget",
+    "tool_choice",
+    "tools",
+)
+"""Of a chat, what its tokens depend on."""
+
 
 class _Text(StrictModel):
     model: str = Field(min_length=1, description=_MODEL)

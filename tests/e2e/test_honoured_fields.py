@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from deployments.protocol import ChatCompletionRequest, CompletionRequest
+from deployments.protocol import ChatCompletionRequest, CompletionRequest, tokenization
+from deployments.protocol.anthropic import token_count
 from deployments.protocol.anthropic.request import MessagesRequest
 from deployments.protocol.pooling import EmbeddingRequest, RerankRequest
 from deployments.protocol.strict import StrictModel
@@ -171,11 +172,6 @@ TABLE: Mapping[type[StrictModel], tuple[str, dict[str, Any], Shows]] = {
         "/v1/messages",
         {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 12},
         {
-            "context_management": Elsewhere(
-                # Edits only leave out: none is made, and others than those are refused.
-                "deployments/test_messages.py",
-                "test_the_fields_that_change_nothing",
-            ),
             "max_tokens": Shown(3, {"temperature": 0.0}),
             "messages": Shown([{"role": "user", "content": "Bye"}], {"temperature": 0.0}),
             "metadata": Elsewhere(
@@ -256,7 +252,7 @@ TABLE: Mapping[type[StrictModel], tuple[str, dict[str, Any], Shows]] = {
 @pytest.mark.parametrize("model", TABLE, ids=lambda model: model.__name__)
 async def test_every_field_is_shown(model: type[StrictModel]) -> None:
     _, _, shows = TABLE[model]
-    assert shows.keys() == model.wire_fields().keys()
+    assert shows.keys() == model.wire_fields().keys() - model.only_checked.keys()
     for one in shows.values():
         if isinstance(one, Elsewhere):
             assert one.test in names_in(one.file), one
@@ -303,3 +299,42 @@ async def test_an_answer_with_it_is_another_one(
     # Otherwise any two would differ.
     assert await answer(shaped, path, without) == plain
     assert await answer(shaped, path, {**without, name: shown.value}) != plain
+
+
+EFFORT = Elsewhere("deployments/test_messages.py", "test_how_much_it_thinks")
+COUNTED = [
+    pytest.param(path, prompt_fields, asked, name, one, id=f"{path}.{name}")
+    for path, model, prompt_fields, others in (
+        (
+            "/tokenize",
+            ChatCompletionRequest,
+            tokenization.PROMPT_FIELDS,
+            {"tool_choice": Shown("none", {"tools": [TOOL]})},
+        ),
+        (
+            "/v1/messages/count_tokens",
+            MessagesRequest,
+            token_count.PROMPT_FIELDS,
+            {"tool_choice": Shown({"type": "none"}, {"tools": [MESSAGES_TOOL]})}
+            | {"output_config": EFFORT},
+        ),
+    )
+    for _, asked, shows in [TABLE[model]]
+    for name, one in ({**shows, **others}).items()
+    if isinstance(one, Shown)
+]
+
+
+@pytest.mark.parametrize(("path", "prompt_fields", "asked", "name", "shown"), COUNTED)
+async def test_tokens_of_a_chat_depend_on_its_prompt_alone(
+    shaped: Running,
+    path: str,
+    prompt_fields: tuple[str, ...],
+    asked: dict[str, Any],
+    name: str,
+    shown: Shown,
+) -> None:
+    without = {"model": "demo", **asked, **shown.beside}
+    plain = await told(shaped.client, path, **without)
+    same = await told(shaped.client, path, **{**without, name: shown.value}) == plain
+    assert same == (name not in prompt_fields)

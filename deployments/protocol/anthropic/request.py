@@ -101,6 +101,9 @@ class ContextManagement(StrictModel):
 
 class MessagesRequest(StrictModel):
     unsupported: ClassVar = rules.REQUEST_FIELDS
+    only_checked: ClassVar = {
+        "context_management": "edits make room, and here all that was said has room or is refused"
+    }
 
     model: str = Field(min_length=1, description="a non-empty string, a model's name")
     max_tokens: int = Field(ge=0, le=_INT32_MAX, description="an integer of at least 0")

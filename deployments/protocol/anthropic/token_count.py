@@ -13,6 +13,9 @@ from deployments.protocol.tokenization import ChatTokens
 
 COUNT_TOKENS_PATH = "/v1/messages/count_tokens"
 
+PROMPT_FIELDS = ("messages", "model", "output_config", "system", "thinking", "tool_choice", "tools")
+"""What the count depends on."""
+
 
 @dataclass(frozen=True)
 class CountTokens(ChatTokens):
