@@ -85,7 +85,12 @@ NOT_MET = {
 }
 """What the check passes by, and why: the operators' tests find these."""
 
-MET = [bug for bug in SHADER_BUGS if bug.caught_by != COMPILER and bug.name not in NOT_MET]
+# Recurrent layers' kernels have a check of their own.
+MET = [
+    bug
+    for bug in SHADER_BUGS
+    if bug.caught_by != COMPILER and "linear_attention" not in bug.file and bug.name not in NOT_MET
+]
 
 
 # With these the check meets every option: gpt_oss has windows and sinks, gemma2 a softcap.
