@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,13 @@ import mlx.core as mx
 import numpy as np
 import pytest
 import pytest_asyncio
-from prometheus_client import CollectorRegistry
 
 from deployments.backend import EngineConfig, Pooled, PoolingRequest, Prefill
-from deployments.replica.app import build_replica_app
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.pooling_files import write_pooling_files
 from tests.support.deployments.answers import error_of
-from tests.support.deployments.gateway_harness import SECRET, Running, gateway, replica_at, serving
+from tests.support.deployments.gateway_harness import Running
+from tests.support.e2e.shaped_model import engine_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 EMBEDDINGS = "/v1/embeddings"
@@ -77,30 +75,17 @@ async def served(
     directory = tmp_path_factory.mktemp("headless")
     save_headless(directory)
     backend = Watched()
-    async with AsyncExitStack() as stack:
-        info = await backend.start(
-            EngineConfig(
-                model=str(directory),
-                served_model_name="demo",
-                device="cpu",
-                max_model_len=256,
-                max_num_seqs=MAX_NUM_SEQS,
-                max_num_batched_tokens=256,
-                num_kv_blocks=NUM_BLOCKS,
-            )
-        )
-        stack.push_async_callback(backend.stop)
-        app = build_replica_app(
-            backend=backend,
-            model=info,
-            secret=SECRET,
-            registry=CollectorRegistry(),
-            on_failure=lambda error_type: None,
-            max_body_bytes=1 << 20,
-            keep_alive_interval_s=60.0,
-        )
-        url = await stack.enter_async_context(serving(app))
-        yield await stack.enter_async_context(gateway([replica_at(url)])), backend
+    config = EngineConfig(
+        model=str(directory),
+        served_model_name="demo",
+        device="cpu",
+        max_model_len=256,
+        max_num_seqs=MAX_NUM_SEQS,
+        max_num_batched_tokens=256,
+        num_kv_blocks=NUM_BLOCKS,
+    )
+    async with engine_gateway(backend, config) as running:
+        yield running, backend
 
 
 async def vectors(client: httpx.AsyncClient, value: Any) -> np.ndarray:

@@ -48,17 +48,22 @@ def save(directory: Path) -> None:
 @asynccontextmanager
 async def shaped_gateway(model: Path) -> AsyncIterator[Running]:
     """``model``: a folder that ``save`` has written. Its name is ``demo``, without keys."""
+    config = EngineConfig(
+        model=str(model),
+        served_model_name="demo",
+        device="cpu",
+        num_kv_blocks=256,
+        max_model_len=MAX_MODEL_LEN,
+    )
+    async with engine_gateway(MetalBackend(), config) as running:
+        yield running
+
+
+@asynccontextmanager
+async def engine_gateway(backend: MetalBackend, config: EngineConfig) -> AsyncIterator[Running]:
+    """A gateway in front of one engine, which it starts and stops."""
     async with AsyncExitStack() as stack:
-        backend = MetalBackend()
-        info = await backend.start(
-            EngineConfig(
-                model=str(model),
-                served_model_name="demo",
-                device="cpu",
-                num_kv_blocks=256,
-                max_model_len=MAX_MODEL_LEN,
-            )
-        )
+        info = await backend.start(config)
         stack.push_async_callback(backend.stop)
         app = build_replica_app(
             backend=backend,
