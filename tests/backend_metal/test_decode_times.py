@@ -51,6 +51,12 @@ def test_a_size_that_seems_faster_than_a_smaller_one_is_not() -> None:
     assert times.most_within(1.5, 8) == 9
 
 
+@pytest.mark.parametrize("noise", [{6: 6.5}, {8: 6.5}])
+def test_stalls_of_small_sizes_make_no_room(noise: dict[int, float]) -> None:
+    times = seen({**noise, 9: 4.0, 24: 7.0})
+    assert times.most_within(1.25, 8) == times.most_within(1.25, 9) == 14
+
+
 def test_a_size_whose_steps_grow_longer_is_soon_known_to() -> None:
     times = seen({8: 1.0, 20: 1.2})
     assert times.most_within(1.5, 8) == 21

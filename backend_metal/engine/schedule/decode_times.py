@@ -16,7 +16,7 @@ MOST_COUNTED = 16
 """Of the steps of one size, about so many, the latest, count."""
 ENOUGH = 8
 """So many tell what a size takes."""
-RECENT = 256
+RECENT = 64
 """Steps for which what lies between counts: answers grow meanwhile, and steps with them."""
 FORGOTTEN_AFTER = 2000
 """Steps after which it is worth another try whether larger ones still take what they took."""
@@ -81,6 +81,8 @@ class DecodeTimes:
         known = [1 / self._means[size].rate for size in sizes]
         every = np.arange(max(num_decodes, sizes[-1] + 1) + 1)
         seconds: NDArray[np.float64] = np.interp(every, [0, *sizes], [0.0, *known])
-        # No step is faster for a sequence more: what says so is noise.
-        seconds = np.maximum.accumulate(seconds)
-        return int(np.searchsorted(seconds, factor * seconds[num_decodes], side="right")) - 1
+        # No step is faster for a sequence more: what says so is noise, which makes steps longer.
+        larger = seconds[num_decodes:]
+        larger[0] = larger.min()
+        most = factor * larger[0]
+        return num_decodes + int(np.searchsorted(np.maximum.accumulate(larger), most, "right")) - 1
