@@ -10,39 +10,23 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 from mlx_lm.models.base import create_causal_mask
-from mlx_lm.models.cache import make_prompt_cache
 
 from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.models import gemma2
 from backend_metal.models.families import FAMILIES
 from backend_metal.models.paged_model import PagedModel
 from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.dense import dense_logits, error_of_mixed_batches, tokens_of
 from tests.support.backend_metal.packed_step import (
     Chunk,
     forward,
     relative_rms,
-    states_for,
 )
 from tests.support.backend_metal.tiny_configs import FAMILY_CONFIGS, VARIANTS
 from tests.support.tables import TABLE
 
 # Gemma 2's window, which mlx-lm ignores, has its own test.
 LIKE_MLX_LM = [*(FAMILIES.keys() - {"gemma2"}), *VARIANTS]
-
-
-def dense_logits(model: nn.Module, tokens: np.ndarray, chunks: list[int]) -> np.ndarray:
-    """mlx-lm's logits with its own cache, fed in chunks that end at ``chunks``."""
-    cache = make_prompt_cache(model)
-    starts = [0, *chunks[:-1]]
-    parts = [
-        model(mx.array(tokens[None, start:end]), cache=cache)[0]
-        for start, end in zip(starts, chunks, strict=True)
-    ]
-    return np.array(mx.concatenate(parts))
-
-
-def tokens_of(length: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, tiny_models.VOCAB_SIZE, length, dtype=np.int32)
 
 
 def test_every_family_has_a_tiny_model() -> None:
@@ -78,36 +62,7 @@ def test_mixed_batches_match_the_dense_model(
 ) -> None:
     """Chunked prefill and decode, three sequences of different progress in one step."""
     network, config = tiny_models.build(family)
-    sequences = [tokens_of(length, seed) for seed, length in enumerate((41, 33, 21))]
-    expected = [
-        dense_logits(network, sequences[0], [17, 38, 39, 40, 41]),
-        dense_logits(network, sequences[1], [30, 31, 32, 33]),
-        dense_logits(network, sequences[2], [21]),
-    ]
-    model = PagedModel(network, config)
-    pool = KVCachePool(model.layers, num_blocks=14, block_size=8, dtype=model.dtype)
-    states = states_for(model, num_slots=3)
-    order = np.random.default_rng(7).permutation(14).astype(np.int32)
-    tables = [order[:6], order[6:11], order[11:]]
-
-    def chunk(sequence: int, start: int, end: int) -> Chunk:
-        return Chunk(sequences[sequence], tables[sequence], start, end, slot=2 - sequence)
-
-    actual: list[list[np.ndarray]] = [[], [], []]
-    steps = [
-        {0: (0, 17)},
-        {1: (0, 30), 0: (17, 38)},
-        {0: (38, 39), 1: (30, 31), 2: (0, 8)},
-        {2: (8, 20), 0: (39, 40), 1: (31, 32)},
-        {2: (20, 21), 1: (32, 33), 0: (40, 41)},
-    ]
-    for step in steps:
-        logits = forward(model, pool, [chunk(seq, *span) for seq, span in step.items()], states)
-        for sequence, rows in zip(step, logits, strict=True):
-            actual[sequence].append(rows)
-    worst = max(
-        relative_rms(np.concatenate(got), want) for got, want in zip(actual, expected, strict=True)
-    )
+    model, worst = error_of_mixed_batches(network, config)
     record_property(TABLE, ("Logits against mlx-lm's", family, groups_of(model), f"{worst:.1e}"))
     assert worst <= 1e-5
 

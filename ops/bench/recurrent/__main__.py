@@ -1,9 +1,10 @@
 """Recurrent layers: kernels against mlx-lm's modules on copies of the states.
 
-``python -m ops.bench.recurrent [--sequences N] [--budget SECONDS]``. One layer of each kind with
-the state that published models have, and projections so small that they cost next to nothing (but
-for RG-LRU's own, which make its gates); float32 on a CPU, bfloat16 on a GPU. A decode step of all
-sequences moves each state twice, which is held against copy bandwidth.
+``python -m ops.bench.recurrent [--sequences N] [--traffic N] [--budget SECONDS]``. One layer of
+each kind with the state that published models have, and projections so small that they cost next to
+nothing (but for RG-LRU's own, which make its gates); float32 on a CPU, bfloat16 on a GPU. A decode
+step of all sequences moves each state twice: a second table holds what the operator alone moves of
+``--traffic`` sequences against copy bandwidth.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from backend_metal.recurrent import (
     StepStates,
 )
 from ops.bench import device_limits, machine
+from ops.bench.recurrent.traffic import traffic_table
 from ops.bench.timing import markdown_table, median_seconds
 
 HIDDEN_SIZE = 64
@@ -187,6 +189,7 @@ SHAPES: dict[str, Callable[[mx.Dtype], Layer | Scan]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m ops.bench.recurrent", description=__doc__)
     parser.add_argument("--sequences", type=int, default=16)
+    parser.add_argument("--traffic", type=int, default=16, help="sequences of the second table")
     parser.add_argument("--budget", type=float, default=4.0, help="seconds for one figure")
     arguments = parser.parse_args()
     is_cpu = select_device("auto").mlx.type == mx.cpu
@@ -199,19 +202,12 @@ def main() -> None:
         for path in tqdm((None, "reference"), desc=name, unit="path"):
             run = layer.decode(path, arguments.sequences, dtype)
             taken.append(median_seconds(run, budget=arguments.budget))
-        if is_cpu:
-            limit = machine.copy_bandwidth(machine.COPY_BYTES, physical_cores())
-        else:
-            limit = device_limits.copy_rate()
-        moved = 2 * state_bytes * arguments.sequences / taken[0]
         rows.append(
             (
                 name,
                 f"{state_bytes / 1e6:.1f}",
                 *(f"{1e3 * seconds:.2f}" for seconds in taken),
                 f"{taken[1] / taken[0]:.1f}",
-                f"{moved / 1e9:.1f}",
-                f"{100 * moved / limit:.0f}",
             )
         )
     columns = (
@@ -220,10 +216,15 @@ def main() -> None:
         "kernels ms",
         "mlx-lm ms",
         "kernels are faster by",
-        "state GB/s",
-        "% of copy",
     )
-    sys.stdout.write(markdown_table(columns, rows) + "\n")
+    sys.stdout.write(markdown_table(columns, rows) + "\n\n")
+    sys.stdout.flush()
+    if is_cpu:
+        limit = machine.copy_bandwidth(machine.COPY_BYTES, physical_cores())
+    else:
+        limit = device_limits.copy_rate()
+    table = traffic_table(arguments.traffic, dtype, limit, arguments.budget)
+    sys.stdout.write(table + "\n")
 
 
 if __name__ == "__main__":

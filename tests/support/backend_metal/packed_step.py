@@ -100,7 +100,7 @@ def forward(
     logits = lazy_forward(model, pool, chunks, states)
     mx.eval(logits, pool.evaluation_roots(), [] if states is None else states.evaluation_roots())
     ends = np.cumsum([chunk.end - chunk.start for chunk in chunks])
-    return np.split(np.array(logits), ends[:-1])
+    return np.split(np.array(logits.astype(mx.float32)), ends[:-1])
 
 
 def lazy_forward(

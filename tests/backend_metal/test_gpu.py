@@ -1,0 +1,149 @@
+"""On a Mac or beside an NVIDIA GPU: every kind of kernel agrees with float64 there, models with
+mlx-lm, and the engine uses the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import mlx.core as mx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend_metal import LLM, SamplingParams, native
+from backend_metal.attention.checks import BLOCK_SIZES, DTYPES
+from backend_metal.attention.head_dims import HEAD_DIMS, WIDE_HEAD_DIMS
+from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
+from backend_metal.attention.self_check import check_path
+from backend_metal.device import select_device
+from backend_metal.recurrent.paths import GPU_HEAD_DIMS
+from backend_metal.recurrent.paths import PATHS as RECURRENT_PATHS
+from deployments.backend import AttentionStatus
+from tests.support.backend_metal import native_cases, recurrent_oracle, tiny_models
+from tests.support.backend_metal.dense import error_of_mixed_batches
+from tests.support.backend_metal.native_cases import fuzz, options, short_spans
+from tests.support.backend_metal.recurrent_cases import (
+    TOLERANCES,
+    check_conv,
+    check_linear_attention,
+)
+from tests.support.backend_metal.tiny_configs import FAMILY_CONFIGS, VARIANTS
+
+NAME, OPERATORS = ("metal", native.metal) if native.metal else ("cuda", native.cuda)
+if OPERATORS is None:
+    pytest.skip("needs Apple silicon, or an NVIDIA GPU and MLX for CUDA", allow_module_level=True)
+PATH = RECURRENT_PATHS[NAME]
+assert PATH.kernels is not None
+KERNELS = PATH.kernels
+
+LOGITS_TOLERANCES = {mx.float32: 1e-4, mx.float16: 1e-2, mx.bfloat16: 6e-2}
+"""Products of other shapes round otherwise."""
+
+OPTIONS: list[dict[str, object]] = [
+    {},
+    {"window": 128},
+    {"softcap": 50.0},
+    {"has_sinks": True},
+    {"window": 4096, "softcap": 30.0, "has_sinks": True},
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def native_cases_run_on_the_gpu() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native_cases, "native", OPERATORS)
+        select_device(NAME)
+        yield
+
+
+@fuzz(600)
+@given(
+    **options,
+    spans=short_spans,
+    shared_blocks=st.integers(0, 3),
+    skipped_slots=st.booleans(),
+    magnitude=st.sampled_from([0.0, 1.0, 8.0]),
+)
+def test_any_step_matches_float64(**arguments: Any) -> None:
+    native_cases.check(native_cases.make_case(**arguments))
+
+
+@fuzz(100)
+@given(
+    **options | {"heads": st.sampled_from([(1, 1), (1, 4), (2, 8), (1, 16)])},
+    spans=st.tuples(st.sampled_from([1, 1, 2, 17]), st.integers(500, 9000)).map(
+        lambda span: [span, (1, 3)]
+    ),
+)
+def test_long_contexts_match_float64(**arguments: Any) -> None:
+    native_cases.check(native_cases.make_case(**arguments))
+
+
+def test_the_machine_has_kernels_of_its_own() -> None:
+    assert select_device("auto").path.name == NAME
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("group", [1, 2, 3, 4, 5, 7, 8, 12, 16, 20])
+@pytest.mark.parametrize(
+    "head_dims", [*((dim, dim) for dim in HEAD_DIMS), (192, 128), *WIDE_HEAD_DIMS]
+)
+def test_shapes(head_dims: tuple[int, int], group: int, dtype: mx.Dtype) -> None:
+    layer = LayerAttention(LayerCacheSpec(2, *head_dims), 2 * group, head_dims[0] ** -0.5)
+    check_path(select_device(NAME).path, [layer], 16, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("block_size", BLOCK_SIZES)
+@pytest.mark.parametrize("options", OPTIONS)
+def test_options(options: dict[str, object], block_size: int, dtype: mx.Dtype) -> None:
+    layer = LayerAttention(LayerCacheSpec(2, 128, 128), 8, 128**-0.5, **options)
+    check_path(select_device(NAME).path, [layer], block_size, dtype)
+
+
+def test_the_engine_serves_with_them() -> None:
+    llm = LLM("demo", attention=NAME)
+    assert llm.engine.attention == AttentionStatus(NAME, "passed the check at start", NAME)
+    greedy = SamplingParams(temperature=0.0, max_tokens=24)
+    (completion,) = llm.generate(["Pomona is"], greedy, show_progress=False)
+    reference = LLM("demo", attention="reference")
+    assert reference.generate(["Pomona is"], greedy, show_progress=False)[0].text == completion.text
+
+
+@fuzz(200)
+@given(
+    layout=recurrent_oracle.layouts(),
+    channels=st.one_of(st.integers(1, 40), st.sampled_from([256, 300, 513])),
+    kernel=st.integers(2, 8),
+    has_bias=st.booleans(),
+    is_part=st.booleans(),
+    dtype=st.sampled_from(list(TOLERANCES)),
+    seed=st.integers(0, 2**16),
+)
+def test_any_convolution_matches_float64(layout: recurrent_oracle.Layout, **case: Any) -> None:
+    check_conv(KERNELS, layout, **case)
+
+
+@fuzz(200)
+@given(
+    layout=recurrent_oracle.layouts(),
+    heads=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    dims=st.tuples(st.sampled_from(GPU_HEAD_DIMS), st.one_of(st.integers(1, 40), st.just(128))),
+    channel_gates=st.booleans(),
+    gates_are_rates=st.booleans(),
+    delta_rule=st.booleans(),
+    is_part=st.booleans(),
+    dtype=st.sampled_from(list(TOLERANCES)),
+    seed=st.integers(0, 2**16),
+)
+def test_any_linear_attention_matches_float64(layout: recurrent_oracle.Layout, **case: Any) -> None:
+    check_linear_attention(KERNELS, layout, **case)
+
+
+@pytest.mark.parametrize("dtype", LOGITS_TOLERANCES)
+@pytest.mark.parametrize("family", sorted({*FAMILY_CONFIGS, *VARIANTS} - {"gemma2"}))
+def test_models_match_mlx_lm(family: str, dtype: mx.Dtype) -> None:
+    network, config = tiny_models.build(family)
+    network.set_dtype(dtype)
+    assert error_of_mixed_batches(network, config)[1] <= LOGITS_TOLERANCES[dtype]
