@@ -68,6 +68,7 @@ class ModelRunner:
         if self._recorded is not None and step.decodes_alone:
             logits = self._recorded.forward(batch, drawn)
             if logits is not None:
+                logits = _of_ends(step, logits)
                 self.clock.lap("build")
                 self.submit(logits, num_layers=0)
                 return ModelForward(self, step, logits, is_whole=True)
@@ -200,6 +201,14 @@ def _read(step: Step, output: ModelOutput) -> None:
             readout.add(output.logits[logit_row], item.start)
         first_state += item.num_tokens
         logit_row += item.has_logits
+
+
+def _of_ends(step: Step, logits: mx.array) -> mx.array:
+    """Of the rows of all sequences, those that are wanted; all where none is."""
+    rows = [row for row, item in enumerate(step.scheduled) if item.has_logits]
+    if 0 < len(rows) < len(step.scheduled):
+        return logits[mx.array(rows, mx.int32)]
+    return logits
 
 
 def _drawn_from(step: Step, logits: mx.array) -> mx.array:

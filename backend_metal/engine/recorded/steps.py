@@ -49,8 +49,8 @@ class RecordedSteps:
         mx.eval(self._nothing_drawn)
 
     def forward(self, batch: Batch, drawn: mx.array | None) -> mx.array | None:
-        """Logits of a batch in which every sequence has one token and wants its logits, to be used
-        before the next step; None where there is no recording to be had."""
+        """Logits of every sequence of a batch in which each has one token, to be used before the
+        next step; None where there is no recording to be had."""
         if self._recorder is None:
             return None
         shape = StepShape.of(batch, self._max_num_seqs)

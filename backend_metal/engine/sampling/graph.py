@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend_metal.engine.sampling.batch import SamplingBatch
+from backend_metal.engine.sampling.largest import argmax
 from backend_metal.engine.sampling.noise import gumbel, uniform_noise
 from backend_metal.engine.sampling.truncation import (
     keep_sorted,
@@ -124,7 +125,7 @@ def _draw_greedy(
     top_k: Column,
     top_p: Column,
 ) -> mx.array:
-    return mx.argmax(logits, axis=-1).astype(mx.int32)
+    return argmax(logits)
 
 
 @mx.compile
@@ -184,7 +185,7 @@ def _draw_truncated(
 
 
 def _best(z: mx.array, uniform: mx.array) -> mx.array:
-    return mx.argmax(z + gumbel(uniform), axis=-1).astype(mx.int32)
+    return argmax(z + gumbel(uniform))
 
 
 def _scale(

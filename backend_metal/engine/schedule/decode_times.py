@@ -23,14 +23,20 @@ FORGOTTEN_AFTER = 2000
 
 
 @dataclass
-class _Mean:
-    """Harmonic, so that one stall counts little."""
+class Mean:
+    """Harmonic, of the latest steps of one kind, so that one stall counts little."""
 
     rate: float = 0.0
     count: int = 0
     latest: int = 0
 
+    @property
+    def seconds(self) -> float | None:
+        """None until enough were seen."""
+        return 1 / self.rate if self.count >= ENOUGH else None
+
     def add(self, seconds: float, now: int) -> None:
+        """``now``: steps so far."""
         self.count = min(self.count + 1, MOST_COUNTED)
         self.rate += (1 / seconds - self.rate) / self.count
         self.latest = now
@@ -43,7 +49,7 @@ class DecodeTimes:
     """
 
     def __init__(self) -> None:
-        self._means: dict[int, _Mean] = {}
+        self._means: dict[int, Mean] = {}
         self._num_steps = 0
         self._latest = 0
         """Decodes of the latest step."""
@@ -55,10 +61,15 @@ class DecodeTimes:
         self._most.clear()
         self._num_steps += 1
         self._latest = num_decodes
-        self._means.setdefault(num_decodes, _Mean()).add(seconds, self._num_steps)
+        self._means.setdefault(num_decodes, Mean()).add(seconds, self._num_steps)
         for size, mean in list(self._means.items()):
             if size > num_decodes and self._num_steps - mean.latest > FORGOTTEN_AFTER:
                 del self._means[size]
+
+    def seconds_of(self, num_decodes: int) -> float | None:
+        """As last seen; None where this very size was not, or too seldom."""
+        mean = self._means.get(num_decodes)
+        return None if mean is None else mean.seconds
 
     def most_within(self, factor: float, num_decodes: int) -> float:
         """The largest size that takes at most ``factor`` times as long as ``num_decodes``; of those

@@ -2,7 +2,8 @@
 
 Every step decodes all running sequences that have their prompt behind them, and divides what is
 left of its budget of tokens between prompts, those of newly admitted sequences included, and tokens
-of answers that were forced and so need no step each (``prefill_budget.py``). Who is next, and who
+of answers that were forced and so need no step each (``prefill_budget.py``), unless a step that
+does nothing but decode is so much shorter that one each is cheaper (``step_pace.py``). Who is next, and who
 is preempted when blocks run out or a place is due to somebody else, says ``shares.py``, and how
 many places are too many for one, ``crowding.py``. A preempted sequence's blocks are freed and it is
 recomputed later, mostly from the prefix cache. A pace may hold prompts back so that steps end in
@@ -111,6 +112,8 @@ class Scheduler:
             self._admit()
         step = Step()
         decodes, prefills = self._phases()
+        if prefills and not self._pays(decodes, prefills):
+            prefills = {}
         given = divide(self._prefill_budget(len(decodes)), prefills)
         fit = self._tables.fit if self._tables.has_windows else _all
         for sequence in decodes:
@@ -189,6 +192,12 @@ class Scheduler:
             if num_tokens:
                 prefills[sequence] = num_tokens
         return decodes, prefills
+
+    def _pays(self, decodes: list[Sequence], prefills: dict[Sequence, int]) -> bool:
+        """Whether more than decodes is worth a step. Where tokens were forced it may not be."""
+        if not prefills.keys() <= set(decodes):
+            return True
+        return self.pace.pays_together(sum(prefills.values()), len(decodes))
 
     def _prefill_budget(self, num_decodes: int) -> int:
         room = self.max_num_batched_tokens - num_decodes

@@ -100,12 +100,8 @@ class Step:
 
     @property
     def decodes_alone(self) -> bool:
-        """Whether each sequence has one token, behind which the next one is drawn, and no more."""
-        return (
-            self.num_decodes == len(self.scheduled)
-            and all(item.has_logits for item in self.scheduled)
-            and not (self.readouts or self.reading)
-        )
+        """Whether each sequence has one token of its answer, and no more."""
+        return self.num_decodes == len(self.scheduled) and not (self.readouts or self.reading)
 
     @property
     def drawing(self) -> list[ScheduledSequence]:

@@ -12,7 +12,7 @@ from math import floor
 import numpy as np
 from numpy.typing import NDArray
 
-from backend_metal.engine.schedule.decode_times import DecodeTimes
+from backend_metal.engine.schedule.decode_times import FORGOTTEN_AFTER, DecodeTimes, Mean
 from backend_metal.engine.schedule.step import Step
 
 FORGETTING = 0.995
@@ -21,6 +21,8 @@ ENOUGH_ALONE = 16
 """Steps with one decode alone after which their own times count, and no longer the fit's."""
 PRIOR_STEPS = 0.1
 """How many steps' worth of weight what was known before has."""
+FEW_TOKENS = 64
+"""Beside decodes: they cost hardly more than it does to compute anything beside decodes."""
 SCALE = np.array([1.0, 1 / 8, 1 / 64])
 """Brings decodes and prefill tokens of a typical step to about one."""
 
@@ -113,13 +115,21 @@ class StepPace:
         """In the latest step."""
         self.cost = StepCost()
         self.decode_times = DecodeTimes()
+        self._mixed = Mean()
+        """Of steps with few tokens beside decodes."""
+        self._num_steps = 0
         self._alone = DecodeAlone()
 
     def observe(self, step: Step, seconds: float) -> None:
         """A step took so long, counted from the end of the one before it."""
         num_prefill_tokens = step.num_tokens - step.num_decodes
+        self._num_steps += 1
         if not num_prefill_tokens:
             self.decode_times.observe(step.num_decodes, seconds)
+        elif step.num_decodes and num_prefill_tokens <= FEW_TOKENS:
+            self._mixed.add(seconds, self._num_steps)
+        if self._num_steps - self._mixed.latest > FORGOTTEN_AFTER:
+            self._mixed = Mean(latest=self._num_steps)
         if self._max_slowdown is None:
             return
         self.cost.observe(step.num_decodes, num_prefill_tokens, seconds)
@@ -128,6 +138,16 @@ class StepPace:
             self._alone.observe(seconds)
         self._num_decodes = FORGETTING * self._num_decodes + step.num_decodes
         self._num_prefill_tokens = FORGETTING * self._num_prefill_tokens + num_prefill_tokens
+
+    def pays_together(self, num_tokens: int, num_decodes: int) -> bool:
+        """Whether to compute so many known tokens of ``num_decodes`` answers at once, rather than
+        each in a step of its own beside decodes. Together they save each a place in a step; but a
+        device that has decodes recorded takes much longer for anything else, and all wait for it.
+        """
+        decode, mixed = self.decode_times.seconds_of(num_decodes), self._mixed.seconds
+        if decode is None or mixed is None:
+            return True
+        return num_tokens * decode > (mixed - decode) * num_decodes
 
     def max_prefill_tokens(self, num_decodes: int, most: int) -> int:
         """Prefill tokens beside ``num_decodes`` decodes. Without these nobody waits for a token,
