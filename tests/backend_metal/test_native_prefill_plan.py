@@ -134,6 +134,15 @@ def test_decode_alone_launches_no_splits() -> None:
     assert plan(num_tokens=33, num_seqs=32, max_context=65536).num_splits > 1
 
 
+def test_one_sequence_of_many_rows_has_one_split() -> None:
+    few = plan(num_tokens=16, num_seqs=1, max_context=65536)
+    tokens = few.max_split_rows // 4
+    assert plan(num_tokens=tokens, num_seqs=1, max_context=65536).num_splits == few.num_splits > 1
+    assert plan(num_tokens=tokens + 1, num_seqs=1, max_context=65536).num_splits == 1
+    # The other one may have few rows.
+    assert plan(num_tokens=tokens + 1, num_seqs=2, max_context=65536).num_splits > 1
+
+
 def test_short_contexts_and_large_groups_have_one_split() -> None:
     short = plan(num_tokens=40, num_seqs=2, max_context=1024)
     assert (short.num_splits, short.num_partials) == (1, 0)

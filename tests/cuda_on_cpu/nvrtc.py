@@ -40,8 +40,9 @@ def compile_attention(
         threads = operators().attention_threads(
             *head_dims, ELEMENT_BYTES[element], function == "decode"
         )
-    file = function if function in ("decode", "prefill") else "reduce"
-    sizes = (head_dims[1], 0) if function == "decode_reduce" else head_dims
+    is_reduction = function.endswith("_reduce")
+    file = "reduce" if is_reduction else function
+    sizes = (head_dims[1], 0) if is_reduction else head_dims
     return compile_kernel(
         file, function, element, "Attention", threads, architecture, options, sizes=sizes
     )

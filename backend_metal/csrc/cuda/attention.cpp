@@ -124,7 +124,7 @@ void encode_attention(
     add("cuda/reduce.cu", "decode_reduce", {dim_v}, plan.reduce, true);
   }
   if (!plan.prefill.reduce.empty()) {
-    add("cuda/reduce.cu", "prefill_reduce", {dim, dim_v}, plan.prefill.reduce, false);
+    add("cuda/reduce.cu", "prefill_reduce", {dim_v}, plan.prefill.reduce, false);
   }
   if (a.new_tokens) {
     encode_scatter(encoder, *a.new_tokens);

@@ -10,6 +10,9 @@ namespace {
 // A split is several tiles of 64 keys, so that copies of one run while another is multiplied.
 constexpr int kMinKeysPerSplit = 256;
 
+// Blocks of 128 threads that keep a multiprocessor busy.
+constexpr int kBlocksPerCore = 4;
+
 } // namespace
 
 GpuLaunchPlan plan_launch(
@@ -31,7 +34,13 @@ GpuLaunchPlan plan_launch(
           limits,
           shape,
           batch,
-          {prefill.rows, prefill.keys, prefill.threads, prefill.memory_bytes, reduce_threads})};
+          {prefill.rows,
+           prefill.keys,
+           prefill.threads,
+           prefill.memory_bytes,
+           kPrefillReduceRows,
+           reduce_threads,
+           kBlocksPerCore})};
   if (plan.decode.num_partials > 0) {
     int groups = ceil_div(shape.num_q_heads, kReduceWarps);
     plan.reduce = {groups, batch.num_seqs, 1, reduce_threads, 0};

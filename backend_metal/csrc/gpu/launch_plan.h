@@ -57,7 +57,7 @@ struct PrefillPlan {
   int num_splits; // of any sequence of this batch
   int64_t num_partials; // floats, [row, K/V head, split, partial_floats]
   GpuGrid grid;
-  GpuGrid reduce; // folds partials. Grid: (tiles, K/V heads, 1)
+  GpuGrid reduce; // folds partials. Grid: (tiles of reduce_rows, K/V heads, 1)
 };
 
 struct GpuLaunchPlan {
@@ -79,7 +79,9 @@ struct PrefillBlock {
   int keys;
   int threads;
   int64_t memory_bytes;
+  int reduce_rows;
   int reduce_threads;
+  int blocks_per_core; // that keep a core busy
 };
 
 // Splits and grids, whatever the device.

@@ -42,7 +42,7 @@ PrefillPlan plan_prefill_splits(
   plan.tile_rows = tile.rows;
   plan.key_tile = tile.keys;
   // Only the device and the model decide which sequences have splits, and where those end.
-  int wanted = ceil_div(int64_t(limits.num_cores) * kThreadgroupsPerCore, shape.num_kv_heads);
+  int wanted = ceil_div(int64_t(limits.num_cores) * tile.blocks_per_core, shape.num_kv_heads);
   plan.max_split_rows = ceil_div(wanted, 2) * tile.rows;
   plan.keys_per_split = kMinKeysPerSplit;
   plan.max_splits = std::clamp(power_of_two_from(wanted), kMinSplits, kMaxSplits);
@@ -55,20 +55,30 @@ PrefillPlan plan_prefill_splits(
   // No more tokens than sequences: decode alone, unless some have none, which no scheduler makes.
   // Splits would only launch threadgroups that return at once.
   bool decode_alone = batch.num_seqs > 1 && batch.num_tokens <= batch.num_seqs;
-  if (!decode_alone && 2 * shape.group() <= plan.max_split_rows) {
+  int64_t rows = int64_t(batch.num_tokens) * shape.group();
+  // One sequence alone has all of the rows.
+  bool has_few_rows = batch.num_seqs > 1 || rows <= plan.max_split_rows;
+  if (!decode_alone && has_few_rows && 2 * shape.group() <= plan.max_split_rows) {
     plan.num_splits = std::clamp(
         ceil_div(most_keys(plan, shape, batch), plan.keys_per_split), 1, plan.max_splits);
   }
-  int64_t rows = int64_t(batch.num_tokens) * shape.group();
   // As first_tile in shaders/paging.h numbers them.
-  int tiles = static_cast<int>(rows / tile.rows) + batch.num_seqs;
-  plan.grid = {tiles, shape.num_kv_heads, plan.num_splits, tile.threads, tile.memory_bytes};
+  auto tiles_of = [&](int tile_rows) {
+    return static_cast<int>(rows / tile_rows) + batch.num_seqs;
+  };
+  plan.grid = {
+      tiles_of(tile.rows),
+      shape.num_kv_heads,
+      plan.num_splits,
+      tile.threads,
+      tile.memory_bytes};
   if (plan.num_splits > 1) {
     // As prefill_partial in shaders/prefill_splits.h lays them out.
     int64_t split_rows = std::min(rows, int64_t(batch.num_seqs) * plan.max_split_rows);
     plan.num_partials = split_rows * shape.num_kv_heads * plan.num_splits *
         partial_floats(shape.head_dim_v);
-    plan.reduce = {tiles, shape.num_kv_heads, 1, tile.reduce_threads, 0};
+    plan.reduce = {
+        tiles_of(tile.reduce_rows), shape.num_kv_heads, 1, tile.reduce_threads, 0};
   }
   return plan;
 }
@@ -80,7 +90,13 @@ PrefillPlan plan_prefill(
       limits,
       shape,
       batch,
-      {tile.rows, tile.keys, tile.threads, tile.memory_bytes, kPrefillReduceThreads});
+      {tile.rows,
+       tile.keys,
+       tile.threads,
+       tile.memory_bytes,
+       tile.rows,
+       kPrefillReduceThreads,
+       kThreadgroupsPerCore});
 }
 
 } // namespace pomona

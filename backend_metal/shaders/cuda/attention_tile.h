@@ -20,6 +20,9 @@ inline constexpr int kStagedBytes = 72 * 1024;
 // Rows of the reduction that a block folds, one a warp.
 inline constexpr int kReduceWarps = 4;
 
+// Those of a block of prefill's.
+inline constexpr int kPrefillReduceRows = 16;
+
 struct AttentionTile {
   int rows; // query tokens times query heads of a group
   int keys;

@@ -44,6 +44,11 @@ inline float shuffle(float value, int lane) {
   return __shfl_sync(~0u, value, lane);
 }
 
+// The lanes of the warp, a bit each, that say yes.
+inline unsigned vote(bool yes) {
+  return __ballot_sync(~0u, yes);
+}
+
 inline float to_float(float value) {
   return value;
 }
@@ -74,6 +79,10 @@ inline unsigned pack<bfloat>(float low, float high) {
 
 inline unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+inline int count_bits(unsigned word) {
+  return __popc(word);
 }
 
 // Four 8x8 matrices of 2-byte elements. Lane i names row i % 8 of matrix i / 8 (16 bytes, in shared

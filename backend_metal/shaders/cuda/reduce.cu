@@ -1,7 +1,6 @@
 // Folds the states that `decode` and `prefill` left of rows with several splits. A warp owns a row
 // and folds its splits in order; a lane owns every 32nd pair of dimensions.
-#include "cuda/attend.h"
-#include "splits.h"
+#include "cuda/prefill_tiles.h"
 
 namespace pomona {
 
@@ -65,14 +64,13 @@ inline void decode_reduce(const AttentionParameters& p, const AttentionBuffers& 
       p, b, seq.first_token, head, b.partials + partial * partial_floats(DV), splits.count);
 }
 
-// Grid: (tiles, K/V heads, 1), as prefill's.
-template <typename T, int D, int DV>
+// Grid: (tiles of kPrefillReduceRows rows, K/V heads, 1).
+template <typename T, int DV>
 inline void prefill_reduce(const AttentionParameters& p, const AttentionBuffers& b) {
-  constexpr int tile_size = Tile<T, D, DV, false>::rows;
   int tile = block_position().x, kv_head = block_position().y;
-  int index = find_sequence(p, b.cu_seqlens_q, tile, tile_size);
+  int index = find_sequence_by_warp(p, b.cu_seqlens_q, tile, kPrefillReduceRows);
   Sequence seq = load_sequence(p, b.seq_lens, b.cu_seqlens_q, index);
-  TileRows owned = tile_rows(p, b.cu_seqlens_q, seq, tile, tile_size);
+  TileRows owned = tile_rows(p, b.cu_seqlens_q, seq, tile, kPrefillReduceRows);
   Splits splits = prefill_splits(p, seq);
   if (owned.empty() || splits.count <= 1) {
     return;

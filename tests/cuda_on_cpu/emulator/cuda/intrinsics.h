@@ -57,6 +57,19 @@ inline float shuffle_xor(float value, int mask) {
   return shuffle(value, (thread_index() % 32) ^ mask);
 }
 
+inline unsigned vote(bool yes) {
+  auto words = current_block().exchange({yes}, "vote");
+  unsigned lanes = 0;
+  for (int lane = 0; lane < 32; lane++) {
+    lanes |= unsigned(words[lane][0]) << lane;
+  }
+  return lanes;
+}
+
+inline int count_bits(unsigned word) {
+  return std::popcount(word);
+}
+
 inline float to_float(float value) {
   return value;
 }
