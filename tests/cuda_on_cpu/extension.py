@@ -47,18 +47,23 @@ def operators() -> ModuleType:
 
 
 @contextmanager
-def execution(*, backwards: bool = False, num_cores: int = 4) -> Iterator[None]:
-    """How what is launched within it runs; raises ``CudaKernelError`` at the end if that failed."""
+def execution(
+    *, backwards: bool = False, num_cores: int = 4, warpgroups: bool = False
+) -> Iterator[None]:
+    """How what is launched within it runs; raises ``CudaKernelError`` at the end if that failed.
+
+    ``warpgroups``: as on a GPU whose warpgroups multiply.
+    """
     module = operators()
     module.take_failures()
-    module.configure(backwards, num_cores)
+    module.configure(backwards, num_cores, warpgroups)
     try:
         yield
         mx.synchronize(mx.default_stream(mx.cpu))
         if failures := module.take_failures():
             raise CudaKernelError(failures[0])
     finally:
-        module.configure(False, 4)
+        module.configure(False, 4, False)
 
 
 def _extension() -> Path:
@@ -84,16 +89,17 @@ def _extension() -> Path:
 @cache
 def emulated_shaders() -> Path:
     """The shipped folder, but for what kernels ask of the hardware."""
-    intrinsics = HERE / "emulator" / "cuda" / "intrinsics.h"
+    intrinsics = sorted((HERE / "emulator" / "cuda").glob("*.h"))
     sources = [path for path in SHADERS.rglob("*") if path.is_file()]
-    folder = BUILD / f"shaders-{_hash([*sources, intrinsics])}"
+    folder = BUILD / f"shaders-{_hash([*sources, *intrinsics])}"
     with _locked(BUILD / "lock"):
         if not folder.exists():
             # Whole or not at all: other processes read it.
             partial = folder.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
             shutil.copytree(SHADERS, partial)
-            shutil.copy(intrinsics, partial / "cuda")
+            for header in intrinsics:
+                shutil.copy(header, partial / "cuda")
             # The standard library has the other header in angle brackets.
             (partial / "angle").mkdir()
             shutil.copy(SHADERS / "cuda" / "metal_stdlib", partial / "angle")
@@ -102,7 +108,7 @@ def emulated_shaders() -> Path:
 
 
 def _compile_kernel(text: str) -> str:
-    runtime = [HERE / "emulator" / "block.cpp", FIBERS / "fiber.cpp"]
+    runtime = [*sorted((HERE / "emulator").glob("*.cpp")), FIBERS / "fiber.cpp"]
     text = "#include <block.h>\n" + text
     headers = sorted((HERE / "emulator").rglob("*.*"))
     name = f"kernel-{_hash([*runtime, *headers], text)}"

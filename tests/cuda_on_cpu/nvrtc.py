@@ -34,12 +34,14 @@ def compile_attention(
     *,
     options: bool = True,
 ) -> Resources:
-    """An instantiation of ``decode``, ``prefill`` or their reductions, with all options or none."""
+    """An instantiation of a kernel of attention, with all options or none."""
     threads = 128
     if function in ("decode", "prefill"):
         threads = operators().attention_threads(
             *head_dims, ELEMENT_BYTES[element], function == "decode"
         )
+    elif function == "warpgroup_prefill":
+        threads = operators().warpgroup_threads(*head_dims)
     is_reduction = function.endswith("_reduce")
     file = "reduce" if is_reduction else function
     sizes = (head_dims[1], 0) if is_reduction else head_dims
@@ -103,6 +105,8 @@ def _resources(log: str) -> Resources:
     spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
     assert registers is not None, log
     assert spills is not None, log
+    # Products that wait for each other, or registers that are not handed around.
+    assert "Performance Loss" not in log, log
     return Resources(int(registers[1]), int(spills[1]) + int(spills[2]))
 
 

@@ -8,6 +8,7 @@
 #include "cuda/launch.h"
 #include "cuda/launch_plan.h"
 #include "cuda/memory.h"
+#include "cuda/warpgroup_tile.h"
 
 namespace pomona::cuda {
 
@@ -70,8 +71,15 @@ void use_arrays(mx::cu::CommandEncoder& encoder, const AttentionArrays& a) {
 
 } // namespace
 
+bool prefills_by_warpgroups(const AttentionOptions& options, const AttentionArrays& a) {
+  // Largest scores are found before they are scaled.
+  return has_warpgroup_products() && are_aligned(a) && is_aligned(a.q) && options.scale > 0.0f &&
+      has_warpgroup_tile(a.k_cache.shape(3), a.v_cache.shape(3), int(a.out.itemsize()));
+}
+
 GpuLaunchPlan plan_of(const AttentionOptions& options, const AttentionArrays& a) {
-  return plan_launch(device_limits(), shape_of(options, a), batch_of(a));
+  return plan_launch(
+      device_limits(), shape_of(options, a), batch_of(a), prefills_by_warpgroups(options, a));
 }
 
 void encode_attention(
@@ -117,7 +125,13 @@ void encode_attention(
       add("cuda/decode.cu", "decode", {dim, dim_v}, plan.decode.grid, true);
     }
     if (!plan.prefill.grid.empty()) {
-      add("cuda/prefill.cu", "prefill", {dim, dim_v}, plan.prefill.grid, false);
+      bool warpgroups = prefills_by_warpgroups(options, a);
+      add(
+          warpgroups ? "cuda/warpgroup_prefill.cu" : "cuda/prefill.cu",
+          warpgroups ? "warpgroup_prefill" : "prefill",
+          {dim, dim_v},
+          plan.prefill.grid,
+          false);
     }
   }
   if (!plan.reduce.empty()) {

@@ -72,4 +72,9 @@ GpuLimits device_limits() {
   return limits;
 }
 
+bool has_warpgroup_products() {
+  static const bool has = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) == 9;
+  return has;
+}
+
 } // namespace pomona::cuda

@@ -18,4 +18,7 @@ CUfunction load(
 // Of the machine's GPU.
 GpuLimits device_limits();
 
+// Whether it has wgmma, which GPUs of compute capability 9.0 alone have.
+bool has_warpgroup_products();
+
 } // namespace pomona::cuda

@@ -1,6 +1,7 @@
 #include "cuda/launch_plan.h"
 
 #include "cuda/attention_tile.h"
+#include "cuda/warpgroup_tile.h"
 #include "plan_arithmetic.h"
 
 namespace pomona::cuda {
@@ -10,16 +11,42 @@ namespace {
 // A split is several tiles of 64 keys, so that copies of one run while another is multiplied.
 constexpr int kMinKeysPerSplit = 256;
 
-// Blocks of 128 threads that keep a multiprocessor busy.
+// Blocks of 128 threads that keep a multiprocessor busy. One of warpgroups takes all its registers.
 constexpr int kBlocksPerCore = 4;
+
+constexpr int kReduceThreads = kReduceWarps * kWarpThreads;
+
+PrefillBlock prefill_block(const AttentionShape& shape, const GpuBatch& batch, bool warpgroups) {
+  if (warpgroups) {
+    auto tile = warpgroup_tile(shape.head_dim, shape.head_dim_v);
+    return {
+        tile.rows,
+        tile.keys,
+        tile.threads,
+        tile.memory_bytes,
+        kPrefillReduceRows,
+        kReduceThreads,
+        1};
+  }
+  auto tile = attention_tile(shape.head_dim, shape.head_dim_v, batch.itemsize, false);
+  return {
+      tile.rows,
+      tile.keys,
+      tile.threads,
+      tile.memory_bytes,
+      kPrefillReduceRows,
+      kReduceThreads,
+      kBlocksPerCore};
+}
 
 } // namespace
 
 GpuLaunchPlan plan_launch(
-    const GpuLimits& limits, const AttentionShape& shape, const GpuBatch& batch) {
+    const GpuLimits& limits,
+    const AttentionShape& shape,
+    const GpuBatch& batch,
+    bool warpgroups) {
   auto decode = attention_tile(shape.head_dim, shape.head_dim_v, batch.itemsize, true);
-  auto prefill = attention_tile(shape.head_dim, shape.head_dim_v, batch.itemsize, false);
-  int reduce_threads = kReduceWarps * kWarpThreads;
   GpuLaunchPlan plan{
       plan_decode_splits(
           limits,
@@ -30,20 +57,10 @@ GpuLaunchPlan plan_launch(
            decode.threads,
            decode.memory_bytes}),
       {},
-      plan_prefill_splits(
-          limits,
-          shape,
-          batch,
-          {prefill.rows,
-           prefill.keys,
-           prefill.threads,
-           prefill.memory_bytes,
-           kPrefillReduceRows,
-           reduce_threads,
-           kBlocksPerCore})};
+      plan_prefill_splits(limits, shape, batch, prefill_block(shape, batch, warpgroups))};
   if (plan.decode.num_partials > 0) {
     int groups = ceil_div(shape.num_q_heads, kReduceWarps);
-    plan.reduce = {groups, batch.num_seqs, 1, reduce_threads, 0};
+    plan.reduce = {groups, batch.num_seqs, 1, kReduceThreads, 0};
   }
   return plan;
 }

@@ -5,7 +5,11 @@
 
 namespace pomona::cuda {
 
+// `warpgroups`: prefill is by the kernel of warpgroup_prefill.cu.
 GpuLaunchPlan plan_launch(
-    const GpuLimits& limits, const AttentionShape& shape, const GpuBatch& batch);
+    const GpuLimits& limits,
+    const AttentionShape& shape,
+    const GpuBatch& batch,
+    bool warpgroups);
 
 } // namespace pomona::cuda

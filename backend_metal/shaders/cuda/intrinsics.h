@@ -5,9 +5,12 @@
 
 #include "cuda/elements.h"
 
+// Of a multiprocessor, for __launch_bounds__, by kernels that need to say so.
+#define POMONA_LEAST_BLOCKS
+
 // The entry of a kernel: FUNCTION(const Parameters&, const Buffers&).
 #define POMONA_KERNEL(THREADS, PARAMETERS, BUFFERS, ...)                             \
-  extern "C" __global__ void __launch_bounds__(THREADS)                              \
+  extern "C" __global__ void __launch_bounds__(THREADS POMONA_LEAST_BLOCKS)          \
       pomona_kernel(const __grid_constant__ PARAMETERS p, const __grid_constant__ BUFFERS b) { \
     __VA_ARGS__(p, b);                                                               \
   }

@@ -7,6 +7,7 @@
 
 #include "cuda/attention_tile.h"
 #include "cuda/kernel_source.h"
+#include "cuda/warpgroup_tile.h"
 #include "evaluation.h"
 #include "gpu/shader_source.h"
 #include "kernels.h"
@@ -31,9 +32,12 @@ NB_MODULE(_cuda_on_cpu, m) {
       "compiler"_a);
   m.def(
       "configure",
-      [](bool backwards, int num_cores) { cuda_on_cpu::settings() = {backwards, num_cores}; },
+      [](bool backwards, int num_cores, bool warpgroups) {
+        cuda_on_cpu::settings() = {backwards, num_cores, warpgroups};
+      },
       "backwards"_a,
-      "num_cores"_a);
+      "num_cores"_a,
+      "warpgroups"_a);
   m.def(
       "kernel_source",
       [](const std::string& file,
@@ -56,6 +60,9 @@ NB_MODULE(_cuda_on_cpu, m) {
       "options"_a);
   m.def("attention_threads", [](int head_dim, int head_dim_v, int itemsize, bool decode) {
     return pomona::attention_tile(head_dim, head_dim_v, itemsize, decode).threads;
+  });
+  m.def("warpgroup_threads", [](int head_dim, int head_dim_v) {
+    return pomona::warpgroup_tile(head_dim, head_dim_v).threads;
   });
   m.def("take_failures", &cuda_on_cpu::take_failures);
   m.def("take_nodes", [] {

@@ -9,6 +9,7 @@ namespace cuda_on_cpu {
 struct Settings {
   bool backwards = false; // threads, and kernels that nothing orders
   int num_cores = 4;
+  bool warpgroups = false;
 };
 Settings& settings();
 

@@ -89,4 +89,8 @@ GpuLimits device_limits() {
   return {cuda_on_cpu::settings().num_cores, 227 * 1024};
 }
 
+bool has_warpgroup_products() {
+  return cuda_on_cpu::settings().warpgroups;
+}
+
 } // namespace pomona::cuda

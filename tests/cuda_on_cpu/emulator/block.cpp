@@ -7,6 +7,7 @@ namespace {
 // Where MLX's buffers of the CPU start, which stand for those of a GPU at multiples of 16.
 constexpr uintptr_t kBufferStart = 8;
 constexpr size_t kCanary = 256;
+constexpr size_t kAlignment = 1024; // of shared memory, as a GPU has it
 constexpr unsigned char kPoison = 0xff; // NaN in every dtype
 
 thread_local Block* running = nullptr;
@@ -22,9 +23,9 @@ Block::Block(const Launch& launch, void (*kernel)(void**))
       kernel_(kernel),
       threads_(launch.threads),
       warps_(launch.threads / kLanes),
-      memory_(launch.memory_bytes + kCanary + 16) {
+      memory_(launch.memory_bytes + kCanary + kAlignment) {
   auto address = reinterpret_cast<uintptr_t>(memory_.data());
-  shared = memory_.data() + (16 - address % 16) % 16;
+  shared = memory_.data() + (kAlignment - address % kAlignment) % kAlignment;
 }
 
 void Block::enter() {
@@ -39,6 +40,8 @@ void Block::run(std::array<int, 3> at) {
   position = at;
   std::fill(memory_.begin(), memory_.end(), kPoison);
   barrier_arrived_ = 0;
+  numbered_ = {};
+  arrivals_.clear();
   idle_ = 0;
   for (auto& warp : warps_) {
     warp.arrived = 0;
@@ -46,6 +49,8 @@ void Block::run(std::array<int, 3> at) {
   for (auto& thread : threads_) {
     thread.is_done = false;
     thread.groups.assign(1, {});
+    thread.products.assign(1, {});
+    thread.is_fenced = false;
     thread.meetings = 0;
     thread.fiber.prepare(&Block::enter);
   }
@@ -95,7 +100,11 @@ void Block::meet_block() {
     idle_ = 0;
     return;
   }
-  while (barrier_meetings_ == meeting) {
+  wait_until([&] { return barrier_meetings_ != meeting; });
+}
+
+void Block::wait_until(const std::function<bool()>& condition) {
+  while (!condition()) {
     yield();
   }
 }
@@ -116,9 +125,7 @@ const WarpWords& Block::exchange(std::initializer_list<uint64_t> words, const ch
     warp.meetings++;
     idle_ = 0;
   }
-  while (warp.meetings == meeting) {
-    yield();
-  }
+  wait_until([&] { return warp.meetings != meeting; });
   return slots;
 }
 
@@ -142,6 +149,7 @@ void Block::start_copy(void* to, const void* from, bool present) {
     check_global(from);
   }
   threads_[current].groups.back().push_back({to, from, present});
+  threads_[current].is_fenced = false;
 }
 
 void Block::end_copies() {
@@ -151,14 +159,66 @@ void Block::end_copies() {
 void Block::wait_for_copies(int latest) {
   auto& groups = threads_[current].groups;
   while (static_cast<int>(groups.size()) - 1 > latest) {
-    for (const auto& copy : groups.front()) {
-      if (copy.present) {
-        std::memcpy(copy.to, copy.from, 16);
+    complete(groups.front());
+    groups.erase(groups.begin());
+  }
+}
+
+void Block::complete(const std::vector<Copy>& copies) {
+  for (const auto& copy : copies) {
+    if (copy.present) {
+      std::memcpy(copy.to, copy.from, 16);
+    } else {
+      std::memset(copy.to, 0, 16);
+    }
+  }
+}
+
+void Block::arrive_after_copies(Barrier& barrier) {
+  Arrival arrival{&barrier, {}};
+  auto& groups = threads_[current].groups;
+  for (const auto& group : groups) {
+    arrival.copies.insert(arrival.copies.end(), group.begin(), group.end());
+  }
+  groups.assign(1, {});
+  arrivals_.push_back(std::move(arrival));
+}
+
+void Block::arrive(Barrier& barrier) {
+  idle_ = 0;
+  if (--barrier.pending == 0) {
+    barrier.pending = barrier.count;
+    barrier.phase++;
+  }
+}
+
+void Block::wait(Barrier& barrier, int parity) {
+  wait_until([&] {
+    // Copies end now, and no sooner.
+    std::vector<Arrival> others;
+    for (auto& arrival : arrivals_) {
+      if (arrival.barrier == &barrier) {
+        complete(arrival.copies);
+        arrive(barrier);
       } else {
-        std::memset(copy.to, 0, 16);
+        others.push_back(std::move(arrival));
       }
     }
-    groups.erase(groups.begin());
+    arrivals_ = std::move(others);
+    return int(barrier.phase % 2) != parity;
+  });
+  threads_[current].is_fenced = false;
+}
+
+void Block::meet_some(int number, int threads, bool waits) {
+  auto& barrier = numbered_.at(number);
+  long meeting = barrier.meetings;
+  if (++barrier.arrived == threads) {
+    barrier.arrived = 0;
+    barrier.meetings++;
+    idle_ = 0;
+  } else if (waits) {
+    wait_until([&] { return barrier.meetings != meeting; });
   }
 }
 

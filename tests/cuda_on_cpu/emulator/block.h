@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
@@ -15,6 +16,7 @@
 
 #include "fiber.h"
 #include "launch.h"
+#include "warpgroup.h"
 
 namespace cuda_on_cpu {
 
@@ -34,6 +36,20 @@ struct Thread {
   metal_emulator::Fiber fiber;
   bool is_done = false;
   std::vector<std::vector<Copy>> groups; // the last one is still open
+  std::vector<std::vector<Product>> products; // likewise
+  bool is_fenced = false;
+  long meetings = 0;
+};
+
+// What arrives at a barrier once its copies are done.
+struct Arrival {
+  Barrier* barrier;
+  std::vector<Copy> copies;
+};
+
+// A barrier with a number.
+struct Meeting {
+  int arrived = 0;
   long meetings = 0;
 };
 
@@ -56,17 +72,31 @@ class Block {
   int current = 0; // thread
   unsigned char* shared = nullptr;
 
+  const int (&grid() const)[3] {
+    return launch_.grid;
+  }
+
   void meet_block();
   const WarpWords& exchange(std::initializer_list<uint64_t> words, const char* operation);
   void start_copy(void* to, const void* from, bool present);
   void end_copies();
   void wait_for_copies(int latest);
+  void arrive_after_copies(Barrier& barrier);
+  void arrive(Barrier& barrier);
+  void wait(Barrier& barrier, int parity);
+  void meet_some(int number, int threads, bool waits);
+  void fence();
+  void start_product(Product product);
+  void end_products();
+  void wait_for_products(int latest);
   void check_global(const void* address);
   void check_shared(const void* from, size_t bytes) const;
 
  private:
   static void enter();
   void yield();
+  void wait_until(const std::function<bool()>& condition);
+  void complete(const std::vector<Copy>& copies);
   void fail(const std::string& what);
 
   const Launch& launch_;
@@ -75,6 +105,8 @@ class Block {
   std::vector<Warp> warps_;
   std::vector<unsigned char> memory_;
   metal_emulator::Fiber caller_;
+  std::vector<Arrival> arrivals_;
+  std::array<Meeting, 16> numbered_;
   int barrier_arrived_ = 0;
   long barrier_meetings_ = 0;
   long idle_ = 0;

@@ -1,0 +1,81 @@
+// How the warpgroups of a block share a tile of attention (warpgroup_prefill.cu), decided by head
+// dims. C++ and CUDA read it.
+#pragma once
+
+#include "cuda/attention_tile.h"
+
+namespace pomona {
+
+// Threads that multiply together: four warps of 16 rows.
+inline constexpr int kWarpgroupThreads = 128;
+inline constexpr int kWarpgroupRows = 64;
+
+// Rows in shared memory are cut into panels of 64 elements of 2 bytes: what wgmma reads swizzled.
+inline constexpr int kPanelColumns = 64;
+inline constexpr int kPanelRowBytes = 128;
+
+// Tiles of keys, and of values, in shared memory: one is multiplied while another is copied.
+inline constexpr int kStages = 2;
+
+// Most registers of a thread for scores, weights and outputs; the rest takes the others.
+inline constexpr int kProductRegisters = 176;
+
+// Most shared memory of a block on compute capability 9.0.
+inline constexpr int kWarpgroupMemoryBytes = 227 * 1024;
+
+struct WarpgroupTile {
+  int rows; // query tokens times query heads of a group
+  int keys;
+  int consumers; // warpgroups that multiply; one more copies
+  int threads;
+  // Of a thread, handed from those that copy to those that multiply.
+  int producer_registers;
+  int consumer_registers;
+  int query_bytes;
+  int key_bytes; // of one stage
+  int value_bytes;
+  int places_bytes; // where the rows of two tiles lie
+  int memory_bytes;
+};
+
+constexpr int panel_bytes(int rows, int columns) {
+  return (columns + kPanelColumns - 1) / kPanelColumns * rows * kPanelRowBytes;
+}
+
+constexpr WarpgroupTile warpgroup_tile(int head_dim, int head_dim_v, int keys) {
+  WarpgroupTile tile{};
+  // Narrow heads have more softmax beside their products, which three share, and need fewer
+  // registers. Together it is at most 65,536.
+  bool narrow = head_dim <= kPanelColumns && head_dim_v <= kPanelColumns;
+  tile.consumers = narrow ? 3 : 2;
+  tile.producer_registers = narrow ? 32 : 40;
+  tile.consumer_registers = narrow ? 160 : 232;
+  tile.rows = tile.consumers * kWarpgroupRows;
+  tile.keys = keys;
+  tile.threads = (tile.consumers + 1) * kWarpgroupThreads;
+  tile.query_bytes = panel_bytes(tile.rows, head_dim);
+  tile.key_bytes = panel_bytes(keys, head_dim);
+  tile.value_bytes = panel_bytes(keys, head_dim_v);
+  tile.places_bytes = 2 * keys * 16;
+  // With what aligns it to 1,024 bytes, and barriers.
+  tile.memory_bytes = 1024 + tile.query_bytes + kStages * (tile.key_bytes + tile.value_bytes) +
+      tile.places_bytes + 128;
+  return tile;
+}
+
+constexpr WarpgroupTile warpgroup_tile(int head_dim, int head_dim_v) {
+  WarpgroupTile tile = warpgroup_tile(head_dim, head_dim_v, 128);
+  // A key takes half a register of scores and a quarter of one of weights.
+  while (head_dim_v / 2 + tile.keys * 3 / 4 > kProductRegisters ||
+         tile.memory_bytes > kWarpgroupMemoryBytes) {
+    tile = warpgroup_tile(head_dim, head_dim_v, tile.keys / 2);
+  }
+  return tile;
+}
+
+// Wider values don't fit into the registers, and wider elements are no business of wgmma's here.
+constexpr bool has_warpgroup_tile(int head_dim, int head_dim_v, int itemsize) {
+  return head_dim <= 256 && head_dim_v <= 256 && itemsize == 2;
+}
+
+} // namespace pomona
