@@ -101,6 +101,14 @@ def test_groups(group: int) -> None:
         native_cases.check(case)
 
 
+def test_heads_whose_keys_fill_the_cache_of_a_gpu_run_one_after_another() -> None:
+    """Tables with room for 48,000 tokens, of 12 MB a head."""
+    case = case_of(mx.float16, (64, 64), heads=(2, 2), spans=[(9, 20), (70, 90)], block_size=16)
+    tables = np.pad(case.block_tables, ((0, 0), (0, 3000)))
+    with execution(warpgroups=True):
+        native_cases.check(case, block_tables=mx.array(tables.astype(np.int32)))
+
+
 def test_any_strides() -> None:
     case = case_of(mx.float16, (64, 64), spans=[(1, 20), (17, 9)])
     arrays = case.mlx()

@@ -39,6 +39,20 @@ PrefillBlock prefill_block(const AttentionShape& shape, const GpuBatch& batch, b
       kBlocksPerCore};
 }
 
+// Bytes of keys and values that blocks which run at a time should share in the cache of the GPU, a
+// third of an H100's: it may keep two copies.
+constexpr int64_t kSectionBytes = 16 << 20;
+
+// K/V heads whose blocks run beside each other: the more, the more evenly the work ends.
+int section_heads(const AttentionShape& shape, const GpuBatch& batch) {
+  int64_t bytes = int64_t(batch.max_context) * (shape.head_dim + shape.head_dim_v) * batch.itemsize;
+  int heads = shape.num_kv_heads;
+  while (heads > 1 && (heads * bytes > kSectionBytes || shape.num_kv_heads % heads != 0)) {
+    heads--;
+  }
+  return heads;
+}
+
 } // namespace
 
 GpuLaunchPlan plan_launch(
@@ -58,6 +72,16 @@ GpuLaunchPlan plan_launch(
            decode.memory_bytes}),
       {},
       plan_prefill_splits(limits, shape, batch, prefill_block(shape, batch, warpgroups))};
+  if (warpgroups && !plan.prefill.grid.empty()) {
+    auto& grid = plan.prefill.grid;
+    int heads = section_heads(shape, batch);
+    grid = {
+        heads,
+        grid.x,
+        shape.num_kv_heads / heads * grid.z,
+        grid.threads,
+        grid.threadgroup_memory_bytes};
+  }
   if (plan.decode.num_partials > 0) {
     int groups = ceil_div(shape.num_q_heads, kReduceWarps);
     plan.reduce = {groups, batch.num_seqs, 1, kReduceThreads, 0};

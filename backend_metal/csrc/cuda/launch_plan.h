@@ -5,7 +5,7 @@
 
 namespace pomona::cuda {
 
-// `warpgroups`: prefill is by the kernel of warpgroup_prefill.cu.
+// `warpgroups`: prefill is by the kernel of warpgroup_prefill.cu, with its order of blocks as grid.
 GpuLaunchPlan plan_launch(
     const GpuLimits& limits,
     const AttentionShape& shape,

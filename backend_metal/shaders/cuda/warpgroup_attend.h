@@ -1,5 +1,5 @@
-// Attention of one tile by warpgroups: up to WarpgroupTile's rows of one sequence and K/V head over a
-// range of its keys. J. Shah et al., "FlashAttention-3" (2024).
+// Attention of one tile by warpgroups: up to WarpgroupTile's rows of one sequence and K/V head over
+// a range of its keys. J. Shah et al., "FlashAttention-3" (2024).
 //
 // One warpgroup copies keys and values into shared memory, tile after tile, the others multiply: a
 // warpgroup owns 64 rows, a warp 16. Scores of a tile are computed while the weights of the one
@@ -67,7 +67,7 @@ inline int parity_of(int tile) {
   return tile / kStages % 2;
 }
 
-// Of a row, or of zeros, the 16 bytes in each of the panels that are the lane's: eight lanes copy one.
+// Of a row, or of zeros, the lane's 16 bytes in each panel: eight lanes copy a row.
 template <int ROWS, int COLUMNS, typename T>
 inline void copy_row(unsigned char* panels, int row, const T* from, int lane) {
   int chunk = lane % 8;

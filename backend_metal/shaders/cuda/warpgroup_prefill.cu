@@ -5,13 +5,16 @@
 
 namespace pomona {
 
-// Grid: (tiles, K/V heads, splits).
+// Blocks start in the order of the grid: a sequence's last tile, which has the most keys, before the
+// others, so that all multiprocessors are done at about the same time; and one section of the K/V
+// heads after the other, whose keys and values the cache of the GPU holds together.
+//
+// Grid: (K/V heads of a section, tiles, sections * splits).
 template <typename T, int D, int DV>
 inline void warpgroup_prefill(const AttentionParameters& p, const AttentionBuffers& b) {
-  Position position = block_position();
-  // A sequence's last tile has the most keys, and is started first: so all multiprocessors are done
-  // at about the same time.
-  position.x = grid_size().x - 1 - position.x;
+  Position at = block_position(), size = grid_size();
+  int sections = p.num_kv_heads / size.x;
+  Position position{size.y - 1 - at.y, at.z % sections * size.x + at.x, at.z / sections};
   attend_tile<warpgroup_tile(D, DV).rows, T, DV>(
       p, b, position, [&](Sequence seq, TileRows owned, KeyRange keys, auto finish) {
         attend_by_warpgroups<T, D, DV>(p, b, seq, position.y, owned, keys, finish);
