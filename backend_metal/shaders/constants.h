@@ -48,8 +48,7 @@ POMONA_CONSTANT int kConvTokens = 8;
 POMONA_CONSTANT int kStateRows = 4;
 POMONA_CONSTANT int kStateSimdgroups = 4;
 
-// Where a state has fewer columns than kSimdWidth: those that a lane owns of a row, and its rows.
+// Columns that a lane owns where a state has fewer than kSimdWidth.
 POMONA_CONSTANT int kNarrowColumns = 4;
-POMONA_CONSTANT int kNarrowRows = 4;
 
 } // namespace pomona

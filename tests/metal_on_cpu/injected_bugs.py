@@ -382,16 +382,8 @@ SHADER_BUGS = (
     Bug(
         "lanes without a row write one",
         "narrow_linear_attention.metal",
-        "    if (owns[r]) {\n      device float* to",
-        "    {\n      device float* to",
-        "narrow states",
-        NUMBERS,
-    ),
-    Bug(
-        "all rows of a lane have the first one's keys",
-        "narrow_linear_attention.metal",
-        "r == 0 || k_head != head[r - 1] / p.group",
-        "r == 0",
+        "  if (owns) {\n    *reinterpret_cast<device Columns",
+        "  {\n    *reinterpret_cast<device Columns",
         "narrow states",
         NUMBERS,
     ),

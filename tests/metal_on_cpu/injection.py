@@ -195,7 +195,7 @@ STEPS: dict[str, Callable[[], None]] = {
     "unaligned": _unaligned,
     # Rows that don't fill the last threadgroup.
     "linear attention": lambda: _linear_attention((1, 2), (64, 18)),
-    "narrow states": lambda: _linear_attention((3, 50), (16, 1)),
+    "narrow states": lambda: _linear_attention((1, 70), (16, 1)),
     "decode traffic": _decode_traffic,
     "prefill traffic": _prefill_traffic,
 }

@@ -97,7 +97,7 @@ def test_linear_attention_matches_float64(
     heads=st.one_of(
         st.tuples(st.integers(1, 3), st.integers(1, 3)),
         # Mamba 1's channels, over several threadgroups.
-        st.tuples(st.integers(1, 2), st.integers(60, 200)),
+        st.tuples(st.just(1), st.integers(60, 200)),
     ),
     dims=st.tuples(st.sampled_from([1, 4, 8, 16]), st.sampled_from([1, 1, 2, 5])),
     channel_gates=st.booleans(),
@@ -138,7 +138,7 @@ def test_the_check_at_start_covers_mamba(
     path = RecurrentPath("metal", mx.zeros, replace(kernels, head_dims=GPU_HEAD_DIMS))
     assert path.serves(MAMBA)
     assert choose_path([MAMBA], mx.bfloat16, path) is path
-    for right, wrong in (("mask *= 2", "mask *= 4"), ("exp(beta * rates[r])", "exp(rates[r])")):
+    for right, wrong in (("mask *= 2", "mask *= 4"), ("exp(beta * rates)", "exp(rates)")):
         with injected("narrow_linear_attention.metal", right, wrong, tmp_path):
             assert choose_path([MAMBA], mx.bfloat16, path) is REFERENCE
     assert "wrong about linear attention for state of (40, 1, 16)" in caplog.text
@@ -171,9 +171,9 @@ def decode(
     ("heads", "dims", "grid"),
     [
         (2, (128, 128), (8, 2, 3)),
-        (300, (16, 1), (3, 1, 3)),
-        (200, (4, 3), (2, 1, 3)),
-        (600, (1, 1), (2, 1, 3)),
+        (300, (16, 1), (10, 1, 3)),
+        (70, (4, 3), (2, 1, 3)),
+        (200, (1, 1), (2, 1, 3)),
     ],
 )
 def test_decode_reads_and_writes_each_state_once(

@@ -15,7 +15,7 @@ LinearAttentionPlan plan_linear_attention(
   const int threads = kStateSimdgroups * kSimdWidth;
   if (head_dim < kSimdWidth) {
     int columns = head_dim == 1 ? 1 : kNarrowColumns;
-    int rows = threads * columns / head_dim * kNarrowRows;
+    int rows = threads * columns / head_dim;
     return {true, {ceil_div(num_v_heads * head_dim_v, rows), 1, num_seqs, threads, 0}};
   }
   int rows = kStateRows * kStateSimdgroups;

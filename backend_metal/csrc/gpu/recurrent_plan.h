@@ -15,8 +15,8 @@ struct LinearAttentionPlan {
 };
 
 // For all tokens of a sequence, a simdgroup owns kStateRows rows of one head's state, or, of states
-// with fewer columns than it has lanes, kNarrowRows times as many rows as its lanes hold at
-// kNarrowColumns each, or at the only one.
+// with fewer columns than it has lanes, as many rows as its lanes hold at kNarrowColumns each, or at
+// the only one.
 // Grid: (rows / (kStateRows * kStateSimdgroups), v heads, sequences), or (rows of all heads / those of
 // kStateSimdgroups, 1, sequences).
 LinearAttentionPlan plan_linear_attention(
