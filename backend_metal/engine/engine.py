@@ -98,7 +98,11 @@ class Engine:
             groups,
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
-            pace=StepPace(config.max_slowdown, least_prefill=config.block_size),
+            pace=StepPace(
+                config.max_slowdown,
+                least_prefill=config.block_size,
+                decodes_are_recorded=runner.records_decodes,
+            ),
             states=states,
         )
         self.max_model_len = min(max_model_len, self.scheduler.capacity_tokens)

@@ -56,6 +56,7 @@ class ModelRunner:
         """Of what was filled last, for what was made of them to serve again."""
         self.rows = SamplingRows(model.vocab_size)
         self.clock = clock
+        self.records_decodes = recorded is not None
         self.holds_up = mx.default_device() == mx.Device(mx.cpu)
 
     def forward(self, step: Step, drawn: mx.array | None) -> ModelForward:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mlx.utils import tree_map
 
 from backend_metal import LLM, SamplingParams, native
 from backend_metal.attention.checks import BLOCK_SIZES, DTYPES
@@ -21,7 +23,7 @@ from backend_metal.recurrent.paths import GPU_HEAD_DIMS
 from backend_metal.recurrent.paths import PATHS as RECURRENT_PATHS
 from deployments.backend import AttentionStatus
 from tests.support.backend_metal import native_cases, recurrent_oracle, tiny_models
-from tests.support.backend_metal.dense import error_of_mixed_batches
+from tests.support.backend_metal.dense import mixed_batches, mixed_batches_dense, worst_error
 from tests.support.backend_metal.native_cases import fuzz, options, short_spans
 from tests.support.backend_metal.recurrent_cases import (
     TOLERANCES,
@@ -37,8 +39,7 @@ PATH = RECURRENT_PATHS[NAME]
 assert PATH.kernels is not None
 KERNELS = PATH.kernels
 
-LOGITS_TOLERANCES = {mx.float32: 1e-4, mx.float16: 1e-2, mx.bfloat16: 6e-2}
-"""Products of other shapes round otherwise."""
+LOGITS_TOLERANCES = {mx.float32: 1e-4, mx.float16: 4e-3, mx.bfloat16: 3e-2}
 
 OPTIONS: list[dict[str, object]] = [
     {},
@@ -143,7 +144,19 @@ def test_any_linear_attention_matches_float64(layout: recurrent_oracle.Layout, *
 
 @pytest.mark.parametrize("dtype", LOGITS_TOLERANCES)
 @pytest.mark.parametrize("family", sorted({*FAMILY_CONFIGS, *VARIANTS} - {"gemma2"}))
-def test_models_match_mlx_lm(family: str, dtype: mx.Dtype) -> None:
+def test_models_are_as_exact_as_mlx_lm(family: str, dtype: mx.Dtype) -> None:
+    """Where that is off by more, as where a rounding chooses another expert, by twice as much."""
     network, config = tiny_models.build(family)
     network.set_dtype(dtype)
-    assert error_of_mixed_batches(network, config)[1] <= LOGITS_TOLERANCES[dtype]
+    own = mixed_batches_dense(network)
+    exact_network, _ = tiny_models.build(family)
+    exact_network.update(tree_map(_exact, network.parameters()))
+    exact = mixed_batches_dense(exact_network)
+    if not all(np.isfinite(rows).all() for rows in own):
+        pytest.skip(f"mlx-lm's own logits overflow in {dtype}")
+    _, actual = mixed_batches(network, config)
+    assert worst_error(actual, exact) <= max(LOGITS_TOLERANCES[dtype], 2 * worst_error(own, exact))
+
+
+def _exact(array: mx.array) -> mx.array:
+    return array.astype(mx.float32) if mx.issubdtype(array.dtype, mx.floating) else array

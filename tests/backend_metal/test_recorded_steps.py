@@ -22,6 +22,8 @@ from backend_metal.device import Device, registered
 from backend_metal.engine.batch import Batch, GroupTables
 from backend_metal.engine.recorded.shape import FEWEST_BLOCKS, StepShape
 from backend_metal.engine.recorded.steps import MOST_RECORDINGS
+from backend_metal.engine.schedule.step_pace import StepPace
+from deployments.backend import Grammar
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.rerun import Rerun
 
@@ -133,6 +135,24 @@ def test_each_shape_is_recorded_once(model: str, counting: type[Counting]) -> No
     assert counting.replayed >= 18
     answers(recorded)
     assert counting.made == 1
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_forced_tokens_are_computed_one_by_one_where_others_would_wait(
+    model: str, counting: type[Counting], monkeypatch: pytest.MonkeyPatch, together: bool
+) -> None:
+    """Rows of a recorded step, then, from which nothing is drawn."""
+    monkeypatch.setattr(StepPace, "pays_together", lambda *arguments: together)
+    grammar = Grammar("regex", "[ab]( five words that nobody draws [ab]){3}")
+    how = {"temperature": 1.0, "seed": 3, "max_tokens": 120}
+    half = [SamplingParams(**how, grammar=grammar if i % 2 else None) for i in range(12)]
+    recorded, plain = (LLM(model, device=device, max_num_seqs=12) for device in ("counts", "cpu"))
+    before = counting.replayed
+    found = [one.token_ids for one in recorded.generate(PROMPTS, half, show_progress=False)]
+    taken = recorded.engine.stats().steps
+    assert found == [one.token_ids for one in plain.generate(PROMPTS, half, show_progress=False)]
+    # The prompts', and what each of three jumps takes.
+    assert taken - (counting.replayed - before) == (4 if together else 1)
 
 
 def test_a_new_cache_has_new_recordings(model: str, counting: type[Counting]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backend_metal.engine.schedule.decode_times import ENOUGH, FORGOTTEN_AFTER
 from backend_metal.engine.schedule.sequence import Sequence
 from backend_metal.engine.schedule.step import ScheduledSequence, Step
 from backend_metal.engine.schedule.step_pace import StepCost, StepPace
@@ -64,6 +65,42 @@ def learned(machine: Machine, max_slowdown: float = 1.5, **options: int) -> Step
         num_decodes, num_prefill_tokens = dice.randint(0, 32), dice.randint(0, 32)
         pace.observe(*made(machine, num_decodes, num_prefill_tokens))
     return pace
+
+
+def recording(seconds_beside: float) -> StepPace:
+    """That decodes 8 in 1 ms, and takes so long for a few tokens beside them."""
+    pace = StepPace(decodes_are_recorded=True)
+    for _ in range(ENOUGH):
+        pace.observe(made(CPU, 8, 0)[0], 0.001)
+        pace.observe(made(CPU, 8, 5)[0], seconds_beside)
+    return pace
+
+
+def test_known_tokens_wait_for_steps_of_their_own_where_all_others_would_wait_for_them() -> None:
+    # All eight lose 3 ms, which are 24 places in steps of 1 ms.
+    pace = recording(0.004)
+    assert not pace.pays_together(24, 8)
+    assert pace.pays_together(25, 8)
+    # Nobody knows what another number of decodes takes.
+    assert pace.pays_together(1, 7)
+    assert recording(0.001).pays_together(1, 8)
+
+
+def test_it_is_tried_again_after_a_while() -> None:
+    pace = recording(0.004)
+    for _ in range(FORGOTTEN_AFTER):
+        assert not pace.pays_together(1, 8)
+        pace.observe(made(CPU, 8, 0)[0], 0.001)
+    pace.observe(made(CPU, 8, 0)[0], 0.001)
+    assert pace.pays_together(1, 8)
+
+
+def test_where_nothing_is_recorded_known_tokens_are_computed_together() -> None:
+    pace = StepPace()
+    for _ in range(ENOUGH):
+        pace.observe(made(CPU, 8, 0)[0], 0.001)
+        pace.observe(made(CPU, 8, 5)[0], 0.004)
+    assert pace.pays_together(1, 8)
 
 
 def test_the_cost_of_steps_is_learned_and_kept() -> None:

@@ -34,6 +34,4 @@ def chunk_length(size: int) -> int:
     """Of the equal chunks of a long row; the row itself where it has none that are short."""
     if size < LONG:
         return size
-    return next(
-        (length for length in range(MOST_IN_A_CHUNK, 127, -1) if size % length == 0), size
-    )
+    return next((length for length in range(MOST_IN_A_CHUNK, 127, -1) if size % length == 0), size)

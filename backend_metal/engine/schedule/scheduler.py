@@ -2,12 +2,11 @@
 
 Every step decodes all running sequences that have their prompt behind them, and divides what is
 left of its budget of tokens between prompts, those of newly admitted sequences included, and tokens
-of answers that were forced and so need no step each (``prefill_budget.py``), unless a step that
-does nothing but decode is so much shorter that one each is cheaper (``step_pace.py``). Who is next, and who
-is preempted when blocks run out or a place is due to somebody else, says ``shares.py``, and how
-many places are too many for one, ``crowding.py``. A preempted sequence's blocks are freed and it is
-recomputed later, mostly from the prefix cache. A pace may hold prompts back so that steps end in
-time.
+of answers that were forced and so need no step each (``prefill_budget.py``), unless one each is
+cheaper (``step_pace.py``). Who is next, and who is preempted when blocks run out or a place is due
+to somebody else, says ``shares.py``, and how many places are too many for one, ``crowding.py``. A
+preempted sequence's blocks are freed and it is recomputed later, mostly from the prefix cache. A
+pace may hold prompts back so that steps end in time.
 
 Every sequence comes to its end. Admission refuses what the pool could not hold alone, so some
 sequence is left to run, whoever is preempted. Only decodes lack blocks, since a prompt gets at

@@ -152,6 +152,11 @@ class Runner(Protocol):
         wait for the device."""
         ...
 
+    @property
+    def records_decodes(self) -> bool:
+        """Whether steps that decode alone are launched as they were recorded."""
+        ...
+
     def forward(self, step: Step, drawn: mx.array | None) -> Forward:
         """Submit the model of a step. ``drawn``: the ``token_ids`` of the step before it, which the
         pending tokens in it are."""

@@ -105,9 +105,17 @@ class StepPace:
     sizes: without that a crowd on a new engine would seem to be what a step takes in any case.
     """
 
-    def __init__(self, max_slowdown: float | None = None, *, least_prefill: int = 16) -> None:
-        """``least_prefill``: tokens of prompts that go through any step, lest they starve."""
+    def __init__(
+        self,
+        max_slowdown: float | None = None,
+        *,
+        least_prefill: int = 16,
+        decodes_are_recorded: bool = False,
+    ) -> None:
+        """``least_prefill``: tokens of prompts that go through any step, lest they starve.
+        ``decodes_are_recorded``: a step takes much longer as soon as it does anything else."""
         self._max_slowdown = max_slowdown
+        self._decodes_are_recorded = decodes_are_recorded
         self._least_prefill = least_prefill
         self._num_decodes = 0.0
         self._num_prefill_tokens = 0.0
@@ -129,6 +137,7 @@ class StepPace:
         elif step.num_decodes and num_prefill_tokens <= FEW_TOKENS:
             self._mixed.add(seconds, self._num_steps)
         if self._num_steps - self._mixed.latest > FORGOTTEN_AFTER:
+            # Worth another try.
             self._mixed = Mean(latest=self._num_steps)
         if self._max_slowdown is None:
             return
@@ -141,9 +150,10 @@ class StepPace:
 
     def pays_together(self, num_tokens: int, num_decodes: int) -> bool:
         """Whether to compute so many known tokens of ``num_decodes`` answers at once, rather than
-        each in a step of its own beside decodes. Together they save each a place in a step; but a
-        device that has decodes recorded takes much longer for anything else, and all wait for it.
-        """
+        each in a step of its own beside decodes. Together they save each a place in a step; but
+        where decodes are recorded all wait for a step that is not."""
+        if not self._decodes_are_recorded:
+            return True
         decode, mixed = self.decode_times.seconds_of(num_decodes), self._mixed.seconds
         if decode is None or mixed is None:
             return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -31,17 +31,29 @@ def tokens_of(length: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, tiny_models.VOCAB_SIZE, length, dtype=np.int32)
 
 
-def error_of_mixed_batches(
-    network: nn.Module, config: Mapping[str, Any]
-) -> tuple[PagedModel, float]:
-    """The paged model, and the relative RMS of its worst sequence: chunked prefill and decode,
-    three sequences of different progress in one step."""
-    sequences = [tokens_of(length, seed) for seed, length in enumerate((41, 33, 21))]
-    expected = [
-        dense_logits(network, sequences[0], [17, 38, 39, 40, 41]),
-        dense_logits(network, sequences[1], [30, 31, 32, 33]),
-        dense_logits(network, sequences[2], [21]),
+LENGTHS = (41, 33, 21)
+CHUNKS = ([17, 38, 39, 40, 41], [30, 31, 32, 33], [21])
+"""Where each sequence's chunks end."""
+
+
+def sequences() -> list[np.ndarray]:
+    return [tokens_of(length, seed) for seed, length in enumerate(LENGTHS)]
+
+
+def mixed_batches_dense(network: nn.Module) -> list[np.ndarray]:
+    """mlx-lm's logits of each of the sequences of ``mixed_batches``."""
+    return [
+        dense_logits(network, sequence, chunks)
+        for sequence, chunks in zip(sequences(), CHUNKS, strict=True)
     ]
+
+
+def mixed_batches(
+    network: nn.Module, config: Mapping[str, Any]
+) -> tuple[PagedModel, list[np.ndarray]]:
+    """The paged model, and its logits of each sequence: chunked prefill and decode, three sequences
+    of different progress in one step."""
+    tokens = sequences()
     model = PagedModel(network, config)
     pool = KVCachePool(model.layers, num_blocks=14, block_size=8, dtype=model.dtype)
     states = states_for(model, num_slots=3)
@@ -49,7 +61,7 @@ def error_of_mixed_batches(
     tables = [order[:6], order[6:11], order[11:]]
 
     def chunk(sequence: int, start: int, end: int) -> Chunk:
-        return Chunk(sequences[sequence], tables[sequence], start, end, slot=2 - sequence)
+        return Chunk(tokens[sequence], tables[sequence], start, end, slot=2 - sequence)
 
     actual: list[list[np.ndarray]] = [[], [], []]
     steps = [
@@ -63,7 +75,9 @@ def error_of_mixed_batches(
         logits = forward(model, pool, [chunk(seq, *span) for seq, span in step.items()], states)
         for sequence, rows in zip(step, logits, strict=True):
             actual[sequence].append(rows)
-    worst = max(
-        relative_rms(np.concatenate(got), want) for got, want in zip(actual, expected, strict=True)
-    )
-    return model, worst
+    return model, [np.concatenate(rows) for rows in actual]
+
+
+def worst_error(actual: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
+    """The relative RMS of the worst sequence."""
+    return max(relative_rms(got, want) for got, want in zip(actual, expected, strict=True))

@@ -42,6 +42,7 @@ class StubRunner:
         self.fails_at: Literal["", "forward", "sample", "wait"] = ""
         """Where the next step to come there fails."""
         self.holds_up = False
+        self.records_decodes = False
 
     def reset(self) -> None:
         for cache in self.caches:
