@@ -10,7 +10,7 @@ from deployments.protocol import ChatCompletionRequest
 from deployments.protocol.anthropic import token_count
 from deployments.protocol.anthropic.request import MessagesRequest
 from deployments.protocol.anthropic.token_count import COUNT_TOKENS_PATH
-from deployments.protocol.field_rules import without_effect
+from deployments.protocol.field_rules import Refused, without_effect
 from deployments.protocol.strict import StrictModel
 from deployments.protocol.tokenization import (
     DETOKENIZE_PATH,
@@ -59,7 +59,7 @@ def token_schemas(requests: Schema) -> Schema:
     count["required"].remove("max_tokens")
     boolean: Schema = {"type": ["boolean", "null"], "description": "a boolean"}
     chat["properties"] |= {
-        "add_special_tokens": {"enum": [False, None], "description": "the template writes its own"},
+        "add_special_tokens": Refused("the template writes its own", (False,)).json_schema(),
         "return_token_strs": boolean,
     }
     schemas = {one.__name__: requests[one.__name__] for one in TOKEN_MODELS}

@@ -74,12 +74,18 @@ StructuralTag = Annotated[
 
 
 class NamedSchema(StrictModel):
+    only_checked: ClassVar = {
+        "description": "an answer is held to the schema, which the model is not told",
+        "name": "an answer is held to the schema, which the model is not told",
+        "strict": "every schema is enforced",
+    }
+
     name: str = Field(
         pattern=r"^[a-zA-Z0-9_-]{1,64}$", description="1 to 64 letters, digits, _ or -"
     )
     description: str | None = Field(None, description="a string")
     json_schema: JsonSchema = Field({}, alias="schema", description=_SCHEMA)
-    strict: bool | None = Field(None, description="a boolean; every schema is enforced")
+    strict: bool | None = Field(None, description="a boolean")
 
 
 class ResponseFormat(StrictModel):

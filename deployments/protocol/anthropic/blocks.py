@@ -51,6 +51,10 @@ class ContentBlock(StrictModel):
     """Of any kind; which fields it has depends on that."""
 
     unsupported: ClassVar = rules.BLOCK_FIELDS
+    only_checked: ClassVar = {
+        "data": "what was hidden can be read by whoever hid it alone",
+        "signature": "a model is told a thought whoever has signed it",
+    }
 
     type: Literal["text", "thinking", "redacted_thinking", "tool_use", "tool_result"] = Field(
         description=f"one of {_TYPES}"

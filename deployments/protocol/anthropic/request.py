@@ -85,7 +85,12 @@ class OutputConfig(StrictModel):
     format: OutputFormat | None = Field(None, description="an object")
 
 
+_NO_EDITS = "edits make room, and here all that was said has room or is refused"
+
+
 class ContextManagement(StrictModel):
+    only_checked: ClassVar = {"edits": _NO_EDITS}
+
     edits: list[dict[str, Any]] = Field([], max_length=16, description="an array of edits")
 
     @model_validator(mode="after")
@@ -101,9 +106,7 @@ class ContextManagement(StrictModel):
 
 class MessagesRequest(StrictModel):
     unsupported: ClassVar = rules.REQUEST_FIELDS
-    only_checked: ClassVar = {
-        "context_management": "edits make room, and here all that was said has room or is refused"
-    }
+    only_checked: ClassVar = {"context_management": _NO_EDITS}
 
     model: str = Field(min_length=1, description="a non-empty string, a model's name")
     max_tokens: int = Field(ge=0, le=_INT32_MAX, description="an integer of at least 0")

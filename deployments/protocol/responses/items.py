@@ -18,6 +18,7 @@ from deployments.protocol.tools import NAME, NAME_PATTERN, parse_arguments
 MAX_ITEMS = 4096
 CONTENT = "a string or an array of parts that are text"
 CALL_ID = "a string of 1 to 256 characters"
+_UNREAD_SUMMARY = "a model is told what was thought, or nothing"
 
 
 class ContentPart(StrictModel):
@@ -33,6 +34,8 @@ class ThoughtPart(StrictModel):
 
 
 class SummaryPart(StrictModel):
+    only_checked: ClassVar = {"text": _UNREAD_SUMMARY}
+
     type: Literal["summary_text"] = Field(description='"summary_text"')
     text: str = Field(description="a string")
 
@@ -116,6 +119,8 @@ def _checked_thought(value: Any) -> Any:
 
 
 class ReasoningItem(Item):
+    only_checked: ClassVar = {"summary": _UNREAD_SUMMARY}
+
     type: Literal["reasoning"] = Field(description='"reasoning"')
     summary: list[SummaryPart] = Field([], description='an array of {"type": "summary_text"} parts')
     content: list[ThoughtPart] = Field(

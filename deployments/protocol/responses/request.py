@@ -43,17 +43,21 @@ Included = Literal[
 
 
 class TextFormat(StrictModel):
+    only_checked: ClassVar = {"strict": "every schema is enforced"}
+
     type: Literal["text", "json_object", "json_schema"] = Field(
         description='"text", "json_object" or "json_schema"'
     )
     name: str | None = Field(
-        None, pattern=r"^[a-zA-Z0-9_-]{1,64}$", description="1 to 64 letters, digits, _ or -"
+        None,
+        pattern=r"^[a-zA-Z0-9_-]{1,64}$",
+        description="1 to 64 letters, digits, _ or -; it is told back",
     )
-    description: str | None = Field(None, description="a string")
+    description: str | None = Field(None, description="a string; it is told back")
     json_schema: JsonSchema | None = Field(
         None, alias="schema", description="a JSON schema, an object"
     )
-    strict: bool | None = Field(None, description="a boolean; every schema is enforced")
+    strict: bool | None = Field(None, description="a boolean")
 
     @model_validator(mode="after")
     def _schema_goes_with_its_type(self) -> Self:
@@ -67,11 +71,11 @@ class TextFormat(StrictModel):
 
 
 class TextConfig(StrictModel):
+    only_checked: ClassVar = {"verbosity": "it is a hint, which no open model knows"}
+
     format: TextFormat = Field(TextFormat(type="text"), description="an object")
     verbosity: Literal["low", "medium", "high"] | None = Field(
-        None,
-        description='"low", "medium" or "high"; without effect: it is a hint, which no open model '
-        "knows",
+        None, description='"low", "medium" or "high"'
     )
 
 
@@ -87,6 +91,10 @@ class ResponsesStreamOptions(StrictModel):
 
 class ResponsesRequest(StrictModel):
     unsupported: ClassVar = unsupported.RESPONSES_FIELDS
+    only_checked: ClassVar = {
+        "service_tier": "every answer names the tier that there is",
+        "stream_options": "they are about padding, of which there is none",
+    }
 
     model: str = Field(min_length=1, description="a non-empty string, a model's name")
     input: Annotated[
