@@ -314,6 +314,28 @@ async def test_items_become_messages_of_the_template() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("effort", "arguments"),
+    [
+        (None, {}),
+        ("none", {"enable_thinking": False}),
+        ("low", {"enable_thinking": True, "reasoning_effort": "low"}),
+        ("xhigh", {"enable_thinking": True, "reasoning_effort": "high"}),
+    ],
+)
+async def test_how_hard_it_thinks_is_told_to_the_template(
+    effort: str | None, arguments: dict[str, Any]
+) -> None:
+    variables: dict[str, frozenset[str]] = {
+        "enable_thinking": frozenset(),
+        "reasoning_effort": frozenset({"low", "medium", "high"}),
+    }
+    backend = Scripted("text", template_variables=variables)
+    body = await whole(await app_of(backend), reasoning={"effort": effort})
+    assert body["reasoning"]["effort"] == effort
+    assert backend.asked[0].prompt.template_arguments == arguments
+
+
 async def test_an_answer_can_be_sent_back_as_it_came() -> None:
     backend = Scripted(ANSWER)
     app = await app_of(backend)

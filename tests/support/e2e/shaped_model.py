@@ -23,12 +23,14 @@ from tests.support.deployments.gateway_harness import SECRET, Running, gateway, 
 
 TEMPLATE = """\
 {{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{% for message in messages %}
-{{ message.role }}: {{ message.content }}{% for tool_call in message.tool_calls or [] %}
-{% if tool_call.function %}{% set tool_call = tool_call.function %}{% endif %}<tool_call>
+{{ message.role }}{{ message.name }}{{ message.tool_call_id }}: {{ message.reasoning_content }}
+{{ message.content }}{% for tool_call in message.tool_calls or [] %}
+{{ tool_call.id }}{% if tool_call.function %}{% set tool_call = tool_call.function %}{% endif %}
+<tool_call>
 {"name": "{{ tool_call.name }}", "arguments": {{ tool_call.arguments | tojson }}}
 </tool_call>{% endfor %}<|end|>{% endfor %}{% if add_generation_prompt %}
 assistant: {% endif %}"""
-"""Tells that calls are written as Hermes does; there are no thoughts."""
+"""Tells that calls are written as Hermes does, and all of a message. There are no thoughts."""
 MAX_MODEL_LEN = 1024
 BOS_ID = 256
 
