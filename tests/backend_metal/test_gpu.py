@@ -26,6 +26,7 @@ from tests.support.backend_metal import native_cases, recurrent_oracle, tiny_mod
 from tests.support.backend_metal.dense import mixed_batches, mixed_batches_dense, worst_error
 from tests.support.backend_metal.native_cases import fuzz, options, short_spans
 from tests.support.backend_metal.recurrent_cases import (
+    CONVOLUTIONS,
     TOLERANCES,
     check_conv,
     check_linear_attention,
@@ -113,15 +114,7 @@ def test_the_engine_serves_with_them() -> None:
 
 
 @fuzz(200)
-@given(
-    layout=recurrent_oracle.layouts(),
-    channels=st.one_of(st.integers(1, 40), st.sampled_from([256, 300, 513])),
-    kernel=st.integers(2, 8),
-    has_bias=st.booleans(),
-    is_part=st.booleans(),
-    dtype=st.sampled_from(list(TOLERANCES)),
-    seed=st.integers(0, 2**16),
-)
+@given(**CONVOLUTIONS)
 def test_any_convolution_matches_float64(layout: recurrent_oracle.Layout, **case: Any) -> None:
     check_conv(KERNELS, layout, **case)
 

@@ -16,6 +16,7 @@ from backend_metal.recurrent import StateMetadata, operators
 from backend_metal.recurrent.paths import CPU
 from tests.support.backend_metal import recurrent_oracle as oracle
 from tests.support.backend_metal.recurrent_cases import (
+    CONVOLUTIONS,
     TOLERANCES,
     check_conv,
     check_linear_attention,
@@ -38,15 +39,7 @@ def instruction_set(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @EXAMPLES
-@given(
-    layout=oracle.layouts(),
-    channels=st.one_of(st.integers(1, 40), st.sampled_from([256, 300, 513])),
-    kernel=st.integers(2, 8),
-    has_bias=st.booleans(),
-    is_part=st.booleans(),
-    dtype=st.sampled_from(list(TOLERANCES)),
-    seed=st.integers(0, 2**16),
-)
+@given(**CONVOLUTIONS)
 def test_causal_conv(layout: oracle.Layout, **case: Any) -> None:
     check_conv(KERNELS, layout, **case)
 

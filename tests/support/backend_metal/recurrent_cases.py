@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mlx.core as mx
 import numpy as np
+from hypothesis import strategies as st
 
 from backend_metal import native
 from backend_metal.recurrent import operators
@@ -12,6 +15,17 @@ from tests.support.backend_metal import recurrent_oracle as oracle
 from tests.support.backend_metal.packed_step import relative_rms
 
 TOLERANCES = {mx.float32: 1e-5, mx.float16: 1e-3, mx.bfloat16: 8e-3}
+
+CONVOLUTIONS: dict[str, Any] = {
+    "layout": oracle.layouts(),
+    "channels": st.one_of(st.integers(1, 40), st.sampled_from([256, 300, 513])),
+    "kernel": st.integers(2, 8),
+    "has_bias": st.booleans(),
+    "is_part": st.booleans(),
+    "dtype": st.sampled_from(list(TOLERANCES)),
+    "seed": st.integers(0, 2**16),
+}
+"""What ``check_conv`` takes, but for who computes."""
 
 
 def check_conv(
