@@ -27,6 +27,14 @@
 #define POMONA_BUFFER_GATES 5
 #define POMONA_BUFFER_BETAS 8
 
+// rotate_heads. What an option leaves out is q once more.
+#define POMONA_BUFFER_POSITIONS 3
+#define POMONA_BUFFER_Q_WEIGHT 4
+#define POMONA_BUFFER_K_WEIGHT 5
+#define POMONA_BUFFER_FREQUENCIES 6
+#define POMONA_BUFFER_Q_OUT 7
+#define POMONA_BUFFER_K_OUT 8
+
 // pack.
 #define POMONA_BUFFER_FROM 1
 #define POMONA_BUFFER_TO 2

@@ -51,4 +51,11 @@ POMONA_CONSTANT int kStateSimdgroups = 4;
 // Columns that a lane owns where a state has fewer than kSimdWidth.
 POMONA_CONSTANT int kNarrowColumns = 4;
 
+// Rotation of heads: simdgroups of a threadgroup, the pairs of dimensions that a lane holds at most, and
+// from how many tokens on a simdgroup rotates several heads of one, and how many.
+POMONA_CONSTANT int kRotarySimdgroups = 4;
+POMONA_CONSTANT int kMaxRotaryPairs = 8;
+POMONA_CONSTANT int kManyRotaryTokens = 256;
+POMONA_CONSTANT int kRotaryHeads = 4;
+
 } // namespace pomona

@@ -83,6 +83,27 @@ struct LinearAttentionParameters {
   int gates_are_rates; // of each head's channels: a token's gates are exp(beta * rate)
 };
 
+struct RotateHeadsParameters {
+  ElementStrides q, k;
+  int64_t position; // strides
+  int64_t q_weight; // if has_norm
+  int64_t k_weight; // if has_norm
+  int64_t frequency; // if has_frequencies
+  int num_tokens;
+  int num_q_heads;
+  int num_heads; // of q and k
+  int heads_per_run; // of one token, by one simdgroup
+  int runs_per_token;
+  int head_dim;
+  int rotated_pairs; // of each head's head_dim / 2
+  int traditional; // pairs are neighbours
+  int has_norm;
+  int has_frequencies;
+  float scale; // of positions
+  float log2_base; // unless has_frequencies
+  float epsilon; // if has_norm
+};
+
 // [tokens, heads, dim] of any strides, to be packed.
 struct PackParameters {
   int64_t strides[3];

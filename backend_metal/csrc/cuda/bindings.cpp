@@ -7,6 +7,7 @@
 #include "gpu/shader_source.h"
 #include "python/operator_bindings.h"
 #include "python/recurrent_bindings.h"
+#include "python/rotate_heads_bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -15,6 +16,7 @@ NB_MODULE(_cuda, m) {
   m.attr("MLX_VERSION") = POMONA_MLX_VERSION;
   pomona::bind_operators(m, mlx::core::Device::POMONA_CUDA_DEVICE);
   pomona::bind_recurrent(m, mlx::core::Device::POMONA_CUDA_DEVICE);
+  pomona::bind_rotate_heads(m, mlx::core::Device::POMONA_CUDA_DEVICE);
   pomona::cuda::bind_recording(m);
   m.def("set_shader_folder", &pomona::set_shader_folder, "folder"_a);
 }

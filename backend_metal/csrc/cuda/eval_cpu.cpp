@@ -3,6 +3,7 @@
 
 #include "operators/primitives.h"
 #include "operators/recurrent.h"
+#include "operators/rotate_heads.h"
 
 namespace pomona {
 
@@ -31,6 +32,10 @@ void CausalConv::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&
 }
 
 void LinearAttention::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
+  refuse(*this);
+}
+
+void RotateHeads::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
   refuse(*this);
 }
 

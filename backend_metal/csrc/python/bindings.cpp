@@ -18,6 +18,7 @@
 #include "cpu/layers/swiglu.h"
 #ifdef POMONA_METAL_DEVICE
 #include "gpu/shader_source.h"
+#include "python/rotate_heads_bindings.h"
 #endif
 
 namespace nb = nanobind;
@@ -151,6 +152,7 @@ void bind_cpu(nb::module_& m) {
 void bind_metal(nb::module_ m) {
   bind_operators(m, mx::Device::POMONA_METAL_DEVICE);
   bind_recurrent(m, mx::Device::POMONA_METAL_DEVICE);
+  bind_rotate_heads(m, mx::Device::POMONA_METAL_DEVICE);
   m.def("set_shader_folder", &set_shader_folder, "folder"_a);
 }
 #endif

@@ -12,6 +12,7 @@
 #include "mlx/backend/cuda/device.h"
 #include "operators/primitives.h"
 #include "operators/recurrent.h"
+#include "operators/rotate_heads.h"
 
 namespace mlx::core::cu {
 
@@ -155,6 +156,11 @@ void CausalConv::eval_cpu(
 }
 
 void LinearAttention::eval_cpu(
+    const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  cuda_on_cpu::evaluate(*this, inputs, outputs);
+}
+
+void RotateHeads::eval_cpu(
     const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   cuda_on_cpu::evaluate(*this, inputs, outputs);
 }

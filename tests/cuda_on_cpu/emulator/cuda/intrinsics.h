@@ -23,6 +23,10 @@ inline float __expf(float x) {
   return std::exp(x);
 }
 
+inline float rsqrtf(float x) {
+  return 1.0f / std::sqrt(x);
+}
+
 namespace pomona {
 
 using cuda_on_cpu::current_block;

@@ -12,6 +12,7 @@
 #include "mlx/backend/metal/device.h"
 #include "python/operator_bindings.h"
 #include "python/recurrent_bindings.h"
+#include "python/rotate_heads_bindings.h"
 #include "scripted_primitive.h"
 #include "settings.h"
 
@@ -123,6 +124,7 @@ nb::list bound_run_script(std::vector<mx::array> inputs, nb::list outputs, nb::l
 NB_MODULE(_metal_on_cpu, m) {
   pomona::bind_operators(m, mx::Device(mx::Device::cpu));
   pomona::bind_recurrent(m, mx::Device(mx::Device::cpu));
+  pomona::bind_rotate_heads(m, mx::Device(mx::Device::cpu));
   bind_settings(m);
   bind_launches(m);
   m.def("run_script", &bound_run_script, "inputs"_a, "outputs"_a, "commands"_a);

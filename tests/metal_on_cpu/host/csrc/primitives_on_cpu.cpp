@@ -2,6 +2,7 @@
 #include "evaluation.h"
 #include "operators/primitives.h"
 #include "operators/recurrent.h"
+#include "operators/rotate_heads.h"
 
 namespace pomona {
 
@@ -24,6 +25,10 @@ void CausalConv::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void LinearAttention::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  metal_on_cpu::evaluate(*this, inputs, outputs);
+}
+
+void RotateHeads::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   metal_on_cpu::evaluate(*this, inputs, outputs);
 }
 
