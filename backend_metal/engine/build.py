@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 
 from backend_metal.attention.kv_cache import KVCachePool
-from backend_metal.attention.paths import AttentionPath
+from backend_metal.attention.paths import REFERENCE, AttentionPath
 from backend_metal.device import device_memory_bytes, select_device
 from backend_metal.engine.attention_choice import choose_attention
 from backend_metal.engine.device_limits import limit_memory
@@ -75,6 +75,9 @@ def build_engine(config: EngineConfig) -> Engine:
         dtype=loaded.model.dtype,
         deterministic=config.deterministic,
     )
+    if path is REFERENCE:
+        # Asked for, or what is left where kernels of this machine are wrong.
+        loaded.model.separate_heads()
     demand = demand_of(config, device, max_model_len)
     plan = state_plan(config, loaded, demand, memory_bytes)
     if plan is not None:

@@ -29,7 +29,9 @@ from backend_metal.models.cache_kinds import (
     single_kinds,
 )
 from backend_metal.models.families import family_of
+from backend_metal.models.fused_heads import fuse_heads, separate_heads
 from backend_metal.models.fused_projections import fuse_projections, separate_unshared
+from backend_metal.models.heads_check import separate_wrong_heads
 from backend_metal.models.layer_cache import (
     Attending,
     LayerCache,
@@ -43,6 +45,7 @@ from backend_metal.models.recurrent_layers import (
     RecurrentLayerCache,
     pack_recurrent,
 )
+from backend_metal.models.rotary import RotateHeads, rotate_heads_on
 from backend_metal.models.seam import catch_attention, select_logit_rows
 from backend_metal.recurrent import RecurrentSpec, StepStates
 
@@ -71,9 +74,17 @@ class PagedModel:
     vocab_size: int
     state_size: int
 
-    def __init__(self, model: nn.Module, config: Mapping[str, Any], *, fuse: bool = True) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        config: Mapping[str, Any],
+        *,
+        fuse: bool = True,
+        rotate: RotateHeads | None = None,
+    ) -> None:
         """``model``: an mlx-lm model, which keeps working with its own caches; ``config``: its
-        config.json; ``fuse``: join projections of one input, which reads their weights. Raises
+        config.json; ``fuse``: join projections of one input, which reads their weights, and what
+        is done with heads, by ``rotate`` or the kernel of MLX's default device. Raises
         ``ValueError`` when the model can't run on a paged cache, and why."""
         family = family_of(config)
         # By name, since some model files have one of their own.
@@ -89,6 +100,9 @@ class PagedModel:
         prepare_float_rows(model)
         if fuse:
             fuse_projections(model)
+            rotate = rotate or rotate_heads_on(mx.default_device())
+            if rotate is not None:
+                fuse_heads(model, rotate)
         backbone = reduce(getattr, family.backbone.split("."), model)
         last = None if family.last is None else getattr(backbone, family.last)
         select_logit_rows(backbone, last)
@@ -105,6 +119,12 @@ class PagedModel:
                     )
         self._trace()
         separate_unshared(model)
+        if fuse:
+            separate_wrong_heads(model, self.dtype)
+
+    def separate_heads(self) -> None:
+        """Have heads be computed by MLX's operators alone."""
+        separate_heads(self._model)
 
     @property
     def cache_specs(self) -> tuple[LayerCacheSpec, ...]:

@@ -19,10 +19,16 @@ from backend_metal.attention.head_dims import HEAD_DIMS, WIDE_HEAD_DIMS
 from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
 from backend_metal.attention.self_check import check_path
 from backend_metal.device import select_device
+from backend_metal.models.rotary import rotate_heads_on
 from backend_metal.recurrent.paths import GPU_HEAD_DIMS
 from backend_metal.recurrent.paths import PATHS as RECURRENT_PATHS
 from deployments.backend import AttentionStatus
-from tests.support.backend_metal import native_cases, recurrent_oracle, tiny_models
+from tests.support.backend_metal import (
+    native_cases,
+    recurrent_oracle,
+    rotate_heads_cases,
+    tiny_models,
+)
 from tests.support.backend_metal.dense import mixed_batches, mixed_batches_dense, worst_error
 from tests.support.backend_metal.native_cases import fuzz, options, short_spans
 from tests.support.backend_metal.recurrent_cases import (
@@ -133,6 +139,14 @@ def test_any_convolution_matches_float64(layout: recurrent_oracle.Layout, **case
 )
 def test_any_linear_attention_matches_float64(layout: recurrent_oracle.Layout, **case: Any) -> None:
     check_linear_attention(KERNELS, layout, **case)
+
+
+@fuzz(200)
+@given(case=rotate_heads_cases.cases(most_tokens=300))
+def test_any_heads_are_rotated_as_by_mlx(case: rotate_heads_cases.Case) -> None:
+    rotate = rotate_heads_on(mx.default_device())
+    assert rotate is not None
+    rotate_heads_cases.check(rotate, case, is_exact=False)
 
 
 @pytest.mark.parametrize("dtype", LOGITS_TOLERANCES)

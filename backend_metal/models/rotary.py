@@ -1,0 +1,123 @@
+"""A GPU's operator for the heads of queries and keys, and which rotary embeddings it computes.
+
+It stands for ``q_norm``, ``k_norm`` and both calls of ``rope``, and takes what a projection has
+made as it lies in memory: one launch in the place of six. Results are those of
+``mx.fast.rms_norm`` and ``mx.fast.rope``, rounded where these round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Protocol
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from mlx_lm.models.rope_utils import Llama3RoPE, ProportionalRoPE, SuScaledRoPE, YarnRoPE
+
+from backend_metal import native
+from backend_metal.linux_cpu.float_rows import NativeRoPE
+
+DTYPES = (mx.float16, mx.bfloat16, mx.float32)
+MAX_HEAD_DIM = 512
+
+
+class RotateHeads(Protocol):
+    """The kernel of a device."""
+
+    def __call__(
+        self,
+        q: mx.array,
+        k: mx.array,
+        positions: mx.array,
+        *,
+        q_weight: mx.array | None,
+        k_weight: mx.array | None,
+        frequencies: mx.array | None,
+        dims: int,
+        traditional: bool,
+        base: float,
+        scale: float,
+        epsilon: float,
+    ) -> tuple[mx.array, mx.array]:
+        """Both contiguous. ``q`` and ``k`` are ``[num_tokens, heads, head_dim]`` of one dtype and
+        any strides, ``positions`` int32 ``[num_tokens]``. Weights ``[head_dim]``, of that dtype or
+        both None, are those of a norm before the rotation; ``frequencies`` float32 ``[dims / 2]``
+        are MLX's ``freqs``, and without them ``base`` counts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rotary:
+    """What ``mx.fast.rope`` is told, whatever the positions."""
+
+    dims: int
+    traditional: bool
+    base: float = 0.0
+    scale: float = 1.0
+    frequencies: mx.array | None = None
+    """In place of ``base``."""
+
+    def fits(self, head_dim: int) -> bool:
+        """Whether there is a kernel for such heads."""
+        return head_dim % 2 == 0 and self.dims % 2 == 0 and self.dims <= head_dim <= MAX_HEAD_DIM
+
+    def key(self) -> tuple[object, ...]:
+        """Equal for those that rotate alike."""
+        own = None if self.frequencies is None else np.array(self.frequencies).tobytes()
+        return self.dims, self.traditional, self.base, self.scale, own
+
+
+def rotary_of(rope: nn.Module) -> Rotary | None:
+    """None: it does more than rotate, or angles depend on more than a token's position."""
+    cls = type(rope)
+    if cls in (nn.RoPE, NativeRoPE):
+        return Rotary(rope.dims, rope.traditional, rope.base, rope.scale)
+    # What also scales what it rotates has another result where that is rounded in between.
+    if cls is SuScaledRoPE and rope._scale == 1:
+        return Rotary(rope.dim, False, frequencies=_floats(rope._freqs))
+    if cls in (Llama3RoPE, ProportionalRoPE) or (cls is YarnRoPE and rope.mscale == 1):
+        return Rotary(rope.dims, rope.traditional, frequencies=_floats(rope._freqs))
+    return None
+
+
+def rotate_heads_on(device: mx.Device) -> RotateHeads | None:
+    """The kernel written for ``device``, if there is one."""
+    if device.type == mx.cpu:
+        return None
+    module: ModuleType | None = native.metal if mx.metal.is_available() else native.cuda
+    kernel: RotateHeads | None = getattr(module, "rotate_heads", None)
+    return kernel
+
+
+def rotated(
+    rotate: RotateHeads,
+    rotary: Rotary,
+    q: mx.array,
+    k: mx.array,
+    positions: mx.array,
+    weights: tuple[mx.array, mx.array] | None,
+    epsilon: float,
+) -> tuple[mx.array, mx.array] | None:
+    """As ``RotateHeads`` has it; None where it has no kernel for these dtypes."""
+    if any(array.dtype != q.dtype for array in (k, *(weights or ()))) or q.dtype not in DTYPES:
+        return None
+    q_weight, k_weight = weights or (None, None)
+    return rotate(
+        q,
+        k,
+        positions,
+        q_weight=q_weight,
+        k_weight=k_weight,
+        frequencies=rotary.frequencies,
+        dims=rotary.dims,
+        traditional=rotary.traditional,
+        base=rotary.base,
+        scale=rotary.scale,
+        epsilon=epsilon,
+    )
+
+
+def _floats(array: Any) -> mx.array:
+    floats: mx.array = array.astype(mx.float32)
+    return floats

@@ -1,0 +1,63 @@
+"""The CUDA kernel that rotates heads: it compiles, and on the emulator it matches float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import mlx.core as mx
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.cuda_on_cpu.extension import execution, operators
+from tests.cuda_on_cpu.nvrtc import compile_kernel
+from tests.support.backend_metal.rotate_heads_cases import MANY, Case, cases, check
+
+
+@pytest.fixture(autouse=True)
+def on_the_emulator() -> Iterator[None]:
+    # MLX's buffers then start where the stand-in expects them.
+    with mx.stream(mx.cpu):
+        yield
+
+
+@settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(case=cases())
+def test_heads_match_float64(case: Case) -> None:
+    with execution(backwards=case.seed % 2 == 1):
+        check(operators().rotate_heads, case)
+
+
+def test_many_tokens_match_float64() -> None:
+    with execution():
+        check(operators().rotate_heads, MANY)
+
+
+def test_it_is_one_launch() -> None:
+    operators().take_nodes()
+    with execution():
+        check(operators().rotate_heads, MANY)
+    assert len(operators().take_nodes()) == 1
+
+
+@pytest.mark.parametrize("element", ["bfloat", "half", "float"])
+@pytest.mark.parametrize(("pairs", "registers"), [(1, 64), (2, 64), (3, 80), (8, 128)])
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+def test_it_compiles(architecture: str, pairs: int, registers: int, element: str) -> None:
+    resources = compile_kernel(
+        "rotate_heads",
+        "rotate_heads",
+        element,
+        "RotateHeads",
+        128,
+        architecture,
+        False,
+        sizes=(pairs, 0),
+    )
+    assert resources.spilled_bytes == 0
+    # With 64 a multiprocessor has room for half of the threads that it can have.
+    assert resources.registers <= registers
