@@ -13,6 +13,7 @@ from backend_metal import native
 from backend_metal.attention import reference
 from backend_metal.attention.head_dims import have_kernels, missing_kernels
 from backend_metal.attention.recording import CudaRecording, Recorder
+from backend_metal.attention.rotate_heads import RotateHeads
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class AttentionPath:
     ended; where it doesn't, MLX would copy them."""
     recorder: Recorder | None = None
     """Records whole steps, where the device can launch them so."""
+    rotate_heads: RotateHeads | None = None
+    """What comes before attention, where the device has a kernel for it."""
     origin_multiple: int = 1
     """Tokens to a multiple of which the block tables of layers with windows are to begin."""
     one_way: bool = False
@@ -117,6 +120,7 @@ METAL = (
         native.metal.paged_attention,
         native.metal.reshape_and_cache,
         mx.zeros,
+        rotate_heads=native.metal.rotate_heads,
     )
     if native.metal is not None
     else None
@@ -131,6 +135,7 @@ CUDA = (
         native.cuda.reshape_and_cache,
         mx.zeros,
         recorder=CudaRecording,
+        rotate_heads=native.cuda.rotate_heads,
     )
     if native.cuda is not None
     else None

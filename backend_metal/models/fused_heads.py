@@ -16,10 +16,11 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models import Klear, lfm2, llama, qwen3
 
+from backend_metal.attention.rotate_heads import RotateHeads
 from backend_metal.linux_cpu.float_rows import NativeRMSNorm
 from backend_metal.linux_cpu.quantized import NativeQuantizedLinear
 from backend_metal.models.layer_cache import AttentionOptions, LayerCache, PagedMask
-from backend_metal.models.rotary import Rotary, RotateHeads, rotary_of, rotated
+from backend_metal.models.rotary import Rotary, rotary_of, rotated
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 NORMS = (nn.RMSNorm, NativeRMSNorm)

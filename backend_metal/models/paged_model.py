@@ -16,6 +16,8 @@ from backend_metal.attention.kv_cache import (
     LayerAttention,
     LayerCacheSpec,
 )
+from backend_metal.attention.paths import path_on
+from backend_metal.attention.rotate_heads import RotateHeads
 from backend_metal.linux_cpu.activations import catch_activations
 from backend_metal.linux_cpu.float_rows import prepare_float_rows
 from backend_metal.linux_cpu.native_scope import native_layers
@@ -45,7 +47,6 @@ from backend_metal.models.recurrent_layers import (
     RecurrentLayerCache,
     pack_recurrent,
 )
-from backend_metal.models.rotary import RotateHeads, rotate_heads_on
 from backend_metal.models.seam import catch_attention, select_logit_rows
 from backend_metal.recurrent import RecurrentSpec, StepStates
 
@@ -100,7 +101,7 @@ class PagedModel:
         prepare_float_rows(model)
         if fuse:
             fuse_projections(model)
-            rotate = rotate or rotate_heads_on(mx.default_device())
+            rotate = rotate or path_on(mx.default_device()).rotate_heads
             if rotate is not None:
                 fuse_heads(model, rotate)
         backbone = reduce(getattr, family.backbone.split("."), model)

@@ -1,4 +1,4 @@
-"""A GPU's operator for the heads of queries and keys, and which rotary embeddings it computes.
+"""Which rotary embeddings a GPU's operator for the heads of queries and keys computes.
 
 It stands for ``q_norm``, ``k_norm`` and both calls of ``rope``, and takes what a projection has
 made as it lies in memory: one launch in the place of six. Results are those of
@@ -8,43 +8,18 @@ made as it lies in memory: one launch in the place of six. Results are those of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx_lm.models.rope_utils import Llama3RoPE, ProportionalRoPE, SuScaledRoPE, YarnRoPE
 
-from backend_metal import native
+from backend_metal.attention.rotate_heads import RotateHeads
 from backend_metal.linux_cpu.float_rows import NativeRoPE
 
 DTYPES = (mx.float16, mx.bfloat16, mx.float32)
 MAX_HEAD_DIM = 512
-
-
-class RotateHeads(Protocol):
-    """The kernel of a device."""
-
-    def __call__(
-        self,
-        q: mx.array,
-        k: mx.array,
-        positions: mx.array,
-        *,
-        q_weight: mx.array | None,
-        k_weight: mx.array | None,
-        frequencies: mx.array | None,
-        dims: int,
-        traditional: bool,
-        base: float,
-        scale: float,
-        epsilon: float,
-    ) -> tuple[mx.array, mx.array]:
-        """Both contiguous. ``q`` and ``k`` are ``[num_tokens, heads, head_dim]`` of one dtype and
-        any strides, ``positions`` int32 ``[num_tokens]``. Weights ``[head_dim]``, of that dtype or
-        both None, are those of a norm before the rotation; ``frequencies`` float32 ``[dims / 2]``
-        are MLX's ``freqs``, and without them ``base`` counts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,15 +54,6 @@ def rotary_of(rope: nn.Module) -> Rotary | None:
     if cls in (Llama3RoPE, ProportionalRoPE) or (cls is YarnRoPE and rope.mscale == 1):
         return Rotary(rope.dims, rope.traditional, frequencies=_floats(rope._freqs))
     return None
-
-
-def rotate_heads_on(device: mx.Device) -> RotateHeads | None:
-    """The kernel written for ``device``, if there is one."""
-    if device.type == mx.cpu:
-        return None
-    module: ModuleType | None = native.metal if mx.metal.is_available() else native.cuda
-    kernel: RotateHeads | None = getattr(module, "rotate_heads", None)
-    return kernel
 
 
 def rotated(

@@ -12,13 +12,15 @@ import pytest
 from mlx_lm.models.rope_utils import SuScaledRoPE, YarnRoPE
 from mlx_lm.tuner.lora import LoRALinear
 
+from backend_metal.attention.paths import path_on
+from backend_metal.attention.rotate_heads import RotateHeads
 from backend_metal.engine.build import build_engine
 from backend_metal.models import paged_model
 from backend_metal.models.families import FAMILIES
 from backend_metal.models.fused_heads import fuse_heads, fused_modules, separate_heads
 from backend_metal.models.heads_check import NUM_TOKENS, separate_wrong_heads
 from backend_metal.models.paged_model import PagedModel
-from backend_metal.models.rotary import RotateHeads, rotary_of, rotate_heads_on
+from backend_metal.models.rotary import rotary_of
 from deployments.backend import EngineConfig
 from tests.cuda_on_cpu.extension import execution, operators
 from tests.support.backend_metal import tiny_models
@@ -69,7 +71,7 @@ def test_which_models_it_serves(family: str, rotate: RotateHeads) -> None:
 
 
 def test_a_cpu_has_none() -> None:
-    assert rotate_heads_on(mx.Device(mx.cpu)) is None
+    assert path_on(mx.Device(mx.cpu)).rotate_heads is None
 
 
 Wrong = Callable[[RotateHeads, dict[str, Any], tuple[mx.array, ...]], tuple[mx.array, mx.array]]

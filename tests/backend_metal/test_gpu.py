@@ -17,9 +17,9 @@ from backend_metal import LLM, SamplingParams, native
 from backend_metal.attention.checks import BLOCK_SIZES, DTYPES
 from backend_metal.attention.head_dims import HEAD_DIMS, WIDE_HEAD_DIMS
 from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
+from backend_metal.attention.paths import path_on
 from backend_metal.attention.self_check import check_path
 from backend_metal.device import select_device
-from backend_metal.models.rotary import rotate_heads_on
 from backend_metal.recurrent.paths import GPU_HEAD_DIMS
 from backend_metal.recurrent.paths import PATHS as RECURRENT_PATHS
 from deployments.backend import AttentionStatus
@@ -144,7 +144,7 @@ def test_any_linear_attention_matches_float64(layout: recurrent_oracle.Layout, *
 @fuzz(200)
 @given(case=rotate_heads_cases.cases(most_tokens=300))
 def test_any_heads_are_rotated_as_by_mlx(case: rotate_heads_cases.Case) -> None:
-    rotate = rotate_heads_on(mx.default_device())
+    rotate = path_on(mx.default_device()).rotate_heads
     assert rotate is not None
     rotate_heads_cases.check(rotate, case, is_exact=False)
 
