@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import random
 import shutil
 import signal
 import socket
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -30,6 +31,9 @@ LAUNCH = (sys.executable, "-m", "deployments.command", "serve", "--config")
 FAKE_BACKEND = "tests.support.deployments.fake_backend:FakeBackend"
 RAY_FOLDER = "tmp"
 """In a server's home."""
+FIRST_PORT, LAST_PORT = 20000, 32768
+"""Above those of Ray's workers, and below those that Linux and macOS hand out."""
+NUM_WORKERS = 16
 READY_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 60
 
@@ -234,9 +238,15 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """All different."""
-    with ExitStack() as stack:
-        servers = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
-        ]
-        return [server.getsockname()[1] for server in servers]
+    """All different, and none that a system hands out to who asks for any: until a server listens
+    there, somebody else may. Each of pytest's processes has ports of its own."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    own = range(FIRST_PORT + worker % NUM_WORKERS, LAST_PORT, NUM_WORKERS)
+    free: list[int] = []
+    # Not those of the last run first, which may not all have ended.
+    for port in random.sample(own, len(own)):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            free.append(port)
+        if len(free) == count:
+            return free
+    raise RuntimeError(f"fewer than {count} ports of {own} are free")
