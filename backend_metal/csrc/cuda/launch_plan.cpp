@@ -16,19 +16,8 @@ constexpr int kBlocksPerCore = 4;
 
 constexpr int kReduceThreads = kReduceWarps * kWarpThreads;
 
-PrefillBlock prefill_block(const AttentionShape& shape, const GpuBatch& batch, bool warpgroups) {
-  if (warpgroups) {
-    auto tile = warpgroup_tile(shape.head_dim, shape.head_dim_v);
-    return {
-        tile.rows,
-        tile.keys,
-        tile.threads,
-        tile.memory_bytes,
-        kPrefillReduceRows,
-        kReduceThreads,
-        1};
-  }
-  auto tile = attention_tile(shape.head_dim, shape.head_dim_v, batch.itemsize, false);
+template <typename Tile>
+PrefillBlock block_of(const Tile& tile, int blocks_per_core) {
   return {
       tile.rows,
       tile.keys,
@@ -36,7 +25,15 @@ PrefillBlock prefill_block(const AttentionShape& shape, const GpuBatch& batch, b
       tile.memory_bytes,
       kPrefillReduceRows,
       kReduceThreads,
-      kBlocksPerCore};
+      blocks_per_core};
+}
+
+PrefillBlock prefill_block(const AttentionShape& shape, const GpuBatch& batch, bool warpgroups) {
+  if (warpgroups) {
+    return block_of(warpgroup_tile(shape.head_dim, shape.head_dim_v), 1);
+  }
+  return block_of(
+      attention_tile(shape.head_dim, shape.head_dim_v, batch.itemsize, false), kBlocksPerCore);
 }
 
 // Bytes of keys and values that blocks which run at a time should share in the cache of the GPU, a
