@@ -132,7 +132,9 @@ def test_nothing_that_is_kept_holds_a_key(tmp_path: Path, name: str) -> None:
         ("keys.yaml", "keys:\n  - {name: 2026-99-99, key: secret}\n", "not YAML"),
         ("keys.yaml", "keys:\n  - {name: a, key: !!int secret}\n", "not YAML"),
         ("keys.yaml", "keys:\n  - {name: a, key: !!bool secret}\n", "not YAML"),
-        ("keys.yaml", "keys: " + "[" * 100_000, "nests more than 8 levels deep at line 1"),
+        ("keys.yaml", "keys: " + "[" * 500, "nests more than 8 levels deep at line 1"),
+        # So deep that newer versions of libyaml refuse it themselves.
+        ("keys.yaml", "keys: " + "[" * 100_000, " at line 1"),
         ("keys.yaml", "".join(f"{' ' * i}a:\n" for i in range(12)), "8 levels deep at line 9"),
         ("keys.yaml", "keys:\n  - {key: secret}\n", "line 2: name: Field required"),
         ("keys.yaml", "keys:\n  - {name: a}\n", "line 2: Value error, needs key or sha256"),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import TYPE_CHECKING
 
 from tests.page.conftest import Open
 from tests.support.clients.recipe import YOUR_HOST, YOUR_KEY, YOUR_MODEL
 from tests.support.documents import block
 from tests.support.page.page_fleet import PageFleet
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Route
 
 ANSWER = ".message.assistant"
 
@@ -28,6 +33,35 @@ def test_an_answer_streams_and_tells_what_it_took(opened: Open, fleet: PageFleet
     assert re.search(r"100 prompt tokens.* · first token in .+ · \d+ tokens · .+ · mini-1$", meta)
     one.shows(".bubble", ["Hi"])
     one.page.get_by_role("button", name="Send").wait_for()
+
+
+def test_a_message_sent_before_the_models_are_known_waits_for_them(
+    opened: Open, fleet: PageFleet
+) -> None:
+    one = opened()
+    held: list[Route] = []
+    one.page.route("**/v1/models", lambda route: held.append(route))
+    with one.page.expect_request("**/v1/models"):
+        one.page.reload(wait_until="commit")
+    one.ask("Are you there?")
+    one.page.locator(f"{ANSWER}.running").wait_for()
+    [route] = held
+    route.continue_()
+    one.answered("You said: Are you there?")
+    one.shows(".bubble", ["Are you there?"])
+
+
+def test_models_that_could_not_be_had_are_asked_for_again(opened: Open, fleet: PageFleet) -> None:
+    one = opened()
+    broken = json.dumps({"error": {"message": "Not yet."}})
+    one.page.route("**/v1/models", lambda route: route.fulfill(status=503, body=broken))
+    one.page.reload()
+    one.page.locator(".alert", has_text="Not yet.").wait_for()
+    one.ask("Are you there?")
+    one.answered("Not yet.")
+    one.page.unroute("**/v1/models")
+    one.page.get_by_role("button", name="Another answer").click()
+    one.answered("You said: Are you there?")
 
 
 def test_settings_and_the_conversation_so_far_are_sent(opened: Open, fleet: PageFleet) -> None:

@@ -18,6 +18,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 PATIENCE_S = 300
+LAST_EVENT = b"data: [DONE]\n\n"
+"""Clients may close the connection once they have this."""
 HOP_BY_HOP = frozenset({"host", "connection", "content-length", "transfer-encoding"})
 
 
@@ -75,6 +77,7 @@ def _app(server_url: str, exchanges: list[Exchange]) -> Starlette:
             try:
                 async for chunk in answer.aiter_raw():
                     exchange.answer.extend(chunk)
+                    exchange.is_over = exchange.answer.endswith(LAST_EVENT)
                     yield chunk
                 exchange.is_over = True
             finally:

@@ -15,6 +15,7 @@ export class Chat {
   constructor() {
     this.conversation = Conversation.new();
     this.running = null;
+    this.loading = null;
     this.actions = {
       edit: (message, text) => this.edit(message, text),
       again: (message) => this.again(message),
@@ -66,7 +67,13 @@ export class Chat {
     if (last && this.conversation.about.leaf === null) await this.open(last);
   }
 
-  async loadModels() {
+  /** One request at a time; what failed may be asked for again. */
+  loadModels() {
+    this.loading ??= this.askModels().finally(() => (this.loading = null));
+    return this.loading;
+  }
+
+  async askModels() {
     const served = await models();
     const wanted = settings().model;
     this.model.replaceChildren(
@@ -149,13 +156,15 @@ export class Chat {
     const { conversation } = this;
     const running = new AbortController();
     this.running = running;
-    const message = await conversation.add(question.id, "assistant", { text: "", model: this.model.value, isRunning: true });
+    const message = await conversation.add(question.id, "assistant", { text: "", isRunning: true });
     this.show();
     this.showButton();
     this.history.refresh();
     const painter = new Painter(() => this.log.update(message));
     const saving = setInterval(() => conversation.save(message), SAVES_EVERY_MS);
     try {
+      if (!this.model.value) await this.loadModels();
+      message.model = this.model.value;
       await answer(message, conversation.pathTo(question), {
         signal: running.signal,
         progress: (part) => this.progress(part),
