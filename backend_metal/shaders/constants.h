@@ -51,6 +51,10 @@ POMONA_CONSTANT int kStateSimdgroups = 4;
 // Columns that a lane owns where a state has fewer than kSimdWidth.
 POMONA_CONSTANT int kNarrowColumns = 4;
 
+// Sequences that a thread of CUDA's goes over side by side there, in steps of so many decodes or more.
+POMONA_CONSTANT int kNarrowSequences = 4;
+POMONA_CONSTANT int kManyNarrowDecodes = 8;
+
 // Rotation of heads: simdgroups of a threadgroup, the pairs of dimensions that a lane holds at most, and
 // from how many tokens on a simdgroup rotates several heads of one, and how many.
 POMONA_CONSTANT int kRotarySimdgroups = 4;

@@ -75,6 +75,7 @@ struct LinearAttentionParameters {
   ElementStrides q, k, v;
   ElementStrides gates; // dim: if channel_gates; token: unless gates_are_rates
   RowStrides betas;
+  int num_seqs;
   int num_v_heads;
   int group; // num_v_heads / num_k_heads
   int head_dim_v;

@@ -16,6 +16,8 @@ from tests.support.backend_metal.recurrent_cases import check_conv, check_linear
 LAYOUTS = {
     "decode": oracle.Layout((1, 1, 1), (0, 7, -1), (0, 3, 5)),
     "short": oracle.Layout((2, 1, 3, 2, 9), (4, -1, 2, 6, 1), (4, 3, 2, 0, 1)),
+    # Nine of them, of which a thread may go over several.
+    "decodes": oracle.Layout((1,) * 9, (0, -1, 2, 3, -1, 5, 6, 7, -1), tuple(range(9))),
     "mixed": oracle.Layout((1, 17, 1, 5), (3, 8, -1, 8), (3, 1, 2, 0)),
 }
 ELEMENTS = {mx.float32: "float", mx.float16: "half", mx.bfloat16: "bfloat"}
@@ -123,4 +125,8 @@ def test_they_compile_for_hopper(element: str) -> None:
     compile_kernel("causal_conv", "causal_conv", element, "Conv", 256, "sm_90a", False)
     for dim in GPU_HEAD_DIMS:
         name = "linear_attention" if dim >= 32 else "narrow_linear_attention"
-        compile_kernel(name, name, element, "LinearAttention", 128, "sm_90a", False, sizes=(dim, 0))
+        for seqs in (0,) if dim >= 32 else (1, 4):
+            resources = compile_kernel(
+                name, name, element, "LinearAttention", 128, "sm_90a", False, sizes=(dim, seqs)
+            )
+            assert resources.spilled_bytes <= 128

@@ -1,5 +1,6 @@
 // The recurrent operators' evaluation by CUDA: one kernel each. The int32 arrays' contents are not
 // checked: they are not known yet.
+#include "constants.h"
 #include "cuda/launch.h"
 #include "cuda/memory.h"
 #include "cuda/recurrent_buffers.h"
@@ -76,8 +77,13 @@ void LinearAttention::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   if (a.empty()) {
     return;
   }
-  auto [is_narrow, grid] = plan_linear_attention(
-      a.read_slots.shape(0), a.v.shape(1), a.k.shape(2), a.v.shape(2));
+  auto [is_narrow, seqs, grid] = plan_linear_attention(
+      a.v.shape(0),
+      a.read_slots.shape(0),
+      a.v.shape(1),
+      a.k.shape(2),
+      a.v.shape(2),
+      kNarrowSequences);
   LinearAttentionBuffers buffers{
       pointer(a.q),
       pointer(a.k),
@@ -106,7 +112,7 @@ void LinearAttention::eval_gpu(const Arrays& inputs, Arrays& outputs) {
       {is_narrow ? "cuda/narrow_linear_attention.cu" : "cuda/linear_attention.cu",
        is_narrow ? "narrow_linear_attention" : "linear_attention",
        cuda::element_type(a.v.dtype()),
-       {a.k.shape(2)},
+       {a.k.shape(2), is_narrow ? seqs : 0},
        "LinearAttention",
        grid.threads},
       {},

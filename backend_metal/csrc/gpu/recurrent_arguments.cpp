@@ -83,6 +83,7 @@ LinearAttentionParameters parameters_of(
   p.gates = gates_are_rates ? ElementStrides{0, stride(a.gates, 0), stride(a.gates, 1)}
                             : strides_of(a.gates);
   p.betas = {stride(a.betas, 0), stride(a.betas, 1)};
+  p.num_seqs = a.read_slots.shape(0);
   p.num_v_heads = a.v.shape(1);
   p.group = a.v.shape(1) / a.k.shape(1);
   p.head_dim_v = a.v.shape(2);

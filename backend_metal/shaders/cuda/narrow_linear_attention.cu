@@ -19,6 +19,14 @@ inline float sum_of_row(float value) {
   return value;
 }
 
+template <typename T, int COLUMNS>
+inline void load_strided(float (&to)[COLUMNS], const T* from, int64_t stride) {
+#pragma unroll
+  for (int i = 0; i < COLUMNS; i++) {
+    to[i] = to_float(from[i * stride]);
+  }
+}
+
 template <int COLUMNS>
 inline float dot(const float (&a)[COLUMNS], const float (&b)[COLUMNS]) {
   float sum = 0.0f;
@@ -29,8 +37,10 @@ inline float dot(const float (&a)[COLUMNS], const float (&b)[COLUMNS]) {
   return sum;
 }
 
-// Grid: (rows of all heads / rows of a block, 1, sequences).
-template <typename T, int D>
+// A thread goes over SEQS sequences side by side: where its row is and what that decays by is the same
+// in all of them, and their states are on their way together.
+// Grid: (rows of all heads / rows of a block, 1, sequences / SEQS).
+template <typename T, int D, int SEQS>
 inline void narrow_linear_attention(
     const LinearAttentionParameters& p, const LinearAttentionBuffers& b) {
   constexpr int columns = D == 1 ? 1 : kNarrowColumns, lanes = D / columns;
@@ -41,53 +51,78 @@ inline void narrow_linear_attention(
   const int row = metal::min(place / lanes, num_rows - 1);
   const int column = place % lanes * columns;
   const int head = row / p.head_dim_v, value_index = row % p.head_dim_v, k_head = head / p.group;
-  const int seq = block_position().z, read = b.read_slots[seq];
   const int64_t slot_size = int64_t(num_rows) * D, offset = int64_t(row) * D + column;
-  float* to = b.states + b.write_slots[seq] * slot_size + offset;
+  const T* q = static_cast<const T*>(b.q) + k_head * p.q.head + column * p.q.dim;
+  const T* k = static_cast<const T*>(b.k) + k_head * p.k.head + column * p.k.dim;
+  const T* v = static_cast<const T*>(b.v) + head * p.v.head + value_index * p.v.dim;
+  const float* betas = b.betas + head * p.betas.head;
+  const float* gates =
+      b.gates + head * p.gates.head + (p.channel_gates ? column * p.gates.dim : 0);
+  const int64_t gate_step = p.channel_gates ? p.gates.dim : 0;
+  T* out = static_cast<T*>(b.out) + row;
 
-  float state[columns] = {};
-  if (owns && read >= 0) {
-    load_floats(state, b.states + read * slot_size + offset);
+  // Of sequences beyond the last there are no tokens.
+  const int first_seq = block_position().z * SEQS;
+  int first[SEQS], num_tokens[SEQS], longest = 0;
+  float state[SEQS][columns] = {};
+#pragma unroll
+  for (int s = 0; s < SEQS; s++) {
+    const bool exists = first_seq + s < p.num_seqs;
+    const int seq = exists ? first_seq + s : 0, read = exists ? b.read_slots[seq] : -1;
+    first[s] = b.cu_seqlens_q[seq];
+    num_tokens[s] = exists ? b.cu_seqlens_q[seq + 1] - first[s] : 0;
+    longest = metal::max(longest, num_tokens[s]);
+    if (owns && read >= 0) {
+      load_floats(state[s], b.states + read * slot_size + offset);
+    }
   }
   float rates[columns] = {};
   if (p.gates_are_rates) {
+    load_strided(rates, gates, gate_step);
+  }
+  for (int step = 0; step < longest; step++) {
+    // What no other thread reads is on its way for all of them first.
+    float beta[SEQS], value[SEQS];
 #pragma unroll
-    for (int i = 0; i < columns; i++) {
-      rates[i] = b.gates[head * p.gates.head + (column + i) * p.gates.dim];
+    for (int s = 0; s < SEQS; s++) {
+      const int64_t token = step < num_tokens[s] ? first[s] + step : 0;
+      beta[s] = betas[token * p.betas.token];
+      value[s] = to_float(v[token * p.v.token]);
+    }
+#pragma unroll
+    for (int s = 0; s < SEQS; s++) {
+      if (step < num_tokens[s]) {
+        const int64_t token = first[s] + step;
+        float token_q[columns], token_k[columns], gate[columns] = {};
+        load_strided(token_q, q + token * p.q.token, p.q.dim);
+        load_strided(token_k, k + token * p.k.token, p.k.dim);
+        if (!p.gates_are_rates) {
+          load_strided(gate, gates + token * p.gates.token, gate_step);
+        }
+#pragma unroll
+        for (int i = 0; i < columns; i++) {
+          state[s][i] *= p.gates_are_rates ? metal::precise::exp(beta[s] * rates[i]) : gate[i];
+        }
+        if (p.delta_rule) {
+          value[s] -= sum_of_row<lanes>(dot(state[s], token_k));
+        }
+        const float w = beta[s] * value[s];
+#pragma unroll
+        for (int i = 0; i < columns; i++) {
+          state[s][i] += w * token_k[i];
+        }
+        const float along_q = sum_of_row<lanes>(dot(state[s], token_q));
+        if (owns && column == 0) {
+          out[token * num_rows] = from_float<T>(along_q);
+        }
+      }
     }
   }
-  const int last = b.cu_seqlens_q[seq + 1];
-  for (int64_t token = b.cu_seqlens_q[seq]; token < last; token++) {
-    const T* q = static_cast<const T*>(b.q) + token * p.q.token + k_head * p.q.head;
-    const T* k = static_cast<const T*>(b.k) + token * p.k.token + k_head * p.k.head;
-    const T* v = static_cast<const T*>(b.v) + token * p.v.token + head * p.v.head;
-    const float* gates = b.gates + token * p.gates.token + head * p.gates.head;
-    const float beta = b.betas[token * p.betas.token + head * p.betas.head];
-    float token_q[columns], token_k[columns];
 #pragma unroll
-    for (int i = 0; i < columns; i++) {
-      token_q[i] = to_float(q[(column + i) * p.q.dim]);
-      token_k[i] = to_float(k[(column + i) * p.k.dim]);
-      state[i] *= p.gates_are_rates
-          ? metal::precise::exp(beta * rates[i])
-          : gates[p.channel_gates ? (column + i) * p.gates.dim : 0];
+  for (int s = 0; s < SEQS; s++) {
+    if (owns && first_seq + s < p.num_seqs) {
+      store_floats(b.states + b.write_slots[first_seq + s] * slot_size + offset, state[s]);
     }
-    float value = to_float(v[value_index * p.v.dim]);
-    if (p.delta_rule) {
-      value -= sum_of_row<lanes>(dot(state, token_k));
-    }
-    const float w = beta * value;
-#pragma unroll
-    for (int i = 0; i < columns; i++) {
-      state[i] += w * token_k[i];
-    }
-    const float along_q = sum_of_row<lanes>(dot(state, token_q));
-    if (owns && column == 0) {
-      static_cast<T*>(b.out)[token * num_rows + row] = from_float<T>(along_q);
-    }
-  }
-  if (owns) {
-    store_floats(to, state);
   }
 }
 
