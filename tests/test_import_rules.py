@@ -36,14 +36,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "backend_metal.engine.text": ("backend_metal.engine.schedule", "deployments.backend"),
     "backend_metal.engine.sampling": ("backend_metal.native", "deployments.backend"),
-    "backend_metal.engine.recorded": (
-        "backend_metal.attention",
-        "backend_metal.engine",
-        "backend_metal.engine.schedule",
-        "backend_metal.models",
-        "backend_metal.native",
-        "backend_metal.recurrent",
-    ),
     "backend_metal.engine.schedule": (
         "backend_metal.engine.grammar",
         "backend_metal.engine.pooling",

@@ -17,10 +17,10 @@ import mlx.core as mx
 import numpy as np
 
 from backend_metal.attention.kv_cache import AttentionMetadata, GroupedMetadata, KVCachePool
+from backend_metal.attention.recording import RepeatedGraph
 from backend_metal.engine.recorded.shape import table_width
 from backend_metal.engine.schedule.int_buffer import Int32Array
 from backend_metal.models.paged_model import ModelOutput, PagedModel
-from backend_metal.native import RepeatedGraph
 from backend_metal.recurrent import StatePool, StepStates
 
 logger = logging.getLogger(__name__)
