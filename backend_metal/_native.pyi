@@ -1,6 +1,6 @@
 """The compiled extension, built from ``csrc/``; ``native.py`` loads it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
 import mlx.core as mx
@@ -14,6 +14,19 @@ MAX_TILE_ROWS: int
 testing: ModuleType
 metal: ModuleType
 """The four operators on Metal, and ``set_shader_folder``; only in builds for macOS."""
+
+class RepeatedGraph:
+    """A graph of arrays that is built once, and made again, node by node, for other inputs of the
+    same shapes."""
+
+    def __init__(
+        self, build: Callable[[list[mx.array]], list[mx.array]], inputs: Sequence[mx.array]
+    ) -> None:
+        """``build`` is called with arrays of the shapes and dtypes of ``inputs`` that have no data:
+        to look at one raises ``RuntimeError``. What it makes without them is computed once."""
+
+    def __call__(self, inputs: Sequence[mx.array]) -> list[mx.array]:
+        """What ``build`` would make of these. Raises ``ValueError`` where these are others."""
 
 class Task:
     """One thread's part of a launch; ``csrc/cpu/launch_plan.h`` says what the numbers are."""

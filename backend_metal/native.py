@@ -64,6 +64,7 @@ for gpu in (metal, cuda):
     if gpu is not None:
         gpu.set_shader_folder(str(Path(__file__).parent / "shaders"))
 
+RepeatedGraph = _native.RepeatedGraph
 causal_conv = _native.causal_conv
 check_cache_strides = _native.check_cache_strides
 draw_tokens = _native.draw_tokens

@@ -13,7 +13,7 @@ from backend_metal.attention.layers import AttentionMetadata as AttentionMetadat
 from backend_metal.attention.layers import GroupedMetadata as GroupedMetadata
 from backend_metal.attention.layers import LayerAttention as LayerAttention
 from backend_metal.attention.layers import LayerCacheSpec as LayerCacheSpec
-from backend_metal.attention.operators import count_launch
+from backend_metal.attention.operators import count_launches
 from backend_metal.attention.paths import AttentionPath, resolve_path
 
 
@@ -65,6 +65,8 @@ class KVCachePool:
         self.dtype = dtype
         attended = [one.cache.head_dims for layer in layers for one in layer.kernels]
         self._path = resolve_path(path, attended)
+        self.num_launches = 0
+        """Of the attention operators, so far."""
         self._keys: list[mx.array] = []
         self._values: list[mx.array | None] = []
         """None: in the keys."""
@@ -106,7 +108,7 @@ class KVCachePool:
         ``q``, ``k`` and ``v`` are cast to the pool's dtype, the result back to ``q``'s. Their heads
         and the options are those of the layer; ``v`` is not looked at where it is in ``k``.
         """
-        count_launch(self._path)
+        self.count_launches(1)
         own = metadata[self._group_of[layer]]
         step: dict[str, Any] = {
             "q": q.astype(self.dtype),
@@ -168,7 +170,7 @@ class KVCachePool:
     def _attend(
         self, q: mx.array, k: mx.array, v: mx.array, metadata: AttentionMetadata, scale: float
     ) -> mx.array:
-        count_launch(self._path)
+        self.count_launches(1)
         out = self._path.paged_attention(
             q.astype(self.dtype),
             k,
@@ -195,6 +197,11 @@ class KVCachePool:
         self._keys = arrays[: self.num_layers]
         values = iter(arrays[self.num_layers :])
         self._values = [None if one is None else next(values) for one in self._values]
+
+    def count_launches(self, times: int) -> None:
+        """For who launches operators that were built before."""
+        self.num_launches += times
+        count_launches(self._path, times)
 
     def decompresses(self, head_dims: tuple[int, int]) -> bool:
         """Whether keys and values of these head dims, decompressed, may be attended over."""

@@ -155,9 +155,9 @@ def default_path() -> str:
     return path_on(mx.default_device()).name
 
 
-def count_launch(path: AttentionPath) -> None:
+def count_launches(path: AttentionPath, times: int = 1) -> None:
     with _launches_lock:
-        _launches[path.name] += 1
+        _launches[path.name] += times
 
 
 def attention_launches() -> dict[str, int]:
@@ -170,5 +170,5 @@ def _operators(
     path: AttentionPath | str | None, k_cache: mx.array, v_cache: mx.array
 ) -> AttentionPath:
     resolved = resolve_path(path, [(k_cache.shape[3], v_cache.shape[3])])
-    count_launch(resolved)
+    count_launches(resolved)
     return resolved

@@ -33,6 +33,9 @@ class AttentionPath:
     ended; where it doesn't, MLX would copy them."""
     recorder: Recorder | None = None
     """Records whole steps, where the device can launch them so."""
+    repeats_graphs: bool = False
+    """Whether a decode step's graph may serve for shorter sequences, too: kernels read of a block
+    table no more than there is of a sequence, so that a wider one costs nothing."""
     rotate_heads: RotateHeads | None = None
     """What comes before attention, where the device has a kernel for it."""
     origin_multiple: int = 1
@@ -89,12 +92,14 @@ CPU = AttentionPath(
     native.paged_attention,
     native.reshape_and_cache,
     native.zeros,
+    repeats_graphs=True,
     deterministic=AttentionPath(
         "cpu",
         partial(native.scatter_paged_attention, one_kernel=True),
         partial(native.paged_attention, one_kernel=True),
         native.reshape_and_cache,
         native.zeros,
+        repeats_graphs=True,
         # Where keys are cut shows in the last bits, and is counted from where a table begins.
         origin_multiple=native.KEYS_PER_SPLIT,
         one_way=True,
@@ -120,6 +125,7 @@ METAL = (
         native.metal.paged_attention,
         native.metal.reshape_and_cache,
         mx.zeros,
+        repeats_graphs=True,
         rotate_heads=native.metal.rotate_heads,
     )
     if native.metal is not None

@@ -1,4 +1,5 @@
-"""Steps that a device records, to launch them whole: CUDA's graphs."""
+"""Steps that are made once and then repeated: recorded by a device, to launch them whole, as CUDA's
+graphs are; or as graphs of arrays."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend_metal import native
+from backend_metal.native import RepeatedGraph as RepeatedGraph
 
 Ints = npt.NDArray[np.int32]
 

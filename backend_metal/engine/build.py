@@ -14,6 +14,7 @@ from backend_metal.engine.engine import Engine
 from backend_metal.engine.grammar.matcher_pool import MatcherPool
 from backend_metal.engine.memory import GIB, Demand, GroupBytes, num_kv_blocks
 from backend_metal.engine.plan import context_of, demand_of, group_bytes, state_plan
+from backend_metal.engine.recorded.repeated import RepeatedModel
 from backend_metal.engine.recorded.steps import RecordedSteps
 from backend_metal.engine.runner import ModelRunner
 from backend_metal.engine.schedule.block_group import BlockGroup
@@ -101,14 +102,16 @@ def build_engine(config: EngineConfig) -> Engine:
             plan.num_slots, config.block_size, SNAPSHOTS, bytes_per_slot=plan.bytes_per_slot
         )
     clock, matchers = StepClock(), MatcherPool()
-    recorded = None
+    recorded, repeated = None, None
     # What chooses keys reads on the host how long sequences are.
     chooses = any(layer.top_k is not None for layer in loaded.model.layers)
     if path.recorder is not None and states is None and not chooses:
         recorded = RecordedSteps(loaded.model, pool, path.recorder, config.max_num_seqs)
+    elif path.repeats_graphs and not chooses:
+        repeated = RepeatedModel(loaded.model)
     return Engine(
         config,
-        ModelRunner(loaded.model, pool, clock, matchers, recorded, states),
+        ModelRunner(loaded.model, pool, clock, matchers, recorded, states, repeated),
         tuple(
             BlockGroup(BlockPool(num_blocks), config.block_size, group.window)
             for group, num_blocks in zip(pool.groups, pool.num_blocks, strict=True)

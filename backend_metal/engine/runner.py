@@ -13,6 +13,7 @@ from backend_metal.engine.batch import Batch, build_batch
 from backend_metal.engine.draws import PromptReader, StepDraws
 from backend_metal.engine.grammar.masks import FilledMasks, HeldRow, MaskFiller
 from backend_metal.engine.grammar.matcher_pool import MatcherPool
+from backend_metal.engine.recorded.repeated import RepeatedModel, widened
 from backend_metal.engine.recorded.steps import RecordedSteps, fill_in
 from backend_metal.engine.sampling.batch import build_sampling_batch
 from backend_metal.engine.sampling.masking import Masks
@@ -43,13 +44,15 @@ class ModelRunner:
         matchers: MatcherPool,
         recorded: RecordedSteps | None = None,
         states: StatePool | None = None,
+        repeated: RepeatedModel | None = None,
     ) -> None:
         """``recorded``: where the device can have steps recorded. ``states``: of a model with
-        recurrent layers."""
+        recurrent layers. ``repeated``: ``model``, where graphs of decode steps can be repeated."""
         self.model = model
         self.pool = pool
         self._states = states
         self._recorded = recorded
+        self._repeated = repeated
         self._filler = MaskFiller(matchers)
         self._filled: FilledMasks | None = None
         self._masks: Masks | None = None
@@ -73,7 +76,7 @@ class ModelRunner:
                 self.clock.lap("build")
                 self.submit(logits, num_layers=0)
                 return ModelForward(self, step, logits, is_whole=True)
-        output = self._build(batch, drawn)
+        output = self._build(batch, drawn, self._repeated if step.decodes_alone else None)
         _read(step, output)
         self.clock.lap("build")
         if self.pool.writes_in_place and (self._states is None or self._states.writes_in_place):
@@ -105,17 +108,22 @@ class ModelRunner:
             logger.info("what was under way failed, too: %s", error)
         if self._recorded is not None:
             self._recorded.reset()
+        if self._repeated is not None:
+            self._repeated.reset()
         self.pool.reset()
         if self._states is not None:
             self._states.reset()
         self.rows.clear()
 
-    def _build(self, batch: Batch, drawn: mx.array | None) -> ModelOutput:
+    def _build(
+        self, batch: Batch, drawn: mx.array | None, repeated: RepeatedModel | None
+    ) -> ModelOutput:
+        wide = _as_they_are if repeated is None else widened
         cu_seqlens_q = mx.array(batch.cu_seqlens_q)
         metadata = [
             AttentionMetadata(
                 slot_mapping=mx.array(group.slot_mapping),
-                block_tables=mx.array(group.block_tables),
+                block_tables=mx.array(wide(group.block_tables)),
                 seq_lens=mx.array(group.seq_lens),
                 cu_seqlens_q=(
                     cu_seqlens_q if group.cu_seqlens_q is None else mx.array(group.cu_seqlens_q)
@@ -132,7 +140,8 @@ class ModelRunner:
             where = StateMetadata.of(batch.read_slots, batch.write_slots, batch.cu_seqlens_q)
             states = StepStates(self._states, where)
         positions, logit_rows = mx.array(batch.positions), mx.array(batch.logit_rows)
-        return self.model(token_ids, positions, metadata, logit_rows, self.pool, states)
+        model = repeated or self.model
+        return model(token_ids, positions, metadata, logit_rows, self.pool, states)
 
 
 class ModelForward:
@@ -189,6 +198,10 @@ class ModelForward:
         masks = self._runner.fill_masks(held)
         self._runner.clock.lap("mask")
         return masks
+
+
+def _as_they_are(block_tables: Int32Array) -> Int32Array:
+    return block_tables
 
 
 def _read(step: Step, output: ModelOutput) -> None:

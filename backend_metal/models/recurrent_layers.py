@@ -68,10 +68,8 @@ class PooledStateCache(RecurrentLayerCache):
         return _run_packed(call, inputs, arrays, _PooledOperators(self._states, self._layer))
 
     def _run_apart(self, call: Call, inputs: Arrays) -> Arrays:
-        # On the host already: a step's metadata is made there.
-        reads = np.asarray(self._metadata.read_slots)
-        borders = np.asarray(self._metadata.segments)
-        goes_on, steps = reads >= 0, np.diff(borders) == 1
+        borders = np.array(self._metadata.segments)
+        goes_on, steps = ~np.array(self._metadata.begins), np.diff(borders) == 1
         together = np.flatnonzero(goes_on & steps)
         alone = np.flatnonzero(~(goes_on & steps))
         batches = [together] if together.size else []
@@ -96,7 +94,7 @@ class PooledStateCache(RecurrentLayerCache):
         spec = self._pool.specs[self._layer]
         which = mx.array(seqs)
         cache = GatheredStates(len(spec.arrays))
-        if np.asarray(self._metadata.read_slots)[seqs[0]] >= 0:
+        if not self._metadata.begins[seqs[0]]:
             # Some modules treat the first token of a sequence in a way of its own, and know it by
             # there being no state.
             cache.cache = self._pool.read(self._layer, self._metadata.read_slots[which])
@@ -147,10 +145,8 @@ class _PooledOperators(StateOperators):
         self._layer = layer
 
     def begins(self, num_tokens: int) -> mx.array:
-        # On the host already: a step's metadata is made there.
-        reads = np.asarray(self._metadata.read_slots)
         first = np.zeros(num_tokens, bool)
-        first[np.array(self._metadata.segments[:-1])[reads < 0]] = True
+        first[np.array(self._metadata.segments[:-1])[np.array(self._metadata.begins)]] = True
         return mx.array(first)
 
     def causal_conv(

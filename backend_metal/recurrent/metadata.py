@@ -33,6 +33,8 @@ class StateMetadata:
     """int32 ``[num_seqs + 1]``: where each sequence's tokens begin; every one has at least one"""
     segments: tuple[int, ...]
     """The same, for who cuts a step up on the host"""
+    begins: tuple[bool, ...]
+    """Of each sequence, whether there is no state yet; for the host, too"""
 
     @staticmethod
     def of(read_slots: Ints, write_slots: Ints, cu_seqlens_q: Ints) -> StateMetadata:
@@ -41,6 +43,7 @@ class StateMetadata:
             mx.array(write_slots),
             mx.array(cu_seqlens_q),
             tuple(cu_seqlens_q.tolist()),
+            tuple((read_slots < 0).tolist()),
         )
 
     @property

@@ -1,6 +1,7 @@
 """Two steps at a time give the answers that one at a time gives: whatever is asked of each
 sequence, whatever happens around it, by the kernels of the path, by the reference, and where decode
-steps are recorded."""
+steps are recorded. Graphs of decode steps are repeated by the path's kernels, and never where one
+step is run at a time."""
 
 from __future__ import annotations
 
@@ -88,6 +89,8 @@ def engines(
         return llm.engine
 
     one = unpipelined(load(num_kv_blocks=64, max_num_seqs=4, max_num_batched_tokens=64))
+    runner: Any = one._pipeline.runner
+    runner._repeated = None
 
     @cache
     def expected(asked: Asked) -> list[Answer]:

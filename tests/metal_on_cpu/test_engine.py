@@ -14,6 +14,7 @@ import pytest
 
 from backend_metal import LLM, SamplingParams
 from backend_metal.attention.kv_cache import KVCachePool
+from backend_metal.engine.recorded.repeated import RepeatedModel
 from backend_metal.models.paged_model import PagedModel
 from tests.metal_on_cpu import host
 from tests.metal_on_cpu.engine_device import NAME, metal_on_cpu, path
@@ -94,6 +95,8 @@ def check_greedy_tokens(family: str, cut: Cut, folder: Path) -> None:
     tiny_models.save(family, folder)
     expected = tokens_of(load(folder, cut, "cpu"))
     llm = load(folder, cut, NAME)
+    runner: Any = llm.engine._pipeline.runner
+    assert isinstance(runner._repeated, RepeatedModel)
     before = llm.stats().attention_launches
     assert tokens_of(llm) == expected
     # Again, now that the prompts are in the prefix cache.

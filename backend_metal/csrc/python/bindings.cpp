@@ -14,6 +14,7 @@
 #include "python/recurrent_bindings.h"
 #include "operators/operators.h"
 #include "python/plan_bindings.h"
+#include "python/repeated_graph_bindings.h"
 #include "cpu/layers/exponential.h"
 #include "cpu/layers/swiglu.h"
 #ifdef POMONA_METAL_DEVICE
@@ -209,6 +210,7 @@ NB_MODULE(_native, m) {
   m.def("knows_mlx_arrays", [] { return nb::type<mx::array>().is_valid(); });
   bind_operators(m, mx::Device::cpu);
   bind_recurrent(m, mx::Device::cpu);
+  bind_repeated_graph(m);
   m.def("check_cache_strides", &check_cache_strides, "name"_a, "cache"_a);
   bind_plans(m);
   bind_layers(m);

@@ -1,1 +1,2 @@
-"""Decode steps that the device records once and then launches whole."""
+"""Decode steps that are made once and then repeated: recorded by the device and launched whole, or
+as graphs of arrays."""

@@ -31,7 +31,7 @@ class StepShape:
         widths = [group.block_tables.shape[1] for group in batch.groups]
         return cls(
             min(_next_count(num_seqs), max(max_num_seqs, num_seqs)),
-            tuple(max(FEWEST_BLOCKS, _next_power(num_blocks)) for num_blocks in widths),
+            tuple(table_width(num_blocks) for num_blocks in widths),
         )
 
     def pack(self, batch: Batch) -> Int32Array:
@@ -68,6 +68,11 @@ class StepShape:
             for width in self.max_blocks
         ]
         return token_ids, positions, metadata, each[:count]
+
+
+def table_width(num_blocks: int) -> int:
+    """The least that has room for so many blocks, of few that there are."""
+    return max(FEWEST_BLOCKS, _next_power(num_blocks))
 
 
 def _next_count(count: int) -> int:
