@@ -235,6 +235,17 @@ def gather_quantized_matmul(
     """As ``quantized_matmul``, with a matrix for each row: ``x`` is ``[num_rows, depth]``, the
     matrices are stacked along a first dimension, and ``indices``, int32 ``[num_rows]``, picks."""
 
+def quantized_rows(
+    indices: mx.array,
+    words: mx.array,
+    scales: mx.array,
+    biases: mx.array,
+    group_size: int,
+    bits: int,
+) -> mx.array:
+    """Rows of a matrix as ``quantized_matmul`` takes it, dequantized: float32 ``[..., depth]`` for
+    int32 ``indices [...]``. Evaluation fails for indices that have no row."""
+
 def rms_norm(x: mx.array, weight: mx.array, epsilon: float) -> mx.array:
     """float32 ``[..., dim]``: every row divided by the root of its mean square, times ``weight``.
 

@@ -78,6 +78,7 @@ plan_gpu_launch = _native.plan_gpu_launch
 plan_launch = _native.plan_launch
 product_kernel = _native.product_kernel
 quantized_matmul = _native.quantized_matmul
+quantized_rows = _native.quantized_rows
 reshape_and_cache = _native.reshape_and_cache
 rms_norm = _native.rms_norm
 rope = _native.rope

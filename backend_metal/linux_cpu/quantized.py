@@ -20,12 +20,13 @@ class NativeQuantizedLinear(nn.QuantizedLinear):  # type: ignore[misc]
 
 class NativeQuantizedEmbedding(nn.QuantizedEmbedding):  # type: ignore[misc]
     def __call__(self, x: mx.array) -> mx.array:
-        return mx.dequantize(
-            self["weight"][x],
-            self["scales"][x].astype(mx.float32),
-            self["biases"][x].astype(mx.float32),
-            group_size=self.group_size,
-            bits=self.bits,
+        return native.quantized_rows(
+            x.astype(mx.int32),
+            self["weight"],
+            self["scales"],
+            self["biases"],
+            self.group_size,
+            self.bits,
         )
 
     def as_linear(self, x: mx.array) -> mx.array:

@@ -134,8 +134,8 @@ def test_linear_layers(bits: int, dtype: mx.Dtype, bias: bool) -> None:
     assert relative_rms(np.array(kept(x)), np.array(of_mlx(x))) <= EXACT
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+@pytest.mark.parametrize("dtype", [*HALVES, mx.float32])
 def test_embeddings(bits: int, dtype: mx.Dtype) -> None:
     of_mlx, kept = layer_pair(nn.Embedding(70, 64), bits, dtype)
     tokens = mx.array([[3, 0], [69, 3]])

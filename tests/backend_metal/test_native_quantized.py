@@ -335,6 +335,26 @@ def test_a_matrix_that_is_not_there(index: int) -> None:
         quantized((5, 50, 128)).times(random(1, 128), np.array([index]))
 
 
+@pytest.mark.parametrize("index", [-1, 6])
+def test_a_row_that_is_not_there(index: int) -> None:
+    matrix = quantized((6, 128))
+    parts = matrix.words, matrix.scales, matrix.biases
+    rows = native.quantized_rows(mx.array([0, index]), *parts, matrix.group_size, matrix.bits)
+    with pytest.raises(RuntimeError, match=rf"indices must be in \[0, 6\), not {index}"):
+        mx.eval(rows)
+
+
+def test_rows_by_other_arrays_are_refused() -> None:
+    good = quantized((6, 128))
+    for message, indices, bits in [
+        ("indices must be int32", mx.array([0], mx.uint32), 4),
+        ("bits must be", mx.array([0]), 7),
+        ("scales must have one", mx.array([0]), 8),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            native.quantized_rows(indices, good.words, good.scales, good.biases, 64, bits)
+
+
 def test_other_shapes_and_dtypes_are_refused() -> None:
     good = quantized((6, 128))
     x = mx.ones((2, 128))

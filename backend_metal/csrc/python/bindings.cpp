@@ -10,6 +10,7 @@
 #include "cpu/layers/draw_tokens.h"
 #include "cpu/layers/float_rows.h"
 #include "cpu/layers/quantized.h"
+#include "cpu/layers/quantized_rows.h"
 #include "python/operator_bindings.h"
 #include "python/recurrent_bindings.h"
 #include "operators/operators.h"
@@ -113,6 +114,22 @@ void bind_products(nb::module_& m) {
       "scales"_a,
       "biases"_a,
       "indices"_a,
+      "group_size"_a,
+      "bits"_a);
+  m.def(
+      "quantized_rows",
+      [](const mx::array& indices,
+         const mx::array& words,
+         const mx::array& scales,
+         const mx::array& biases,
+         int group_size,
+         int bits) {
+        return quantized_rows(indices, words, scales, biases, {bits, group_size}, cpu_stream());
+      },
+      "indices"_a,
+      "words"_a,
+      "scales"_a,
+      "biases"_a,
       "group_size"_a,
       "bits"_a);
   m.def("product_kernel", [] { return blas::kernel_name(); });

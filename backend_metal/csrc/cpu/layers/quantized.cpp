@@ -56,6 +56,14 @@ void check(bool holds, const char* message) {
   }
 }
 
+void check_format(Quantization quantization) {
+  auto [bits, group_size] = quantization;
+  check((bits >= 2 && bits <= 6) || bits == 8, "bits must be 2, 3, 4, 5, 6 or 8");
+  check(
+      group_size == 32 || group_size == 64 || group_size == 128,
+      "group_size must be 32, 64 or 128");
+}
+
 void check_arguments(
     const mx::array& x,
     const mx::array& words,
@@ -64,24 +72,12 @@ void check_arguments(
     Quantization quantization,
     size_t ndim) {
   auto [bits, group_size] = quantization;
-  check((bits >= 2 && bits <= 6) || bits == 8, "bits must be 2, 3, 4, 5, 6 or 8");
-  check(
-      group_size == 32 || group_size == 64 || group_size == 128,
-      "group_size must be 32, 64 or 128");
+  check_format(quantization);
   check(x.dtype() == mx::float32, "x must be float32");
-  check(words.dtype() == mx::uint32, "words must be uint32");
-  check(mx::issubdtype(scales.dtype(), mx::floating) && scales.itemsize() <= 4,
-        "scales must be float32, float16 or bfloat16");
-  check(biases.dtype() == scales.dtype(), "biases must be of the scales' dtype");
-  check(words.ndim() == ndim, "words must have one row a column of the product");
-  check(scales.ndim() == ndim, "scales must have as many dimensions as words");
-  check(biases.shape() == scales.shape(), "biases must have the scales' shape");
   check(x.ndim() > 0 && x.shape(-1) % group_size == 0, "x must have rows of whole groups");
-  check(int64_t(words.shape(-1)) * 32 == int64_t(x.shape(-1)) * bits,
+  check(words.ndim() > 0 && int64_t(words.shape(-1)) * 32 == int64_t(x.shape(-1)) * bits,
         "words must have as many elements a row as x");
-  mx::Shape of_scales = words.shape();
-  of_scales.back() = x.shape(-1) / group_size;
-  check(scales.shape() == of_scales, "scales must have one element a group of words");
+  check_matrix(words, scales, biases, quantization, ndim);
   check(blas::kernel_name() != nullptr, "this processor has no kernel for quantized products");
 }
 
@@ -98,6 +94,28 @@ mx::array product(
 }
 
 } // namespace
+
+void check_matrix(
+    const mx::array& words,
+    const mx::array& scales,
+    const mx::array& biases,
+    Quantization quantization,
+    size_t ndim) {
+  check_format(quantization);
+  check(words.dtype() == mx::uint32, "words must be uint32");
+  check(mx::issubdtype(scales.dtype(), mx::floating) && scales.itemsize() <= 4,
+        "scales must be float32, float16 or bfloat16");
+  check(biases.dtype() == scales.dtype(), "biases must be of the scales' dtype");
+  check(words.ndim() == ndim, "words must have one row a column of the product");
+  check(scales.ndim() == ndim, "scales must have as many dimensions as words");
+  check(biases.shape() == scales.shape(), "biases must have the scales' shape");
+  mx::Shape of_scales = words.shape();
+  const int64_t bits = int64_t(words.shape(-1)) * 32;
+  const int64_t bits_of_group = quantization.bits * quantization.group_size;
+  of_scales.back() = static_cast<int>(bits / bits_of_group);
+  check(bits % bits_of_group == 0 && scales.shape() == of_scales,
+        "scales must have one element a group of words");
+}
 
 void QuantizedProduct::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   out.set_data(mx::allocator::malloc(out.nbytes()));

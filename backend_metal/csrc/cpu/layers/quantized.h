@@ -17,6 +17,15 @@ struct Quantization {
   bool operator==(const Quantization&) const = default;
 };
 
+// Of `ndim` dimensions, of which the last two are the matrix's. Raises std::invalid_argument for other
+// shapes, dtypes and formats.
+void check_matrix(
+    const mx::array& words,
+    const mx::array& scales,
+    const mx::array& biases,
+    Quantization quantization,
+    size_t ndim);
+
 // Inputs: x float32 [..., depth]; words uint32 [num_columns, depth * bits / 32]; scales and biases
 // [num_columns, depth / group_size]. Output: float32 [..., num_columns].
 // With a fifth input, int32 [num_rows], x is [num_rows, depth], the matrices are stacked, and it says
