@@ -22,7 +22,7 @@ struct Matrix {
   const void* scales;
   const void* biases;
   Quantization quantization;
-  int64_t num_rows;
+  int num_rows;
   int64_t depth;
 };
 
@@ -56,7 +56,7 @@ void unpack_rows(const Matrix& m, const int32_t* indices, int64_t count, float* 
   });
 }
 
-void check_indices(const int32_t* indices, int64_t count, int64_t num_rows) {
+void check_indices(const int32_t* indices, int64_t count, int num_rows) {
   for (int64_t i = 0; i < count; i++) {
     if (indices[i] < 0 || indices[i] >= num_rows) {
       throw std::out_of_range(
