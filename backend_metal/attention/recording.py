@@ -4,7 +4,7 @@ graphs are; or as graphs of arrays."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import mlx.core as mx
 import numpy as np
@@ -21,9 +21,10 @@ it computes."""
 
 
 class Recording(Protocol):
-    def replay(self, ints: Ints, newest: mx.array, caches: list[mx.array]) -> list[mx.array]:
-        """What the forward computes of these, valid until the next replay, and ``caches``, which it
-        writes. ``newest``: as many as were drawn."""
+    def replay(self, ints: Ints, newest: mx.array) -> mx.array:
+        """What the forward computes of these, valid until the next replay. Caches are written when
+        the device comes to it, behind all that was submitted before. ``newest``: as many as were
+        drawn."""
         ...
 
 
@@ -63,7 +64,7 @@ class CudaRecording:
         )
         return result
 
-    def replay(self, ints: Ints, newest: mx.array, caches: list[mx.array]) -> list[mx.array]:
+    def replay(self, ints: Ints, newest: mx.array) -> mx.array:
         self._native.load(ints)
-        arrays: list[Any] = self._native.replay(newest, caches)
-        return arrays
+        result: mx.array = self._native.replay(newest)
+        return result

@@ -80,6 +80,8 @@ class Pipeline:
         assert flight.draws is not None, "a step under way has not drawn"
         if self._scheduler.has_work:
             self._next = self._begin(flight.draws.token_ids)
+            # What the host did meanwhile made it seem longer.
+            flight.step.is_typical &= self._next.step.is_typical
         try:
             return flight, flight.draws.wait()
         except Exception as error:

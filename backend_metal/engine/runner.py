@@ -69,8 +69,10 @@ class ModelRunner:
             self.pool.groups,
             origin_multiple=self.pool.origin_multiple,
         )
-        if self._recorded is not None and step.decodes_alone:
+        if self._recorded is not None and step.only_draws:
+            made = self._recorded.num_made
             logits = self._recorded.forward(batch, drawn)
+            step.is_typical = self._recorded.num_made == made
             if logits is not None:
                 logits = _of_ends(step, logits)
                 self.clock.lap("build")
@@ -174,7 +176,7 @@ class ModelForward:
             made.append(logits)
         draws = StepDraws(rows, sampled, reader, made)
         self._runner.clock.lap("build")
-        self._runner.submit(*draws.arrays)
+        self._runner.submit(*draws.arrays, num_layers=0 if self._is_whole else None)
         return draws
 
     def _fill_masks(self, logits: mx.array, drawing: list[ScheduledSequence]) -> Masks | None:

@@ -20,8 +20,9 @@ from backend_metal.attention.paths import CPU
 from backend_metal.attention.recording import Forward, Ints
 from backend_metal.device import Device, registered
 from backend_metal.engine.batch import Batch, GroupTables
-from backend_metal.engine.recorded.shape import FEWEST_BLOCKS, StepShape
-from backend_metal.engine.recorded.steps import MOST_RECORDINGS
+from backend_metal.engine.recorded.kept import IDLE_STEPS, MOST_CHUNKS, MOST_DECODES, KeptRecordings
+from backend_metal.engine.recorded.shape import CHUNKED_TOKENS, FEWEST_BLOCKS, StepShape
+from backend_metal.engine.schedule.step import Step
 from backend_metal.engine.schedule.step_pace import StepPace
 from deployments.backend import Grammar
 from tests.support.backend_metal import tiny_models
@@ -62,6 +63,8 @@ def test_what_is_packed_is_unpacked_and_padded_with_the_last_row(
 ) -> None:
     batch = batch_of(num_seqs, widths)
     shape = StepShape.of(batch, most)
+    assert shape is not None
+    assert shape.decodes
     assert num_seqs <= shape.num_seqs <= max(num_seqs + 7, 2 * num_seqs - 1)
     for width, widest in zip(widths, shape.max_blocks, strict=True):
         assert width <= widest <= max(FEWEST_BLOCKS, 2 * width - 1)
@@ -79,6 +82,55 @@ def test_what_is_packed_is_unpacked_and_padded_with_the_last_row(
         assert not tables[:, width:].any()
 
 
+@given(
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=40).filter(
+        lambda lengths: any(length > 1 for length in lengths)
+    ),
+    widths=st.lists(st.integers(1, 300), min_size=1, max_size=3),
+    most=st.integers(1, 70),
+)
+def test_tokens_that_are_added_to_chunks_are_a_sequence_of_their_own(
+    lengths: list[int], widths: list[int], most: int
+) -> None:
+    num_seqs, num_tokens = len(lengths), sum(lengths)
+    ends = np.cumsum([0, *lengths]).astype(np.int32)
+    tokens = np.arange(num_tokens, dtype=np.int32)
+    decodes = batch_of(num_seqs, widths)
+    batch = replace(
+        decodes,
+        token_ids=tokens - 3,
+        positions=tokens + 100,
+        cu_seqlens_q=ends,
+        groups=tuple(replace(one, slot_mapping=tokens + 200) for one in decodes.groups),
+    )
+    shape = StepShape.of(batch, most)
+    if shape is None:
+        assert num_tokens > CHUNKED_TOKENS[-1] or num_seqs >= CHUNKED_TOKENS[-1]
+        return
+    assert not shape.decodes
+    assert shape.num_tokens in CHUNKED_TOKENS
+    assert num_seqs < shape.num_seqs <= max(2 * num_seqs, 2)
+    token_ids, positions, metadata, logit_rows = shape.unpack(mx.array(shape.pack(batch)))
+    np.testing.assert_array_equal(token_ids[:num_tokens], batch.token_ids)
+    np.testing.assert_array_equal(positions[:num_tokens], batch.positions)
+    assert min(token_ids[num_tokens:].tolist(), default=0) >= 0
+    np.testing.assert_array_equal(logit_rows[:num_seqs], ends[1:] - 1)
+    num_added = shape.num_tokens - num_tokens
+    for width, group, one in zip(widths, batch.groups, metadata, strict=True):
+        np.testing.assert_array_equal(one.slot_mapping[:num_tokens], group.slot_mapping)
+        assert set(one.slot_mapping[num_tokens:].tolist()) <= {-1}
+        np.testing.assert_array_equal(one.cu_seqlens_q[: num_seqs + 1], ends)
+        taken = np.diff(np.asarray(one.cu_seqlens_q))[num_seqs:]
+        assert taken.tolist() == [0] * (len(taken) - 1) + [num_added]
+        np.testing.assert_array_equal(one.seq_lens[:num_seqs], group.seq_lens)
+        # For them, too, there is room.
+        assert num_added <= one.seq_lens[-1].item() <= 8 * one.block_tables.shape[1]
+        tables = np.asarray(one.block_tables)
+        np.testing.assert_array_equal(tables[:num_seqs, :width], group.block_tables)
+        assert not tables[:num_seqs, width:].any()
+        assert not tables[num_seqs:].any()
+
+
 class Counting(Rerun):
     made: int = 0
     replayed: int = 0
@@ -87,14 +139,15 @@ class Counting(Rerun):
         type(self).made += 1
         super().__init__(forward, ints, newest, max_drawn)
 
-    def replay(self, ints: Ints, newest: mx.array, caches: list[mx.array]) -> list[mx.array]:
+    def replay(self, ints: Ints, newest: mx.array) -> mx.array:
         type(self).replayed += 1
-        return super().replay(ints, newest, caches)
+        return super().replay(ints, newest)
 
 
 class Refusing:
     def __init__(self, forward: Forward, ints: Ints, newest: mx.array, max_drawn: int) -> None:
-        forward(mx.array(ints), newest)  # Which leaves the pool with arrays that are never made.
+        # Which leaves the pool with arrays that are never made.
+        forward(mx.array(ints), mx.zeros(max_drawn, mx.int32))
         raise RuntimeError("this device forgets")
 
 
@@ -130,11 +183,11 @@ def answers(llm: LLM, **sampling: Any) -> list[tuple[int, ...]]:
 def test_each_shape_is_recorded_once(model: str, counting: type[Counting]) -> None:
     recorded = LLM(model, device="counts", max_num_seqs=12)
     assert answers(recorded) == answers(LLM(model, max_num_seqs=12))
-    # All of them start in one step and end in another.
-    assert counting.made == 1
-    assert counting.replayed >= 18
+    # All of them start in one step, whose tokens are 108, and end in another.
+    assert counting.made == 2
+    assert counting.replayed >= 19
     answers(recorded)
-    assert counting.made == 1
+    assert counting.made == 2
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -151,8 +204,8 @@ def test_forced_tokens_are_computed_one_by_one_where_others_would_wait(
     found = [one.token_ids for one in recorded.generate(PROMPTS, half, show_progress=False)]
     taken = recorded.engine.stats().steps
     assert found == [one.token_ids for one in plain.generate(PROMPTS, half, show_progress=False)]
-    # The prompts', and what each of three jumps takes.
-    assert taken - (counting.replayed - before) == (4 if together else 1)
+    # Three jumps of all together have more tokens than are recorded.
+    assert taken - (counting.replayed - before) == (3 if together else 0)
 
 
 def test_a_new_cache_has_new_recordings(model: str, counting: type[Counting]) -> None:
@@ -162,17 +215,66 @@ def test_a_new_cache_has_new_recordings(model: str, counting: type[Counting]) ->
     llm.reset_prefix_cache()
     runner.reset()
     assert answers(llm) == before
-    assert counting.made == 2
+    assert counting.made == 4
 
 
-def test_no_more_are_kept_than_there_is_room_for(model: str, counting: type[Counting]) -> None:
+class Kept:
+    """A recording that nobody replays."""
+
+    def replay(self, ints: Ints, newest: mx.array) -> mx.array:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(("num_tokens", "most"), [(1, MOST_DECODES), (64, MOST_CHUNKS)])
+def test_a_recording_gives_way_once_it_is_not_used_any_more(num_tokens: int, most: int) -> None:
+    shapes = [StepShape(seqs, max(seqs, num_tokens), (16,)) for seqs in range(1, most + 2)]
+    of_the_other_kind = StepShape(3, 3 if num_tokens > 1 else 64, (16,))
+    *first, last = shapes
+    kept = KeptRecordings()
+    for shape in first:
+        assert kept.has_room(shape)
+        kept.add(shape, Kept())
+    assert not kept.has_room(last)
+    assert kept.has_room(of_the_other_kind)
+    for _ in range(IDLE_STEPS + 1):
+        assert kept.get(last) is None
+        for shape in first[1:]:
+            assert kept.get(shape) is not None
+    assert kept.has_room(last)
+    kept.add(last, Kept())
+    assert set(kept.shapes) == set(shapes[1:])
+    assert not kept.has_room(first[0])
+    assert kept.num_made == most + 1
+    kept.clear()
+    assert not kept.shapes
+
+
+def test_what_there_is_no_room_for_runs_as_it_is(model: str, counting: type[Counting]) -> None:
     llm = LLM(model, device="counts", max_num_seqs=400, num_kv_blocks=4000)
-    runner: Any = llm.engine._pipeline.runner
-    for count in range(8, 8 * (MOST_RECORDINGS + 5), 8):
+    for count in range(8, 8 * (MOST_DECODES + 3), 8):
         params = SamplingParams(max_tokens=4, ignore_eos=True)
         llm.generate([[1, 2, 3]] * count, params, show_progress=False)
-        assert len(runner._recorded._recordings) <= MOST_RECORDINGS
-    assert counting.made > MOST_RECORDINGS
+    runner: Any = llm.engine._pipeline.runner
+    assert sum(shape.decodes for shape in runner._recorded._kept.shapes) == MOST_DECODES
+
+
+def test_the_time_of_a_step_that_is_recorded_tells_nothing(
+    model: str, counting: type[Counting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, bool]] = []
+    observe = StepPace.observe
+
+    def spied(pace: StepPace, step: Step, seconds: float) -> None:
+        seen.append((step.num_tokens, step.is_typical))
+        observe(pace, step, seconds)
+
+    monkeypatch.setattr(StepPace, "observe", spied)
+    llm = LLM(model, device="counts", max_num_seqs=12)
+    answers(llm)
+    # The first is recorded, and so is the second, for which the first has to wait.
+    assert seen[:3] == [(108, False), (12, False), (12, True)]
+    assert all(is_typical for _, is_typical in seen[2:])
+    assert llm.engine.scheduler.pace.decode_times.seconds_of(12) is not None
 
 
 def test_what_cant_be_recorded_runs_as_before(model: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -180,7 +282,7 @@ def test_what_cant_be_recorded_runs_as_before(model: str, caplog: pytest.LogCapt
     with registered(device), caplog.at_level(logging.WARNING):
         assert answers(LLM(model, device="forgets")) == answers(LLM(model))
     assert [record.message for record in caplog.records if "recorded" in record.message] == [
-        "decode steps are not recorded, and slower: this device forgets"
+        "steps are not recorded, and slower: this device forgets"
     ]
 
 

@@ -296,8 +296,9 @@ def test_resuming_continues_with_the_same_tokens() -> None:
         assert generate(whole[:stop], 2, 60) == whole
 
 
-def test_greedy_is_argmax_with_ties_to_the_lower_id() -> None:
-    logits = mx.array([[0.0, 2.0, 2.0, 1.0], [5.0, -1.0, 5.0, 5.0]])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
+def test_greedy_is_argmax_with_ties_to_the_lower_id(dtype: mx.Dtype) -> None:
+    logits = mx.array([[0.0, 2.0, 2.0, 1.0], [5.0, -1.0, 5.0, 5.0]], dtype)
     for params in (
         SamplingParams(temperature=0.0),
         SamplingParams(temperature=1e-9),

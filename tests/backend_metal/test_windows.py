@@ -145,7 +145,7 @@ def test_recorded_steps_have_a_table_for_each_group(checkpoint: Checkpoint, load
         llm = load(checkpoint.path, (120, 40), device=DEVICE)
         assert tokens(llm, checkpoint.prompts) == checkpoint.expected
         runner: Any = llm.engine._pipeline.runner
-        shapes = list(runner._recorded._recordings)
+        shapes = list(runner._recorded._kept.shapes)
     assert shapes
     assert all(len(shape.max_blocks) == 2 for shape in shapes)
 

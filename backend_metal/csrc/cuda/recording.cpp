@@ -126,7 +126,7 @@ class Leave : public RecordingPrimitive {
   bool records_;
 };
 
-// Inputs: newest, caches. Outputs: result, caches.
+// Input: newest. Output: result.
 class Replay : public RecordingPrimitive {
  public:
   Replay(mx::Stream stream, std::shared_ptr<Recording> recording, size_t slot)
@@ -134,9 +134,6 @@ class Replay : public RecordingPrimitive {
 
   void eval_gpu(const Arrays& inputs, Arrays& outputs) override {
     outputs[0].copy_shared_buffer(recording_->result());
-    for (size_t i = 1; i < inputs.size(); ++i) {
-      outputs[i].copy_shared_buffer(inputs[i]);
-    }
     recording_->launch(encoder(), inputs[0], slot_);
     // Kernels of a recording that is dropped may still run.
     encoder().add_completed_handler([recording = recording_]() {});
@@ -216,23 +213,15 @@ void Recording::abandon(mx::Stream stream) {
   }
 }
 
-Arrays Recording::replay(const mx::array& newest, Arrays caches, mx::Stream stream) {
+mx::array Recording::replay(const mx::array& newest, mx::Stream stream) {
   if (!graph_) {
     throw std::logic_error("nothing is recorded");
   }
-  std::vector<mx::Shape> shapes{result_->shape()};
-  std::vector<mx::Dtype> dtypes{result_->dtype()};
-  Arrays inputs{newest};
-  for (auto& cache : caches) {
-    shapes.push_back(cache.shape());
-    dtypes.push_back(cache.dtype());
-    inputs.push_back(std::move(cache));
-  }
-  return mx::array::make_arrays(
-      std::move(shapes),
-      dtypes,
+  return mx::array(
+      result_->shape(),
+      result_->dtype(),
       std::make_shared<Replay>(stream, shared_from_this(), slot_),
-      std::move(inputs));
+      {newest});
 }
 
 void Recording::begin(mx::cu::CommandEncoder& encoder, const mx::array& newest, bool records) {

@@ -4,7 +4,8 @@
 // MLX launches its kernels one by one, on the stream of its encoder, if MLX_USE_CUDA_GRAPHS is 0.
 // CUDA records what is launched between `enter` and `leave`. All addresses in it stay as they are:
 // the recording holds every buffer that its kernels use, its inputs have buffers of their own, which
-// a replay fills, and caches are written where they have always been.
+// a replay fills, and caches are written where they have always been: on one stream, behind what was
+// submitted before and before what is submitted then, so that no array has to say so.
 #pragma once
 
 #include <mlx/backend/cuda/device.h>
@@ -49,9 +50,8 @@ class Recording : public std::enable_shared_from_this<Recording> {
   // After what failed in between.
   void abandon(mx::Stream stream);
 
-  // The result of what is recorded, and `caches`, which it writes. Valid until the next replay.
-  std::vector<mx::array> replay(
-      const mx::array& newest, std::vector<mx::array> caches, mx::Stream stream);
+  // The result of what is recorded, valid until the next replay.
+  mx::array replay(const mx::array& newest, mx::Stream stream);
 
   // The rest is for the primitives, when they are evaluated.
   void begin(mx::cu::CommandEncoder& encoder, const mx::array& newest, bool records);

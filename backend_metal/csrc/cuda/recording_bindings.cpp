@@ -50,11 +50,8 @@ void bind_recording(nb::module_& m) {
       .def("abandon", [](Recording& self) { self.abandon(stream()); })
       .def(
           "replay",
-          [](Recording& self, const mx::array& newest, std::vector<mx::array> caches) {
-            return self.replay(newest, std::move(caches), stream());
-          },
-          "newest"_a,
-          "caches"_a);
+          [](Recording& self, const mx::array& newest) { return self.replay(newest, stream()); },
+          "newest"_a);
 }
 
 } // namespace pomona::cuda

@@ -1,9 +1,8 @@
-"""Decode steps as recordings: one launch each, however many kernels a model takes."""
+"""Steps of few tokens as recordings: one launch each, however many kernels a model takes."""
 
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from typing import Protocol
 
 import mlx.core as mx
@@ -11,15 +10,13 @@ import mlx.core as mx
 from backend_metal.attention.kv_cache import GroupedMetadata, KVCachePool
 from backend_metal.attention.recording import Recorder, Recording
 from backend_metal.engine.batch import Batch
+from backend_metal.engine.recorded.kept import KeptRecordings
 from backend_metal.engine.recorded.shape import StepShape
 from backend_metal.engine.schedule.int_buffer import Int32Array
 from backend_metal.models.paged_model import ModelOutput
 
 logger = logging.getLogger(__name__)
 
-MOST_RECORDINGS = 24
-"""Each keeps the memory that its step works in: tens of MB for a small model, a few hundred for a
-large one. What was not replayed for longest goes."""
 MOST_FAILURES = 3
 """One may be an accident, such as memory that another thread took meanwhile."""
 
@@ -43,30 +40,37 @@ class RecordedSteps:
         self._pool = pool
         self._recorder: Recorder | None = recorder
         self._max_num_seqs = max_num_seqs
-        self._recordings: OrderedDict[StepShape, Recording] = OrderedDict()
+        self._kept = KeptRecordings()
         self._num_failures = 0
         self._nothing_drawn = mx.zeros(0, mx.int32)
         mx.eval(self._nothing_drawn)
 
+    @property
+    def num_made(self) -> int:
+        """So far."""
+        return self._kept.num_made
+
     def forward(self, batch: Batch, drawn: mx.array | None) -> mx.array | None:
-        """Logits of every sequence of a batch in which each has one token, to be used before the
-        next step; None where there is no recording to be had."""
+        """Logits of the last token of every sequence, to be used before the next step; None where
+        there is no recording to be had."""
         if self._recorder is None:
             return None
         shape = StepShape.of(batch, self._max_num_seqs)
+        if shape is None:
+            return None
+        recording = self._kept.get(shape)
+        if recording is None and not self._kept.has_room(shape):
+            return None
         ints = shape.pack(batch)
         newest = self._nothing_drawn if drawn is None else drawn
-        recording = self._recordings.get(shape) or self._record(shape, ints, newest)
+        recording = recording or self._record(shape, ints, newest)
         if recording is None:
             return None
-        self._recordings.move_to_end(shape)
-        logits, *caches = recording.replay(ints, newest, self._pool.evaluation_roots())
-        self._pool.rebind(caches)
-        return logits[: batch.num_seqs]
+        return recording.replay(ints, newest)[: batch.num_seqs]
 
     def reset(self) -> None:
         """Before the caches are others: recordings write those that there were."""
-        self._recordings.clear()
+        self._kept.clear()
 
     def _record(self, shape: StepShape, ints: Int32Array, newest: mx.array) -> Recording | None:
         assert self._recorder is not None
@@ -76,8 +80,6 @@ class RecordedSteps:
             token_ids = fill_in(token_ids, drawn)
             return self._model(token_ids, positions, metadata, logit_rows, self._pool).logits
 
-        while len(self._recordings) >= MOST_RECORDINGS:
-            self._recordings.popitem(last=False)
         before = self._pool.evaluation_roots()
         try:
             recording = self._recorder(forward, ints, newest, self._max_num_seqs)
@@ -86,15 +88,15 @@ class RecordedSteps:
             self._pool.rebind(before)
             self._num_failures += 1
             if self._num_failures < MOST_FAILURES:
-                logger.info("a decode step is not recorded this time: %s", error)
+                logger.info("a step is not recorded this time: %s", error)
             else:
-                logger.warning("decode steps are not recorded, and slower: %s", error)
+                logger.warning("steps are not recorded, and slower: %s", error)
                 self._recorder = None
                 self.reset()
             return None
         self._num_failures = 0
-        logger.info("recorded a step of %d sequences", shape.num_seqs)
-        self._recordings[shape] = recording
+        logger.info("recorded a step of %d sequences, %d tokens", shape.num_seqs, shape.num_tokens)
+        self._kept.add(shape, recording)
         return recording
 
 

@@ -92,6 +92,16 @@ class SamplingBatch:
     num_top_logprobs: int
     """The most that any of them asks for."""
 
+    @property
+    def takes_largest(self) -> bool:
+        """Whether each row's token is that of the model's own largest logit."""
+        return (
+            self.masks is None
+            and self.counts is None
+            and not len(self.biases.token_ids)
+            and not self.options["temperature"].any()
+        )
+
 
 def build_sampling_batch(
     rows: Sequence[SamplingRow],

@@ -26,7 +26,10 @@ Ints = npt.NDArray[np.int32]
 
 
 def draw_by_graph(logits: mx.array, batch: SamplingBatch) -> mx.array:
-    """int32 ``[rows]``. ``logits`` is float32 ``[rows, vocab_size]``."""
+    """int32 ``[rows]``. ``logits`` is float32 ``[rows, vocab_size]``, or any other float where
+    nothing but the largest is asked for."""
+    if batch.takes_largest:
+        return argmax(logits)
     logits = _add_biases(_penalise(logits, batch), batch)
     groups = _groups(batch)
     if len(groups) == 1:

@@ -49,7 +49,7 @@ def sample(logits: mx.array, batch: SamplingBatch) -> Sampled:
     raw = logits.astype(mx.float32)
     if batch.masks is not None:
         raw = leave_allowed(raw, batch.masks)
-    token_ids = _draw(raw, batch)
+    token_ids = _draw(logits if batch.takes_largest else raw, batch)
     if not len(batch.logprob_rows):
         return Sampled(token_ids, None, None, None)
     drawn = token_ids[:, None]
@@ -65,10 +65,11 @@ def sample(logits: mx.array, batch: SamplingBatch) -> Sampled:
 
 
 def _draw(logits: mx.array, batch: SamplingBatch) -> mx.array:
+    """``logits``: float32, but where the largest are taken as the model has them."""
     if mx.default_device() != mx.cpu:
         return draw_by_graph(logits, batch)
     return native.draw_tokens(
-        logits,
+        logits.astype(mx.float32),
         mx.array(batch.options.view(np.uint32).reshape(batch.num_rows, -1)),
         mx.zeros((0, batch.vocab_size), mx.int32) if batch.counts is None else batch.counts,
         mx.array(batch.biases.token_ids),

@@ -83,6 +83,8 @@ class Step:
     scheduled: list[ScheduledSequence] = field(default_factory=list)
     num_tokens: int = 0
     num_decodes: int = 0
+    is_typical: bool = True
+    """Whether its time tells what such steps take: not while one is recorded."""
 
     def add(self, item: ScheduledSequence) -> None:
         self.scheduled.append(item)
@@ -101,7 +103,12 @@ class Step:
     @property
     def decodes_alone(self) -> bool:
         """Whether each sequence has one token of its answer, and no more."""
-        return self.num_decodes == len(self.scheduled) and not (self.readouts or self.reading)
+        return self.num_decodes == len(self.scheduled) and self.only_draws
+
+    @property
+    def only_draws(self) -> bool:
+        """Whether nothing is read but what tokens are drawn from."""
+        return not (self.readouts or self.reading)
 
     @property
     def drawing(self) -> list[ScheduledSequence]:

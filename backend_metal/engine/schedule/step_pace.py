@@ -130,6 +130,8 @@ class StepPace:
 
     def observe(self, step: Step, seconds: float) -> None:
         """A step took so long, counted from the end of the one before it."""
+        if not step.is_typical:
+            return
         num_prefill_tokens = step.num_tokens - step.num_decodes
         self._num_steps += 1
         if not num_prefill_tokens:
