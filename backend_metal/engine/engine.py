@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
+from typing import NamedTuple
 
 from backend_metal.engine.grammar.compiler import GrammarCompiler
 from backend_metal.engine.grammar.matcher import GrammarMatcher
@@ -58,8 +59,7 @@ MAX_CONSECUTIVE_FAILURES = 3
 """Failed steps in a row after which the engine calls itself unhealthy."""
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     request_id: str
     item: Delta | Pooled | Prefill | BackendError
     """An error ends its request."""

@@ -82,6 +82,7 @@ def test_linear_attention(
         )
 
 
+@pytest.mark.parametrize("is_part", [False, True])
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
@@ -104,6 +105,7 @@ def test_narrow_states(
     delta_rule: bool,
     layout: str,
     backwards: bool,
+    is_part: bool,
 ) -> None:
     with execution(backwards=backwards):
         check_linear_attention(
@@ -114,7 +116,7 @@ def test_narrow_states(
             channel_gates=not delta_rule,
             gates_are_rates=layout != "mixed",
             delta_rule=delta_rule,
-            is_part=True,
+            is_part=is_part,
             dtype=dtype,
             seed=1,
         )
@@ -125,8 +127,8 @@ def test_they_compile_for_hopper(element: str) -> None:
     compile_kernel("causal_conv", "causal_conv", element, "Conv", 256, "sm_90a", False)
     for dim in GPU_HEAD_DIMS:
         name = "linear_attention" if dim >= 32 else "narrow_linear_attention"
-        for seqs in (0,) if dim >= 32 else (1, 4):
+        for seqs, aligned in ((0, False),) if dim >= 32 else ((1, False), (4, False), (4, True)):
             resources = compile_kernel(
-                name, name, element, "LinearAttention", 128, "sm_90a", False, sizes=(dim, seqs)
+                name, name, element, "LinearAttention", 128, "sm_90a", aligned, sizes=(dim, seqs)
             )
             assert resources.spilled_bytes <= 128

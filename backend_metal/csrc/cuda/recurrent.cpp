@@ -70,6 +70,19 @@ void CausalConv::eval_gpu(const Arrays& inputs, Arrays& outputs) {
       buffers);
 }
 
+namespace {
+
+// Whether as many elements of a head as a lane owns may be loaded at once.
+bool has_aligned_columns(const mx::array& in) {
+  int64_t bytes = kNarrowColumns * in.itemsize();
+  auto is_multiple = [&](int dim) {
+    return in.shape(dim) == 1 || in.strides(dim) % kNarrowColumns == 0;
+  };
+  return in.offset() % bytes == 0 && in.strides(2) == 1 && is_multiple(0) && is_multiple(1);
+}
+
+} // namespace
+
 void LinearAttention::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   auto& encoder = mx::cu::get_command_encoder(stream());
   cuda::allocate(outputs[0], encoder);
@@ -115,7 +128,7 @@ void LinearAttention::eval_gpu(const Arrays& inputs, Arrays& outputs) {
        {a.k.shape(2), is_narrow ? seqs : 0},
        "LinearAttention",
        grid.threads},
-      {},
+      {.aligned = has_aligned_columns(a.q) && has_aligned_columns(a.k)},
       grid,
       parameters_of(a, delta_rule_, gates_are_rates_),
       buffers);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import mlx.core as mx
 
@@ -120,8 +120,7 @@ class Step:
         return any(item.sequence.status is not Status.FINISHED for item in self.scheduled)
 
 
-@dataclass(frozen=True)
-class TokenDraw:
+class TokenDraw(NamedTuple):
     token_id: int
     logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()

@@ -155,14 +155,16 @@ class SequenceOutput:
         return Delta(
             index=self.sequence.index,
             text=text,
-            token_ids=tuple(draw.token_id for draw in draws),
+            token_ids=tuple([draw.token_id for draw in draws]),
             num_prompt_tokens=self.sequence.num_prompt_tokens,
             num_cached_tokens=self.sequence.num_cached_tokens,
             prefix_miss=self.sequence.prefix_miss,
             logprobs=tuple(
-                self._token_text.logprob(draw.token_id, draw.logprob, draw.top)
-                for draw in draws
-                if draw.logprob is not None
+                [
+                    self._token_text.logprob(draw.token_id, draw.logprob, draw.top)
+                    for draw in draws
+                    if draw.logprob is not None
+                ]
             ),
             finish_reason=finish_reason,
             num_thought_tokens=guide.num_thought_tokens if guide else 0,

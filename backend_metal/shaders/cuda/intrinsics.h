@@ -141,12 +141,30 @@ inline void load_floats(float (&to)[4], const float* from) {
   to[0] = floats.x, to[1] = floats.y, to[2] = floats.z, to[3] = floats.w;
 }
 
+// As many elements at a multiple of their size.
+inline void load_four(float (&to)[4], const float* from) {
+  load_floats(to, from);
+}
+template <typename T>
+inline void load_four(float (&to)[4], const T* from) {
+  uint2 words = *reinterpret_cast<const uint2*>(from);
+  const unsigned both[2] = {words.x, words.y};
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    to[i] = to_float(T{static_cast<unsigned short>(both[i / 2] >> (i % 2 * 16))});
+  }
+}
+
 inline void load_floats(float (&to)[1], const float* from) {
   to[0] = *from;
 }
 
+// By name: of an assignment the compiler makes four stores, which write each line four times.
 inline void store_floats(float* to, const float (&from)[4]) {
-  *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(to)), "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3])
+               : "memory");
 }
 
 inline void store_floats(float* to, const float (&from)[1]) {

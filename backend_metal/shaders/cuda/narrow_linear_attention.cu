@@ -6,6 +6,7 @@
 #include "cuda/recurrent_buffers.h"
 #include "cuda/rounding.h"
 #include "constants.h"
+#include "options.h"
 #include "parameters.h"
 
 namespace pomona {
@@ -25,6 +26,18 @@ inline void load_strided(float (&to)[COLUMNS], const T* from, int64_t stride) {
   for (int i = 0; i < COLUMNS; i++) {
     to[i] = to_float(from[i * stride]);
   }
+}
+
+// Of one token's q or k. Where they lie side by side, in one load.
+template <typename T, int COLUMNS>
+inline void load_elements(float (&to)[COLUMNS], const T* from, int64_t stride) {
+  if constexpr (COLUMNS == kNarrowColumns) {
+    if (aligned) {
+      load_four(to, from);
+      return;
+    }
+  }
+  load_strided(to, from, stride);
 }
 
 template <int COLUMNS>
@@ -93,15 +106,20 @@ inline void narrow_linear_attention(
     for (int s = 0; s < SEQS; s++) {
       if (step < num_tokens[s]) {
         const int64_t token = first[s] + step;
-        float token_q[columns], token_k[columns], gate[columns] = {};
-        load_strided(token_q, q + token * p.q.token, p.q.dim);
-        load_strided(token_k, k + token * p.k.token, p.k.dim);
-        if (!p.gates_are_rates) {
+        float token_q[columns], token_k[columns], gate[columns];
+        load_elements(token_q, q + token * p.q.token, p.q.dim);
+        load_elements(token_k, k + token * p.k.token, p.k.dim);
+        if (p.gates_are_rates) {
+#pragma unroll
+          for (int i = 0; i < columns; i++) {
+            gate[i] = metal::precise::exp(beta[s] * rates[i]);
+          }
+        } else {
           load_strided(gate, gates + token * p.gates.token, gate_step);
         }
 #pragma unroll
         for (int i = 0; i < columns; i++) {
-          state[s][i] *= p.gates_are_rates ? metal::precise::exp(beta[s] * rates[i]) : gate[i];
+          state[s][i] *= gate[i];
         }
         if (p.delta_rule) {
           value[s] -= sum_of_row<lanes>(dot(state[s], token_k));

@@ -36,6 +36,7 @@ from ops.bench.engine.uniform import compare_uniform, report_uniform
 from ops.bench.engine.workload import Workload
 from ops.bench.timing import markdown_table
 
+BLOCK_SIZE = 16
 UNIFORM_OUTPUT_TOKENS = 256
 
 
@@ -147,6 +148,7 @@ def main() -> None:
     else:
         limits = device_limits.measure_device(device, shape.dtype).report()
     prompts = workload.prompts(shape.vocab_size)
+    longest = max(map(len, prompts)) + max(workload.output_tokens, UNIFORM_OUTPUT_TOKENS)
     uniform = []
     with tempfile.TemporaryDirectory() as directory:
         parameters = random_model.save(
@@ -157,6 +159,8 @@ def main() -> None:
             max_num_seqs=workload.at_once,
             max_num_batched_tokens=arguments.budget,
             attention=arguments.attention,
+            # The other engines' weights and caches are on the same device.
+            num_kv_blocks=workload.at_once * -(-longest // BLOCK_SIZE),
         )
         rounds = compare(llm, directory, workload, prompts, arguments.rounds, shape.dtype)
         installed = None

@@ -137,9 +137,9 @@ void Block::check_shared(const void* from, size_t bytes) const {
   }
 }
 
-void Block::check_global(const void* address) {
-  if (reinterpret_cast<uintptr_t>(address) % 16 != kBufferStart) {
-    fail("copies must start at multiples of 16 bytes");
+void Block::check_global(const void* address, size_t bytes) {
+  if ((reinterpret_cast<uintptr_t>(address) - kBufferStart) % bytes != 0) {
+    fail("copies must start at multiples of " + std::to_string(bytes) + " bytes");
   }
 }
 

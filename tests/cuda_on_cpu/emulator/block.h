@@ -89,7 +89,7 @@ class Block {
   void start_product(Product product);
   void end_products();
   void wait_for_products(int latest);
-  void check_global(const void* address);
+  void check_global(const void* address, size_t bytes = 16);
   void check_shared(const void* from, size_t bytes) const;
 
  private:

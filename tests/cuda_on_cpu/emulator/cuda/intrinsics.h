@@ -158,6 +158,14 @@ inline void load_floats(float (&to)[4], const float* from) {
   std::memcpy(to, from, 16);
 }
 
+template <typename T>
+inline void load_four(float (&to)[4], const T* from) {
+  current_block().check_global(from, 4 * sizeof(T));
+  for (int i = 0; i < 4; i++) {
+    to[i] = to_float(from[i]);
+  }
+}
+
 inline void load_floats(float (&to)[1], const float* from) {
   to[0] = *from;
 }
