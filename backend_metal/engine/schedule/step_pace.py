@@ -113,7 +113,7 @@ class StepPace:
         decodes_are_recorded: bool = False,
     ) -> None:
         """``least_prefill``: tokens of prompts that go through any step, lest they starve.
-        ``decodes_are_recorded``: a step takes much longer as soon as it does anything else."""
+        ``decodes_are_recorded``: a step takes much longer as soon as it is a large one."""
         self._max_slowdown = max_slowdown
         self._decodes_are_recorded = decodes_are_recorded
         self._least_prefill = least_prefill
@@ -153,7 +153,7 @@ class StepPace:
     def pays_together(self, num_tokens: int, num_decodes: int) -> bool:
         """Whether to compute so many known tokens of ``num_decodes`` answers at once, rather than
         each in a step of its own beside decodes. Together they save each a place in a step; but
-        where decodes are recorded all wait for a step that is not."""
+        where steps of few tokens are recorded all wait for one that is not."""
         if not self._decodes_are_recorded:
             return True
         decode, mixed = self.decode_times.seconds_of(num_decodes), self._mixed.seconds
