@@ -151,6 +151,15 @@ class Refusing:
         raise RuntimeError("this device forgets")
 
 
+class RefusingChunks(Counting):
+    def __init__(self, forward: Forward, ints: Ints, newest: mx.array, max_drawn: int) -> None:
+        logits = forward(mx.array(ints), mx.zeros(max_drawn, mx.int32))
+        if logits.shape[0] > len(PROMPTS):
+            # The sequence that holds what was added.
+            raise RuntimeError("there is no memory")
+        super().__init__(forward, ints, newest, max_drawn)
+
+
 class RefusingOnce(Counting):
     refused: int = 0
 
@@ -281,8 +290,26 @@ def test_what_cant_be_recorded_runs_as_before(model: str, caplog: pytest.LogCapt
     device = Device("forgets", mx.Device(mx.cpu), replace(CPU, recorder=Refusing))
     with registered(device), caplog.at_level(logging.WARNING):
         assert answers(LLM(model, device="forgets")) == answers(LLM(model))
+    # There is one step of prompts.
     assert [record.message for record in caplog.records if "recorded" in record.message] == [
-        "steps are not recorded, and slower: this device forgets"
+        "steps of decodes are not recorded, and slower: this device forgets"
+    ]
+
+
+def test_decodes_are_recorded_where_there_is_no_memory_for_chunks(
+    model: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    RefusingChunks.made = RefusingChunks.replayed = 0
+    device = Device("has little", mx.Device(mx.cpu), replace(CPU, recorder=RefusingChunks))
+    with registered(device), caplog.at_level(logging.WARNING):
+        recorded = LLM(model, device="has little", max_num_seqs=len(PROMPTS))
+        plain = LLM(model, max_num_seqs=len(PROMPTS))
+        for _ in range(4):
+            recorded.reset_prefix_cache()
+            assert answers(recorded) == answers(plain)
+    assert RefusingChunks.replayed > 0
+    assert [record.message for record in caplog.records if "recorded" in record.message] == [
+        "steps of chunks are not recorded, and slower: there is no memory"
     ]
 
 

@@ -18,7 +18,8 @@ from backend_metal.models.paged_model import ModelOutput
 logger = logging.getLogger(__name__)
 
 MOST_FAILURES = 3
-"""One may be an accident, such as memory that another thread took meanwhile."""
+"""Of one kind, in a row: one may be an accident, such as memory that another thread took
+meanwhile."""
 
 
 class Model(Protocol):
@@ -38,10 +39,10 @@ class RecordedSteps:
     ) -> None:
         self._model = model
         self._pool = pool
-        self._recorder: Recorder | None = recorder
+        self._recorder = recorder
         self._max_num_seqs = max_num_seqs
         self._kept = KeptRecordings()
-        self._num_failures = 0
+        self._num_failures = {"decodes": 0, "chunks": 0}
         self._nothing_drawn = mx.zeros(0, mx.int32)
         mx.eval(self._nothing_drawn)
 
@@ -53,10 +54,8 @@ class RecordedSteps:
     def forward(self, batch: Batch, drawn: mx.array | None) -> mx.array | None:
         """Logits of the last token of every sequence, to be used before the next step; None where
         there is no recording to be had."""
-        if self._recorder is None:
-            return None
         shape = StepShape.of(batch, self._max_num_seqs)
-        if shape is None:
+        if shape is None or self._num_failures[_kind(shape)] >= MOST_FAILURES:
             return None
         recording = self._kept.get(shape)
         if recording is None and not self._kept.has_room(shape):
@@ -73,7 +72,7 @@ class RecordedSteps:
         self._kept.clear()
 
     def _record(self, shape: StepShape, ints: Int32Array, newest: mx.array) -> Recording | None:
-        assert self._recorder is not None
+        kind = _kind(shape)
 
         def forward(ints: mx.array, drawn: mx.array) -> mx.array:
             token_ids, positions, metadata, logit_rows = shape.unpack(ints)
@@ -86,18 +85,20 @@ class RecordedSteps:
         except RuntimeError as error:
             # What a model does may be nothing that can be recorded; it runs as any other step then.
             self._pool.rebind(before)
-            self._num_failures += 1
-            if self._num_failures < MOST_FAILURES:
+            self._num_failures[kind] += 1
+            if self._num_failures[kind] < MOST_FAILURES:
                 logger.info("a step is not recorded this time: %s", error)
             else:
-                logger.warning("steps are not recorded, and slower: %s", error)
-                self._recorder = None
-                self.reset()
+                logger.warning("steps of %s are not recorded, and slower: %s", kind, error)
             return None
-        self._num_failures = 0
+        self._num_failures[kind] = 0
         logger.info("recorded a step of %d sequences, %d tokens", shape.num_seqs, shape.num_tokens)
         self._kept.add(shape, recording)
         return recording
+
+
+def _kind(shape: StepShape) -> str:
+    return "decodes" if shape.decodes else "chunks"
 
 
 def fill_in(token_ids: mx.array, drawn: mx.array) -> mx.array:
