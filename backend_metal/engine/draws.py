@@ -7,7 +7,7 @@ from math import inf
 import mlx.core as mx
 import numpy as np
 
-from backend_metal.engine.sampling.batch import SamplingRow
+from backend_metal.engine.sampling.batch import RowOptions
 from backend_metal.engine.sampling.prompt_logprobs import read_logprobs
 from backend_metal.engine.sampling.sampler import Sampled
 from backend_metal.engine.schedule.int_buffer import Int32Array
@@ -47,7 +47,7 @@ class PromptReader:
 class StepDraws:
     def __init__(
         self,
-        rows: list[SamplingRow],
+        rows: RowOptions,
         sampled: Sampled | None,
         reader: PromptReader | None,
         others: list[mx.array],
@@ -82,7 +82,7 @@ def _tokens_told(item: ScheduledSequence) -> Int32Array:
     return item.sequence.token_range(rows.start + 1, rows.stop + 1)
 
 
-def _draws(rows: list[SamplingRow], sampled: Sampled) -> list[TokenDraw]:
+def _draws(rows: RowOptions, sampled: Sampled) -> list[TokenDraw]:
     tokens = np.asarray(sampled.token_ids).tolist()
     if sampled.logprobs is None:
         return [TokenDraw(token) for token in tokens]
@@ -97,7 +97,7 @@ def _draws(rows: list[SamplingRow], sampled: Sampled) -> list[TokenDraw]:
         ]
     asked = zip(logprobs, tops, strict=True)
     draws = []
-    for row, token in zip(rows, tokens, strict=True):
+    for row, token in zip(rows.rows, tokens, strict=True):
         if row.params.logprobs is None:
             draws.append(TokenDraw(token))
         else:

@@ -15,7 +15,6 @@ from backend_metal.engine.grammar.masks import FilledMasks, HeldRow, MaskFiller
 from backend_metal.engine.grammar.matcher_pool import MatcherPool
 from backend_metal.engine.recorded.repeated import RepeatedModel, widened
 from backend_metal.engine.recorded.steps import RecordedSteps, fill_in
-from backend_metal.engine.sampling.batch import build_sampling_batch
 from backend_metal.engine.sampling.masking import Masks
 from backend_metal.engine.sampling.sampler import sample
 from backend_metal.engine.sampling_rows import SamplingRows
@@ -163,13 +162,12 @@ class ModelForward:
         drawing, read = step.drawing, step.readouts
         num_ends = sum(item.has_logits for item in step.scheduled)
         reader = PromptReader(step.reading, logits[num_ends:]) if step.reading else None
-        rows = self._runner.rows.build(drawing)
+        rows = self._runner.rows.options(drawing)
         sampled = None
         if rows:
             logits = _drawn_from(step, logits)
             masks = self._fill_masks(logits, drawing)
-            vocab_size, counts = self._runner.model.vocab_size, self._runner.rows.counts
-            sampled = sample(logits, build_sampling_batch(rows, vocab_size, masks, counts))
+            sampled = sample(logits, self._runner.rows.batch(drawing, rows, masks))
         made = [array for readout in read for array in readout.arrays]
         if not (rows or reader):
             # Nothing else that the step computes says when it is done.

@@ -5,9 +5,18 @@ from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
-import mlx.core as mx
+import numpy as np
 
-from backend_metal.engine.sampling.batch import Biases, SamplingRow, penalises
+from backend_metal.engine.sampling.batch import (
+    Biases,
+    Ints,
+    RowOptions,
+    SamplingBatch,
+    SamplingRow,
+    build_sampling_batch,
+    penalises,
+)
+from backend_metal.engine.sampling.masking import Masks
 from backend_metal.engine.sampling.token_counts import History, TokenCounts
 from backend_metal.engine.schedule.sequence import Sequence
 from backend_metal.engine.schedule.step import ScheduledSequence
@@ -15,33 +24,42 @@ from backend_metal.engine.schedule.step import ScheduledSequence
 
 class SamplingRows:
     def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
         self._counts = TokenCounts(vocab_size)
         self._biases: WeakKeyDictionary[Sequence, Biases] = WeakKeyDictionary()
-
-    @property
-    def counts(self) -> mx.array:
-        """The table that rows with penalties refer to."""
-        return self._counts.table
+        self._latest: tuple[list[Sequence], RowOptions] | None = None
+        """Mostly the same draw in the next step."""
 
     def clear(self) -> None:
-        """Give up what is on the device."""
+        """Give up what is on the device, and all sequences."""
         self._counts.clear()
+        self._latest = None
 
-    def build(self, drawing: list[ScheduledSequence]) -> list[SamplingRow]:
-        """One row for each, whose tokens so far are known."""
-        penalised = [item for item in drawing if penalises(item.sequence.sampling)]
-        rows = self._counts.rows_of([_history(item) for item in penalised]) if penalised else []
-        row_of = {item.sequence: row for item, row in zip(penalised, rows, strict=True)}
-        return [
-            SamplingRow(
-                item.sequence.sampling,
-                item.sequence.seed,
-                item.stop,
-                row_of.get(item.sequence),
-                self._biases_of(item.sequence),
-            )
-            for item in drawing
-        ]
+    def options(self, drawing: list[ScheduledSequence]) -> RowOptions:
+        """A row for each."""
+        sequences = [item.sequence for item in drawing]
+        if self._latest is None or self._latest[0] != sequences:
+            rows = [SamplingRow(one.sampling, one.seed, self._biases_of(one)) for one in sequences]
+            self._latest = sequences, RowOptions(rows, self._vocab_size)
+        return self._latest[1]
+
+    def batch(
+        self, drawing: list[ScheduledSequence], options: RowOptions, masks: Masks | None
+    ) -> SamplingBatch:
+        """Of their next tokens; those before are known. ``options``: theirs."""
+        positions = np.array([item.stop for item in drawing], np.int64)
+        rows = self._counts_rows(drawing)
+        counts = None if rows is None else self._counts.table
+        return build_sampling_batch(options, positions, masks, counts, rows)
+
+    def _counts_rows(self, drawing: list[ScheduledSequence]) -> Ints | None:
+        """Of the table of counts, which takes in their tokens; -1: nothing is penalised."""
+        penalised = [i for i, one in enumerate(drawing) if penalises(one.sequence.sampling)]
+        if not penalised:
+            return None
+        rows = np.full(len(drawing), -1, np.int32)
+        rows[penalised] = self._counts.rows_of([_history(drawing[i]) for i in penalised])
+        return rows
 
     def _biases_of(self, sequence: Sequence) -> Biases | None:
         if not sequence.sampling.logit_bias:

@@ -15,6 +15,7 @@ import pytest
 from backend_metal import native
 from backend_metal.engine.sampling.batch import (
     Biases,
+    RowOptions,
     SamplingBatch,
     SamplingRow,
     build_sampling_batch,
@@ -58,8 +59,8 @@ def batch_of(rows: int, vocab_size: int, params: list[SamplingParams] = PARAMS) 
     for row in range(rows):
         one = params[row % len(params)]
         biases = Biases.of(one.logit_bias) if one.logit_bias else None
-        made.append(SamplingRow(one, seed=7, position=row, biases=biases))
-    return build_sampling_batch(made, vocab_size)
+        made.append(SamplingRow(one, seed=7, biases=biases))
+    return build_sampling_batch(RowOptions(made, vocab_size), np.arange(rows))
 
 
 def draw(logits: mx.array, batch: SamplingBatch) -> list[int]:

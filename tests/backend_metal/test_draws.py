@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from backend_metal.engine.draws import StepDraws
-from backend_metal.engine.sampling.batch import SamplingRow, build_sampling_batch
+from backend_metal.engine.sampling.batch import RowOptions, SamplingRow, build_sampling_batch
 from backend_metal.engine.sampling.sampler import sample
 from backend_metal.engine.schedule.step import TokenDraw
 from deployments.backend import SamplingParams
@@ -16,11 +16,9 @@ VOCAB_SIZE = 50
 
 
 def read(asked: list[int | None], logits: mx.array) -> list[TokenDraw]:
-    rows = [
-        SamplingRow(SamplingParams(temperature=0.0, logprobs=logprobs), 0, place)
-        for place, logprobs in enumerate(asked)
-    ]
-    sampled = sample(logits, build_sampling_batch(rows, VOCAB_SIZE))
+    params = [SamplingParams(temperature=0.0, logprobs=logprobs) for logprobs in asked]
+    rows = RowOptions([SamplingRow(one, seed=0) for one in params], VOCAB_SIZE)
+    sampled = sample(logits, build_sampling_batch(rows, np.arange(len(asked))))
     return StepDraws(rows, sampled, None, []).wait()
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from backend_metal.engine.sampling import sampler
 from backend_metal.engine.sampling.batch import (
     Biases,
+    RowOptions,
     SamplingBatch,
     SamplingRow,
     build_sampling_batch,
@@ -49,6 +50,7 @@ class Owner:
 class Row(SamplingRow):
     """With what came before, for an oracle that counts by itself."""
 
+    position: int = 0
     prompt: tuple[int, ...] = ()
     output: tuple[int, ...] = ()
 
@@ -66,15 +68,20 @@ def make_row(
     output: Sequence[int] = (),
 ) -> Row:
     biases = Biases.of(params.logit_bias) if params.logit_bias else None
-    return Row(params, seed, position, None, biases, tuple(prompt), tuple(output))
+    return Row(params, seed, biases, position, tuple(prompt), tuple(output))
 
 
 def batch_of(rows: Sequence[Row], vocab_size: int) -> SamplingBatch:
     counts = TokenCounts(vocab_size)
     histories = {i: row.history for i, row in enumerate(rows) if penalises(row.params)}
-    row_of = dict(zip(histories, counts.rows_of([*histories.values()]), strict=True))
-    counted = [replace(row, counts_row=row_of.get(i)) for i, row in enumerate(rows)]
-    return build_sampling_batch(counted, vocab_size, counts=counts.table)
+    counts_rows = np.full(len(rows), -1, np.int32)
+    counts_rows[[*histories]] = counts.rows_of([*histories.values()])
+    return build_sampling_batch(
+        RowOptions(rows, vocab_size),
+        np.array([row.position for row in rows]),
+        counts=counts.table if histories else None,
+        counts_rows=counts_rows if histories else None,
+    )
 
 
 def make_logits(rows: int, vocab_size: int, seed: int = 0, ties: bool = False) -> mx.array:

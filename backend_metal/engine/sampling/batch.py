@@ -64,15 +64,33 @@ _NO_BIASES = Biases.of({})
 
 @dataclass(frozen=True)
 class SamplingRow:
-    """One row of logits: draw the token at ``position`` of a sequence."""
+    """How one sequence draws, whatever its next token is."""
 
     params: SamplingParams
     seed: int
     """Signed 64-bit."""
-    position: int
-    counts_row: int | None = None
-    """Of the table of counts; None where nothing is penalised."""
     biases: Biases | None = None
+
+
+class RowOptions:
+    """Of the sequences that draw, one a row: what stays as it is from step to step."""
+
+    def __init__(self, rows: Sequence[SamplingRow], vocab_size: int) -> None:
+        """Loops over rows, never over tokens; token ids outside the vocabulary have no effect."""
+        asked = {
+            i: row.params.logprobs for i, row in enumerate(rows) if row.params.logprobs is not None
+        }
+        self.rows = rows
+        self.vocab_size = vocab_size
+        self.seeds = np.array([row.seed for row in rows], np.int64)
+        self.options = np.array([_options(row.params, vocab_size) for row in rows], OPTIONS)
+        self.biases = _gather_biases(rows, self.options, vocab_size)
+        self.logprob_rows = np.fromiter(asked, np.int32, len(asked))
+        self.num_top_logprobs = min(max(asked.values(), default=0), vocab_size)
+        self.draws_by_chance = bool(self.options["temperature"].any())
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
 
 @dataclass(frozen=True)
@@ -81,6 +99,8 @@ class SamplingBatch:
     vocab_size: int
     options: npt.NDArray[np.void]
     """``[num_rows]`` of ``OPTIONS``"""
+    draws_by_chance: bool
+    """Whether any row does. Where none does they have no keys."""
     masks: Masks | None
     """None: every token may come."""
     counts: mx.array | None
@@ -99,35 +119,34 @@ class SamplingBatch:
             self.masks is None
             and self.counts is None
             and not len(self.biases.token_ids)
-            and not self.options["temperature"].any()
+            and not self.draws_by_chance
         )
 
 
 def build_sampling_batch(
-    rows: Sequence[SamplingRow],
-    vocab_size: int,
+    rows: RowOptions,
+    positions: npt.NDArray[np.int64],
     masks: Masks | None = None,
     counts: mx.array | None = None,
+    counts_rows: Ints | None = None,
 ) -> SamplingBatch:
-    """Loops over rows, never over tokens; token ids outside the vocabulary have no effect."""
-    asked = {
-        i: row.params.logprobs for i, row in enumerate(rows) if row.params.logprobs is not None
-    }
-    penalised = any(row.counts_row is not None for row in rows)
-    options = np.array([_options(row, vocab_size) for row in rows], OPTIONS)
-    options["key"] = draw_keys(
-        np.array([row.seed for row in rows], np.int64),
-        np.array([row.position for row in rows], np.int64),
-    )
+    """``positions``: of the token that each row draws, in its sequence. ``counts_rows``: each row's
+    of the table ``counts``, -1 for those that penalise nothing; both are None where none does."""
+    options = rows.options.copy()
+    if rows.draws_by_chance:
+        options["key"] = draw_keys(rows.seeds, positions)
+    if counts_rows is not None:
+        options["counts_row"] = counts_rows
     return SamplingBatch(
         num_rows=len(rows),
-        vocab_size=vocab_size,
+        vocab_size=rows.vocab_size,
         options=options,
+        draws_by_chance=rows.draws_by_chance,
         masks=masks,
-        counts=counts if penalised else None,
-        biases=_gather_biases(rows, options, vocab_size),
-        logprob_rows=np.fromiter(asked, np.int32, len(asked)),
-        num_top_logprobs=min(max(asked.values(), default=0), vocab_size),
+        counts=counts,
+        biases=rows.biases,
+        logprob_rows=rows.logprob_rows,
+        num_top_logprobs=rows.num_top_logprobs,
     )
 
 
@@ -140,8 +159,7 @@ def penalises(params: SamplingParams) -> bool:
     )
 
 
-def _options(row: SamplingRow, vocab_size: int) -> tuple[object, ...]:
-    params = row.params
+def _options(params: SamplingParams, vocab_size: int) -> tuple[object, ...]:
     is_greedy = params.temperature < _GREEDY_BELOW
     return (
         (0, 0),
@@ -149,7 +167,7 @@ def _options(row: SamplingRow, vocab_size: int) -> tuple[object, ...]:
         log(params.min_p) if params.min_p > 0.0 else -inf,
         params.top_p,
         min(params.top_k or vocab_size, vocab_size),
-        -1 if row.counts_row is None else row.counts_row,
+        -1,
         params.repetition_penalty,
         params.presence_penalty,
         params.frequency_penalty,
