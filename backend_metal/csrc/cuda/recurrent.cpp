@@ -27,6 +27,15 @@ void use_arrays(
   encoder.set_output_array(states);
 }
 
+// Whether as many elements of a head as a lane owns may be loaded at once.
+bool has_aligned_columns(const mx::array& in) {
+  int64_t bytes = kNarrowColumns * in.itemsize();
+  auto is_multiple = [&](int dim) {
+    return in.shape(dim) == 1 || in.strides(dim) % kNarrowColumns == 0;
+  };
+  return in.offset() % bytes == 0 && in.strides(2) == 1 && is_multiple(0) && is_multiple(1);
+}
+
 } // namespace
 
 void CausalConv::eval_gpu(const Arrays& inputs, Arrays& outputs) {
@@ -69,19 +78,6 @@ void CausalConv::eval_gpu(const Arrays& inputs, Arrays& outputs) {
       parameters_of(a),
       buffers);
 }
-
-namespace {
-
-// Whether as many elements of a head as a lane owns may be loaded at once.
-bool has_aligned_columns(const mx::array& in) {
-  int64_t bytes = kNarrowColumns * in.itemsize();
-  auto is_multiple = [&](int dim) {
-    return in.shape(dim) == 1 || in.strides(dim) % kNarrowColumns == 0;
-  };
-  return in.offset() % bytes == 0 && in.strides(2) == 1 && is_multiple(0) && is_multiple(1);
-}
-
-} // namespace
 
 void LinearAttention::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   auto& encoder = mx::cu::get_command_encoder(stream());

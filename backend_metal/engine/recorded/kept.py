@@ -14,7 +14,7 @@ MOST_CHUNKS = 6
 works in: tens of MB for a small model, a few hundred for a large one."""
 IDLE_STEPS = 1000
 """Recorded steps after which a recording that none of them was gives way. To make one takes as long
-as fifty replays: where more are wanted than there is room for, the rest runs as it is."""
+as many replays: where more are wanted than there is room for, the rest runs as it is."""
 
 
 @dataclass

@@ -141,7 +141,11 @@ inline void load_floats(float (&to)[4], const float* from) {
   to[0] = floats.x, to[1] = floats.y, to[2] = floats.z, to[3] = floats.w;
 }
 
-// As many elements at a multiple of their size.
+inline void load_floats(float (&to)[1], const float* from) {
+  to[0] = *from;
+}
+
+// Four elements at a multiple of their size.
 inline void load_four(float (&to)[4], const float* from) {
   load_floats(to, from);
 }
@@ -153,10 +157,6 @@ inline void load_four(float (&to)[4], const T* from) {
   for (int i = 0; i < 4; i++) {
     to[i] = to_float(T{static_cast<unsigned short>(both[i / 2] >> (i % 2 * 16))});
   }
-}
-
-inline void load_floats(float (&to)[1], const float* from) {
-  to[0] = *from;
 }
 
 // By name: of an assignment the compiler makes four stores, which write each line four times.
