@@ -30,9 +30,11 @@ exec curl -sf "$ANTHROPIC_BASE_URL/v1/messages" -H "Authorization: Bearer $ANTHR
 
 
 def run(command: list[str], **settings: object) -> str:
-    return subprocess.run(
-        command, cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=120, **settings
-    ).stdout
+    ended = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, **settings
+    )
+    assert ended.returncode == 0, f"{command} ended with {ended.returncode}: {ended}"
+    return ended.stdout
 
 
 def pomona(*arguments: str, typed: str = "") -> str:
@@ -111,7 +113,9 @@ def test_an_agent_is_told_where_the_server_is(demo_serve: ServeProcess, tmp_path
 def test_a_bench_of_a_server(demo_serve: ServeProcess) -> None:
     [command] = block("bench").splitlines()
     arguments = shlex.split(command.replace(DEFAULT_URL, demo_serve.url))[1:]
-    assert re.search(r"Successful requests: +20$", pomona(*arguments), re.MULTILINE)
+    # Its times are not compared with the server's: they differ on a machine that is busy.
+    told = pomona(*arguments, "--no-metrics")
+    assert re.search(r"Successful requests: +20$", told, re.MULTILINE)
 
 
 def test_a_chat_needs_no_server() -> None:

@@ -24,7 +24,7 @@ READ = {REQUESTS, PROMPT_TOKENS, GENERATION_TOKENS} | {
     f"{name}_{part}" for name in HISTOGRAMS for part in ("sum", "count")
 }
 TARGETS_PATH = "/targets"
-SETTLE_S = 3.0
+SETTLE_S = 15.0
 POLL_S = 0.1
 
 Counts = dict[tuple[str, str], float]
