@@ -199,14 +199,22 @@ def product_kernel() -> str | None:
 
 def set_product_kernel(name: str) -> None: ...
 def draw_tokens(
-    logits: mx.array, options: mx.array, counts: mx.array, bias_ids: mx.array, biases: mx.array
+    logits: mx.array,
+    options: mx.array,
+    masks: mx.array,
+    counts: mx.array,
+    bias_ids: mx.array,
+    biases: mx.array,
+    *,
+    cuts: bool,
 ) -> mx.array:
     """int32 ``[rows]``, on the CPU.
 
-    ``logits`` is float32 ``[rows, vocab_size]``, ``options`` uint32 ``[rows, 12]``
-    (``csrc/cpu/draw.h``), ``counts`` int32 ``[any, vocab_size]``, ``bias_ids`` int32 and ``biases``
-    float32 ``[any]``. Raises ``ValueError`` for other shapes and dtypes; what options say of places
-    in the other arrays is not checked."""
+    ``logits`` is float32 ``[rows, vocab_size]``, ``options`` uint32 ``[rows, 13]`` (``DrawOptions``
+    of ``shaders/parameters.h``), ``masks`` int32 ``[any, vocab_size / 32]``, ``counts`` int32
+    ``[any, vocab_size]``, ``bias_ids`` int32 and ``biases`` float32 ``[any]``. ``cuts``: whether
+    some row leaves tokens out by min_p, top_k or top_p. Raises ``ValueError`` for other shapes and
+    dtypes; what options say of places in the other arrays is not checked."""
 
 def quantized_matmul(
     x: mx.array,

@@ -15,6 +15,7 @@ from backend_metal.engine.grammar.masks import FilledMasks, HeldRow, MaskFiller
 from backend_metal.engine.grammar.matcher_pool import MatcherPool
 from backend_metal.engine.recorded.repeated import RepeatedModel, widened
 from backend_metal.engine.recorded.steps import RecordedSteps, fill_in
+from backend_metal.engine.sampling.choice import choose_draw
 from backend_metal.engine.sampling.masking import Masks
 from backend_metal.engine.sampling.sampler import sample
 from backend_metal.engine.sampling_rows import SamplingRows
@@ -57,6 +58,7 @@ class ModelRunner:
         self._masks: Masks | None = None
         """Of what was filled last, for what was made of them to serve again."""
         self.rows = SamplingRows(model.vocab_size)
+        self.draw = choose_draw(model.vocab_size, model.dtype)
         self.clock = clock
         self.records_decodes = recorded is not None
         self.holds_up = mx.default_device() == mx.Device(mx.cpu)
@@ -167,7 +169,8 @@ class ModelForward:
         if rows:
             logits = _drawn_from(step, logits)
             masks = self._fill_masks(logits, drawing)
-            sampled = sample(logits, self._runner.rows.batch(drawing, rows, masks))
+            batch = self._runner.rows.batch(drawing, rows, masks)
+            sampled = sample(logits, batch, self._runner.draw)
         made = [array for readout in read for array in readout.arrays]
         if not (rows or reader):
             # Nothing else that the step computes says when it is done.

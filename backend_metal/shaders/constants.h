@@ -62,4 +62,16 @@ POMONA_CONSTANT int kMaxRotaryPairs = 8;
 POMONA_CONSTANT int kManyRotaryTokens = 256;
 POMONA_CONSTANT int kRotaryHeads = 4;
 
+// Draws: threads of a threadgroup that scores a chunk, and the pairs of tokens that a chunk has.
+POMONA_CONSTANT int kDrawThreads = 256;
+POMONA_CONSTANT int kDrawPairs = 1024;
+
+// Ranking of tokens: threads of a row's threadgroup, tokens whose logits one of them has on their way
+// at once, values of a digit, and those that one thread adds up. Two digits tell tokens apart.
+POMONA_CONSTANT int kCutThreads = 512;
+POMONA_CONSTANT int kCutRun = 4;
+POMONA_CONSTANT int kRankDigit = 2048;
+POMONA_CONSTANT int kDigitRun = 32;
+POMONA_CONSTANT int kMaxDrawVocab = kRankDigit * kRankDigit;
+
 } // namespace pomona

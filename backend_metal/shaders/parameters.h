@@ -105,6 +105,27 @@ struct RotateHeadsParameters {
   float epsilon; // if has_norm
 };
 
+// How a row of logits is drawn from, as rows of 32-bit words have it.
+struct DrawOptions {
+  uint32_t key[2]; // of the row's noise
+  float temperature; // 0: the token of the largest logit is taken
+  float log_min_p; // minus infinity: off
+  float top_p; // 1: off
+  int32_t top_k; // the size of the vocabulary: off
+  int32_t mask_row; // of the masks; -1: every token may come
+  int32_t counts_row; // of the counts; -1: nothing is penalised
+  float repetition;
+  float presence;
+  float frequency;
+  int32_t first_bias, last_bias;
+};
+
+struct DrawParameters {
+  int vocab_size;
+  int words_per_mask;
+  int num_chunks; // of the vocabulary, each scored by one threadgroup
+};
+
 // [tokens, heads, dim] of any strides, to be packed.
 struct PackParameters {
   int64_t strides[3];

@@ -14,6 +14,7 @@ import pytest
 
 from backend_metal import native
 from backend_metal.engine.sampling.batch import (
+    OPTIONS,
     Biases,
     RowOptions,
     SamplingBatch,
@@ -21,7 +22,7 @@ from backend_metal.engine.sampling.batch import (
     build_sampling_batch,
 )
 from backend_metal.engine.sampling.graph import draw_by_graph
-from backend_metal.engine.sampling.sampler import sample
+from backend_metal.engine.sampling.kernel import own_kernel
 from deployments.backend import SamplingParams
 
 PARAMS = [
@@ -64,7 +65,9 @@ def batch_of(rows: int, vocab_size: int, params: list[SamplingParams] = PARAMS) 
 
 
 def draw(logits: mx.array, batch: SamplingBatch) -> list[int]:
-    return list(sample(logits, batch).token_ids.tolist())
+    kernel = own_kernel()
+    assert kernel is not None
+    return list(kernel(logits, batch).tolist())
 
 
 @pytest.mark.usefixtures("instruction_set")
@@ -81,24 +84,6 @@ def test_nuclei_of_any_size(spread: float, top_p: float) -> None:
     logits = make_logits(6, 20_000, spread)
     batch = batch_of(6, 20_000, [SamplingParams(top_p=top_p)])
     assert draw(logits, batch) == draw_by_graph(logits, batch).tolist()
-
-
-def test_of_equal_logits_the_lowest_ids_are_kept() -> None:
-    """As a half-precision model has many."""
-    rows, vocab_size = 4000, 1000
-    logits = np.zeros((rows, vocab_size), np.float32)
-    logits[:, 700:] = 1.0
-    weights = 300 * np.e + 700
-    top_p = 0.8995 * 300 * np.e / weights
-    logits = mx.array(logits)
-    for params, kept in (
-        (SamplingParams(top_p=top_p), range(700, 970)),
-        (SamplingParams(top_k=200), range(700, 900)),
-        (SamplingParams(top_k=330, temperature=2.0), [*range(30), *range(700, 1000)]),
-        (SamplingParams(top_k=200, top_p=0.5), range(700, 800)),
-    ):
-        drawn = draw(logits, batch_of(rows, vocab_size, [params]))
-        assert set(drawn) == set(kept)
 
 
 def test_threads_and_neighbours_change_nothing() -> None:
@@ -124,34 +109,26 @@ def test_logits_of_any_strides() -> None:
         assert draw(logits, batch) == draw(mx.array(np.array(logits)), batch)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_logits_that_are_no_numbers_end_in_some_token(bad: float) -> None:
-    """A model may be broken; the process is not, and other rows draw what they drew."""
-    rows, vocab_size = 3 * len(PARAMS), 700
-    logits, batch = make_logits(rows, vocab_size), batch_of(rows, vocab_size)
-    good = draw(logits, batch)
-    broken = np.array(logits)
-    broken[0] = bad
-    broken[1, ::2] = bad
-    broken[2:9, 5] = bad
-    broken[9:18, 100:] = bad
-    drawn = draw(mx.array(broken), batch)
-    assert all(0 <= token < vocab_size for token in drawn)
-    assert drawn[18:] == good[18:]
-
-
 def test_other_shapes_and_dtypes_are_refused() -> None:
-    options = mx.zeros((2, 12), mx.uint32)
-    counts, ids, values = mx.zeros((0, 9), mx.int32), mx.zeros(0, mx.int32), mx.zeros(0)
-    logits = mx.zeros((2, 9))
-    native.draw_tokens(logits, options, counts, ids, values)
-    for name, arguments in {
-        "logits": (logits.astype(mx.float16), options, counts, ids, values),
-        "logits and counts": (logits[0], options, counts, ids, values),
-        "options": (logits, options[:1], counts, ids, values),
-        "counts": (logits, options, mx.zeros((3, 8), mx.int32), ids, values),
-        "bias_ids": (logits, options, counts, values, values),
-        "biases": (logits, options, counts, ids, mx.zeros(1)),
-    }.items():
+    options = mx.zeros((2, len(OPTIONS.names or ()) + 1), mx.uint32)
+    ids, values = mx.zeros(0, mx.int32), mx.zeros(0)
+    logits, masks, counts = mx.zeros((2, 9)), mx.zeros((0, 1), mx.int32), mx.zeros((0, 9), mx.int32)
+    right = (logits, options, masks, counts, ids, values)
+    native.draw_tokens(*right, cuts=False)
+    for name, place, wrong in (
+        ("logits", 0, logits[0]),
+        ("logits", 0, mx.zeros((2, 0))),
+        ("options", 1, options[:1]),
+        ("masks", 2, masks[0:0, 0]),
+        ("masks", 2, mx.zeros((1, 0), mx.int32)),
+        ("masks", 2, masks.astype(mx.uint32)),
+        ("counts", 3, mx.zeros((3, 8), mx.int32)),
+        ("bias_ids", 4, values),
+        ("biases", 5, mx.zeros(1)),
+    ):
+        arguments = [*right[:place], wrong, *right[place + 1 :]]
         with pytest.raises(ValueError, match=f"^{name} "):
-            native.draw_tokens(*arguments)
+            native.draw_tokens(*arguments, cuts=False)
+    halves = native.draw_tokens(logits.astype(mx.float16), *right[1:], cuts=False)
+    with pytest.raises(ValueError, match=r"^logits must be float32"):
+        mx.eval(halves)

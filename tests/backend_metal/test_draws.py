@@ -8,6 +8,7 @@ import pytest
 
 from backend_metal.engine.draws import StepDraws
 from backend_metal.engine.sampling.batch import RowOptions, SamplingRow, build_sampling_batch
+from backend_metal.engine.sampling.graph import draw_by_graph
 from backend_metal.engine.sampling.sampler import sample
 from backend_metal.engine.schedule.step import TokenDraw
 from deployments.backend import SamplingParams
@@ -18,7 +19,7 @@ VOCAB_SIZE = 50
 def read(asked: list[int | None], logits: mx.array) -> list[TokenDraw]:
     params = [SamplingParams(temperature=0.0, logprobs=logprobs) for logprobs in asked]
     rows = RowOptions([SamplingRow(one, seed=0) for one in params], VOCAB_SIZE)
-    sampled = sample(logits, build_sampling_batch(rows, np.arange(len(asked))))
+    sampled = sample(logits, build_sampling_batch(rows, np.arange(len(asked))), draw_by_graph)
     return StepDraws(rows, sampled, None, []).wait()
 
 

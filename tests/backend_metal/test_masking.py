@@ -6,7 +6,6 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from backend_metal.engine.sampling import masking
 from backend_metal.engine.sampling.masking import BITS, Masks, leave_allowed
 
 NUM_ROWS = 5
@@ -28,39 +27,15 @@ def masked(vocab_size: int, share: float, rows: list[int]) -> tuple[Masks, np.nd
 @pytest.mark.parametrize("vocab_size", [1, 31, 32, 288, 1000, 4097])
 @pytest.mark.parametrize("share", [0.0, 0.002, 0.01, 0.5, 0.999, 1.0])
 @pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4], [1, 4], [0, 2, 3]])
-@pytest.mark.parametrize("is_cpu", [True, False])
 def test_what_is_left_out_is_minus_infinity_and_nothing_else_changes(
-    monkeypatch: pytest.MonkeyPatch, vocab_size: int, share: float, rows: list[int], is_cpu: bool
+    vocab_size: int, share: float, rows: list[int]
 ) -> None:
-    """A GPU's way gives the same wherever it is gone."""
-    monkeypatch.setattr(masking, "_is_cpu", lambda: is_cpu)
     masks, allowed = masked(vocab_size, share, rows)
     logits = mx.random.normal((NUM_ROWS, vocab_size), key=mx.random.key(0))
     before = np.array(logits)
     left = np.array(leave_allowed(logits, masks))
     assert np.array_equal(left, np.where(allowed, before, -np.inf))
     assert np.array_equal(np.array(logits), before)
-
-
-@pytest.mark.parametrize("is_cpu", [True, False])
-@pytest.mark.parametrize(
-    ("share", "is_few"), [(0.0, True), (0.001, True), (0.5, False), (1.0, False)]
-)
-def test_few_are_written_one_by_one_on_a_cpu_alone(
-    monkeypatch: pytest.MonkeyPatch, share: float, is_few: bool, is_cpu: bool
-) -> None:
-    calls = []
-
-    def counted(logits: mx.array, words: mx.array) -> mx.array:
-        calls.append(words.shape)
-        return logits
-
-    monkeypatch.setattr(masking, "_is_cpu", lambda: is_cpu)
-    monkeypatch.setattr(masking, "_select", counted)
-    monkeypatch.setattr(masking, "_select_whole_words", counted)
-    masks, _ = masked(4096, share, [0, 1, 2])
-    leave_allowed(mx.zeros((NUM_ROWS, 4096)), masks)
-    assert bool(calls) == (not (is_few and is_cpu))
 
 
 def test_a_mask_of_everything_leaves_the_logits_as_they_are() -> None:

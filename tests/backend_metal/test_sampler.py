@@ -2,173 +2,71 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import mlx.core as mx
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend_metal.engine.sampling import sampler
-from backend_metal.engine.sampling.batch import (
-    Biases,
-    RowOptions,
-    SamplingBatch,
-    SamplingRow,
-    build_sampling_batch,
-    penalises,
-)
 from backend_metal.engine.sampling.graph import draw_by_graph
-from backend_metal.engine.sampling.noise import draw_keys, gumbel, uniform_noise
+from backend_metal.engine.sampling.kernel import Draw, own_kernel
+from backend_metal.engine.sampling.noise import draw_keys, gumbel
 from backend_metal.engine.sampling.sampler import Sampled, sample
-from backend_metal.engine.sampling.token_counts import History, TokenCounts
 from backend_metal.engine.sampling.truncation import top_tokens
 from deployments.backend import SamplingParams
+from tests.support.backend_metal.draw_oracle import (
+    Case,
+    Row,
+    batch_of,
+    cases,
+    check,
+    check_broken,
+    check_equals,
+    make_logits,
+    make_row,
+    oracle_scores,
+    params_strategy,
+)
 
-Array = npt.NDArray[np.float64]
 CHUNKED_VOCAB = 9001
 
 
+class Way:
+    """To draw, that is tested just now."""
+
+    draw: Draw
+
+
 @pytest.fixture(params=["kernel", "graph"], autouse=True, scope="module")
-def path(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Both ways to draw."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "graph":
-            patch.setattr(sampler, "_draw", draw_by_graph)
-        yield
-
-
-class Owner:
-    """Of a history."""
-
-
-@dataclass(frozen=True)
-class Row(SamplingRow):
-    """With what came before, for an oracle that counts by itself."""
-
-    position: int = 0
-    prompt: tuple[int, ...] = ()
-    output: tuple[int, ...] = ()
-
-    @property
-    def history(self) -> History:
-        token_ids = np.array([*self.prompt, *self.output], np.int32)
-        return History(Owner(), len(self.prompt), token_ids)
-
-
-def make_row(
-    params: SamplingParams,
-    seed: int = 0,
-    position: int = 0,
-    prompt: Sequence[int] = (),
-    output: Sequence[int] = (),
-) -> Row:
-    biases = Biases.of(params.logit_bias) if params.logit_bias else None
-    return Row(params, seed, biases, position, tuple(prompt), tuple(output))
-
-
-def batch_of(rows: Sequence[Row], vocab_size: int) -> SamplingBatch:
-    counts = TokenCounts(vocab_size)
-    histories = {i: row.history for i, row in enumerate(rows) if penalises(row.params)}
-    counts_rows = np.full(len(rows), -1, np.int32)
-    counts_rows[[*histories]] = counts.rows_of([*histories.values()])
-    return build_sampling_batch(
-        RowOptions(rows, vocab_size),
-        np.array([row.position for row in rows]),
-        counts=counts.table if histories else None,
-        counts_rows=counts_rows if histories else None,
-    )
-
-
-def make_logits(rows: int, vocab_size: int, seed: int = 0, ties: bool = False) -> mx.array:
-    logits = np.random.default_rng(seed).normal(0, 3, (rows, vocab_size))
-    if ties:
-        logits = np.round(logits * 2) / 2
-    return mx.array(logits.astype(np.float32))
+def way(request: pytest.FixtureRequest) -> None:
+    kernel = own_kernel()
+    assert kernel is not None
+    Way.draw = staticmethod(kernel if request.param == "kernel" else draw_by_graph)
 
 
 def draw(logits: mx.array, rows: Sequence[Row]) -> list[int]:
-    return list(sample(logits, batch_of(rows, logits.shape[1])).token_ids.tolist())
+    return list(sample_rows(logits, rows).token_ids.tolist())
 
 
-def oracle_scores(logits: Array, row: Row) -> tuple[Array, Array]:
-    """Scaled logits and the mass ranked before each token, both before top_p."""
-    p, x = row.params, logits.copy()
-    for token in {*row.prompt, *row.output}:
-        x[token] = (
-            x[token] / p.repetition_penalty if x[token] > 0 else x[token] * p.repetition_penalty
-        )
-    for token, count in Counter(row.output).items():
-        x[token] -= p.frequency_penalty * count + p.presence_penalty
-    for token, bias in p.logit_bias.items():
-        x[token] += bias
-    z = (x - x.max()) / p.temperature
-    order = np.argsort(-z, kind="stable")
-    z[order[p.top_k or len(z) :]] = -np.inf
-    z[np.exp(z) < p.min_p] = -np.inf
-    probabilities = np.exp(z) / np.exp(z).sum()
-    before = np.empty_like(z)
-    before[order] = np.cumsum(probabilities[order]) - probabilities[order]
-    return z, before
+def sample_rows(logits: mx.array, rows: Sequence[Row]) -> Sampled:
+    return sample(logits, batch_of(rows, logits.shape[1]), Way.draw)
 
 
-def oracle_draw(logits: Array, row: Row, noise: Array) -> set[int]:
-    """Every token that rounding of float32 may make the right one."""
-    z, before = oracle_scores(logits, row)
-    allowed = set()
-    for slack in (-2e-5, 2e-5):
-        kept = (before < row.params.top_p + slack) | (before == 0.0) | (row.params.top_p == 1.0)
-        score = np.where(kept, z, -np.inf) + noise
-        allowed |= set(np.flatnonzero(score >= score.max() - 1e-4).tolist())
-    return allowed
+@settings(derandomize=True, max_examples=100, deadline=None)
+@given(case=cases([40, 300, CHUNKED_VOCAB]))
+def test_draws_match_the_oracle(case: Case) -> None:
+    check(Way.draw, case)
 
 
-def exact_noise(seed: int, position: int, vocab_size: int) -> Array:
-    keys = mx.array(draw_keys(np.array([seed]), np.array([position])))
-    u = np.maximum(np.array(uniform_noise(keys, vocab_size), np.float64)[0], 2.0**-33)
-    return -np.log(-np.log1p(-u))
+def test_of_equal_logits_the_lowest_ids_are_kept() -> None:
+    check_equals(Way.draw, 2000)
 
 
-params_strategy = st.builds(
-    SamplingParams,
-    temperature=st.sampled_from([0.2, 0.7, 1.0, 1.7]),
-    top_p=st.sampled_from([1.0, 1.0, 0.999, 0.9, 0.5, 0.05, 1e-6]),
-    top_k=st.sampled_from([0, 0, 1, 2, 20, 128, 129, 500]),
-    min_p=st.sampled_from([0.0, 0.0, 0.01, 0.3, 1.0]),
-    repetition_penalty=st.sampled_from([1.0, 0.5, 1.3]),
-    presence_penalty=st.sampled_from([0.0, -1.0, 1.5]),
-    frequency_penalty=st.sampled_from([0.0, -0.5, 0.7]),
-    logit_bias=st.dictionaries(st.integers(0, 39), st.floats(-100, 100), max_size=3),
-)
-
-
-@settings(derandomize=True, max_examples=60, deadline=None)
-@given(
-    params=st.lists(params_strategy, min_size=1, max_size=6),
-    vocab_size=st.sampled_from([40, 300, CHUNKED_VOCAB]),
-    tokens=st.lists(st.integers(0, 39), max_size=30),
-    num_prompt_tokens=st.integers(0, 30),
-    seed=st.integers(-(2**63), 2**63 - 1),
-)
-def test_draws_match_the_oracle(
-    params: list[SamplingParams],
-    vocab_size: int,
-    tokens: list[int],
-    num_prompt_tokens: int,
-    seed: int,
-) -> None:
-    prompt, output = tokens[:num_prompt_tokens], tokens[num_prompt_tokens:]
-    rows = [make_row(p, seed, pos, prompt, output) for p in params for pos in range(8)]
-    logits = make_logits(len(rows), vocab_size, seed % 1000)
-    exact = np.array(logits, np.float64)
-    for index, token in enumerate(draw(logits, rows)):
-        row = rows[index]
-        noise = exact_noise(row.seed, row.position, vocab_size)
-        assert token in oracle_draw(exact[index], row, noise), row.params
+def test_logits_that_are_no_numbers_end_in_some_token() -> None:
+    check_broken(Way.draw)
 
 
 @pytest.mark.parametrize("top_k", [0, 50, 200], ids=["whole", "candidates", "large top_k"])
@@ -226,12 +124,12 @@ def test_a_row_is_the_same_alone_and_in_any_batch(
     logits = make_logits(len(params), vocab_size, seed=5, ties=ties)
     rows = [make_row(p, 100 + i, i, [1, 2, 3], [3, 4, i]) for i, p in enumerate(params)]
     rows = [replace(row, params=replace(row.params, logprobs=i % 4)) for i, row in enumerate(rows)]
-    together = sample(logits, batch_of(rows, vocab_size))
+    together = sample_rows(logits, rows)
     order = list(range(len(rows)))
     shuffle.shuffle(order)
-    shuffled = sample(logits[mx.array(order)], batch_of([rows[i] for i in order], vocab_size))
+    shuffled = sample_rows(logits[mx.array(order)], [rows[i] for i in order])
     for place, i in enumerate(order):
-        alone = sample(logits[i : i + 1], batch_of([rows[i]], vocab_size))
+        alone = sample_rows(logits[i : i + 1], [rows[i]])
         k = rows[i].params.logprobs or 0
         assert bits(alone, 0, k) == bits(together, i, k) == bits(shuffled, place, k)
 
@@ -277,8 +175,8 @@ def test_stages_that_are_off_change_no_bit() -> None:
         logprobs=0,
     )
     mixed = [off, make_row(on, 2, 2, [5], [6]), off, make_row(replace(on, top_k=7), 3, 3, [5], [6])]
-    together = sample(logits, batch_of(mixed, 500))
-    alone = sample(logits, batch_of([off] * 4, 500))
+    together = sample_rows(logits, mixed)
+    alone = sample_rows(logits, [off] * 4)
     for row in (0, 2):
         assert bits(together, row, 2) == bits(alone, row, 2)
 
@@ -349,7 +247,7 @@ def test_logprobs_are_the_models_own_of_the_rows_that_ask() -> None:
     params = SamplingParams(temperature=0.3, top_k=3, logit_bias={7: 50.0}, logprobs=5)
     no_logprobs = make_row(SamplingParams())
     rows = [make_row(params), no_logprobs, make_row(replace(params, logprobs=20)), no_logprobs]
-    sampled = sample(logits, batch_of(rows, vocab_size))
+    sampled = sample_rows(logits, rows)
     asking = [0, 2]
     assert sampled.token_ids[mx.array(asking)].tolist() == [7, 7]
     assert sampled.logprobs is not None
@@ -368,9 +266,7 @@ def test_logprobs_are_the_models_own_of_the_rows_that_ask() -> None:
 
 @pytest.mark.parametrize("logprobs", [None, 0])
 def test_arrays_that_nobody_asked_for_are_none(logprobs: int | None) -> None:
-    sampled = sample(
-        make_logits(1, 10), batch_of([make_row(SamplingParams(logprobs=logprobs))], 10)
-    )
+    sampled = sample_rows(make_logits(1, 10), [make_row(SamplingParams(logprobs=logprobs))])
     assert (sampled.logprobs is None) == (logprobs is None)
     assert sampled.top_token_ids is None
     assert sampled.top_logprobs is None
@@ -404,4 +300,4 @@ def test_extreme_logits_still_give_a_token_that_is_allowed() -> None:
 def test_wrong_shape_is_refused() -> None:
     batch = batch_of([make_row(SamplingParams())], 10)
     with pytest.raises(ValueError, match=r"logits must be \(1, 10\), not \(2, 10\)"):
-        sample(mx.zeros((2, 10)), batch)
+        sample(mx.zeros((2, 10)), batch, Way.draw)

@@ -1,6 +1,7 @@
 #include "cpu/draw.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -101,8 +102,8 @@ class RowDraw {
   }
 
   const float* adjusted(const DrawArguments& a, const float* logits) {
-    bool is_penalised = options_.counts_row >= 0;
-    if (!is_penalised && options_.first_bias == options_.last_bias) {
+    bool is_masked = options_.mask_row >= 0, is_penalised = options_.counts_row >= 0;
+    if (!is_masked && !is_penalised && options_.first_bias == options_.last_bias) {
       return logits;
     }
     auto& out = scratch_.logits;
@@ -120,7 +121,29 @@ class RowDraw {
     for (int32_t i = options_.first_bias; i < options_.last_bias; i++) {
       out[a.bias_ids[i]] += a.biases[i];
     }
+    if (is_masked) {
+      leave_allowed(a.masks + options_.mask_row * a.words_per_mask, out);
+    }
     return out.data();
+  }
+
+  // Minus infinity where the mask has no bit.
+  static void leave_allowed(const int32_t* mask, std::vector<float>& logits) {
+    int64_t count = logits.size();
+    for (int64_t first = 0; first < count; first += 32) {
+      auto left_out = ~static_cast<uint32_t>(mask[first / 32]);
+      int64_t here = std::min<int64_t>(32, count - first);
+      if (left_out == ~0u) {
+        std::fill_n(logits.begin() + first, here, -kInfinity);
+        continue;
+      }
+      for (; left_out != 0; left_out &= left_out - 1) {
+        int64_t token = first + std::countr_zero(left_out);
+        if (token < count) {
+          logits[token] = -kInfinity;
+        }
+      }
+    }
   }
 
   int32_t first_largest() const {

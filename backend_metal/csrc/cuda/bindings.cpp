@@ -5,6 +5,7 @@
 
 #include "cuda/recording_bindings.h"
 #include "gpu/shader_source.h"
+#include "python/draw_bindings.h"
 #include "python/operator_bindings.h"
 #include "python/recurrent_bindings.h"
 #include "python/rotate_heads_bindings.h"
@@ -16,6 +17,7 @@ NB_MODULE(_cuda, m) {
   m.attr("MLX_VERSION") = POMONA_MLX_VERSION;
   pomona::bind_operators(m, mlx::core::Device::POMONA_CUDA_DEVICE);
   pomona::bind_recurrent(m, mlx::core::Device::POMONA_CUDA_DEVICE);
+  pomona::bind_draws(m, mlx::core::Device::POMONA_CUDA_DEVICE);
   pomona::bind_rotate_heads(m, mlx::core::Device::POMONA_CUDA_DEVICE);
   pomona::cuda::bind_recording(m);
   m.def("set_shader_folder", &pomona::set_shader_folder, "folder"_a);

@@ -1,6 +1,7 @@
 // Arrays on the CPU are the other extension's: this one has kernels for a GPU alone.
 #include <stdexcept>
 
+#include "operators/draw_tokens.h"
 #include "operators/primitives.h"
 #include "operators/recurrent.h"
 #include "operators/rotate_heads.h"
@@ -32,6 +33,10 @@ void CausalConv::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&
 }
 
 void LinearAttention::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
+  refuse(*this);
+}
+
+void DrawTokens::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
   refuse(*this);
 }
 

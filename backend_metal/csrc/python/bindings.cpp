@@ -7,10 +7,10 @@
 #include "cpu/attention.h"
 #include "cpu/cache_memory.h"
 #include "cpu/kernels/table.h"
-#include "cpu/layers/draw_tokens.h"
 #include "cpu/layers/float_rows.h"
 #include "cpu/layers/quantized.h"
 #include "cpu/layers/quantized_rows.h"
+#include "python/draw_bindings.h"
 #include "python/operator_bindings.h"
 #include "python/recurrent_bindings.h"
 #include "operators/operators.h"
@@ -61,23 +61,6 @@ void bind_layers(nb::module_& m) {
       "positions"_a,
       "frequencies"_a,
       "scale"_a);
-}
-
-void bind_draws(nb::module_& m) {
-  m.def(
-      "draw_tokens",
-      [](const mx::array& logits,
-         const mx::array& options,
-         const mx::array& counts,
-         const mx::array& bias_ids,
-         const mx::array& biases) {
-        return draw_tokens(logits, options, counts, bias_ids, biases, cpu_stream());
-      },
-      "logits"_a,
-      "options"_a,
-      "counts"_a,
-      "bias_ids"_a,
-      "biases"_a);
 }
 
 void bind_products(nb::module_& m) {
@@ -171,6 +154,7 @@ void bind_metal(nb::module_ m) {
   bind_operators(m, mx::Device::POMONA_METAL_DEVICE);
   bind_recurrent(m, mx::Device::POMONA_METAL_DEVICE);
   bind_rotate_heads(m, mx::Device::POMONA_METAL_DEVICE);
+  bind_draws(m, mx::Device::POMONA_METAL_DEVICE);
   m.def("set_shader_folder", &set_shader_folder, "folder"_a);
 }
 #endif
@@ -231,7 +215,7 @@ NB_MODULE(_native, m) {
   m.def("check_cache_strides", &check_cache_strides, "name"_a, "cache"_a);
   bind_plans(m);
   bind_layers(m);
-  bind_draws(m);
+  bind_draws(m, mx::Device::cpu);
   bind_products(m);
   bind_cpu(m);
 #ifdef POMONA_METAL_DEVICE

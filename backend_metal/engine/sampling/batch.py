@@ -19,7 +19,7 @@ from backend_metal.engine.sampling.noise import draw_keys
 from deployments.backend import SamplingParams
 
 _GREEDY_BELOW = 1e-5
-_MOST_TOKEN_IDS = 2**31
+_TOKEN_IDS = range(2**31)
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
@@ -31,6 +31,7 @@ OPTIONS = np.dtype(
         ("log_min_p", np.float32),  # minus infinity: off
         ("top_p", np.float32),  # 1: off
         ("top_k", np.int32),  # the size of the vocabulary: off
+        ("mask_row", np.int32),  # -1: every token may come
         ("counts_row", np.int32),  # -1: nothing is penalised
         ("repetition", np.float32),
         ("presence", np.float32),
@@ -39,12 +40,12 @@ OPTIONS = np.dtype(
         ("last_bias", np.int32),
     ]
 )
-"""As ``csrc/cpu/draw.h`` has them."""
+"""As ``DrawOptions`` in ``shaders/parameters.h`` has them."""
 
 
 @dataclass(frozen=True)
 class Biases:
-    """What is added to logits of some tokens, each of which comes once."""
+    """What is added to logits of some tokens, each of which comes once, in ascending order."""
 
     token_ids: Ints
     values: Floats
@@ -52,10 +53,10 @@ class Biases:
     @classmethod
     def of(cls, logit_bias: Mapping[int, float]) -> Biases:
         """Those of tokens that there can be."""
-        known = {token: bias for token, bias in logit_bias.items() if 0 <= token < _MOST_TOKEN_IDS}
+        known = sorted((token, bias) for token, bias in logit_bias.items() if token in _TOKEN_IDS)
         return cls(
-            np.fromiter(known, np.int32, len(known)),
-            np.fromiter(known.values(), np.float32, len(known)),
+            np.array([token for token, _ in known], np.int32),
+            np.array([bias for _, bias in known], np.float32),
         )
 
 
@@ -88,6 +89,7 @@ class RowOptions:
         self.logprob_rows = np.fromiter(asked, np.int32, len(asked))
         self.num_top_logprobs = min(max(asked.values(), default=0), vocab_size)
         self.draws_by_chance = bool(self.options["temperature"].any())
+        self.cuts = bool(_cut(self.options, vocab_size).any())
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -101,6 +103,8 @@ class SamplingBatch:
     """``[num_rows]`` of ``OPTIONS``"""
     draws_by_chance: bool
     """Whether any row does. Where none does they have no keys."""
+    cuts: bool
+    """Whether any row leaves tokens out by min_p, top_k or top_p."""
     masks: Masks | None
     """None: every token may come."""
     counts: mx.array | None
@@ -111,16 +115,6 @@ class SamplingBatch:
     """Those that ask for logprobs."""
     num_top_logprobs: int
     """The most that any of them asks for."""
-
-    @property
-    def takes_largest(self) -> bool:
-        """Whether each row's token is that of the model's own largest logit."""
-        return (
-            self.masks is None
-            and self.counts is None
-            and not len(self.biases.token_ids)
-            and not self.draws_by_chance
-        )
 
 
 def build_sampling_batch(
@@ -135,6 +129,8 @@ def build_sampling_batch(
     options = rows.options.copy()
     if rows.draws_by_chance:
         options["key"] = draw_keys(rows.seeds, positions)
+    if masks is not None:
+        options["mask_row"][masks.rows] = np.arange(len(masks.rows))
     if counts_rows is not None:
         options["counts_row"] = counts_rows
     return SamplingBatch(
@@ -142,6 +138,7 @@ def build_sampling_batch(
         vocab_size=rows.vocab_size,
         options=options,
         draws_by_chance=rows.draws_by_chance,
+        cuts=rows.cuts,
         masks=masks,
         counts=counts,
         biases=rows.biases,
@@ -168,12 +165,21 @@ def _options(params: SamplingParams, vocab_size: int) -> tuple[object, ...]:
         params.top_p,
         min(params.top_k or vocab_size, vocab_size),
         -1,
+        -1,
         params.repetition_penalty,
         params.presence_penalty,
         params.frequency_penalty,
         0,
         0,
     )
+
+
+def _cut(options: npt.NDArray[np.void], vocab_size: int) -> npt.NDArray[np.bool_]:
+    """Of each row, whether it draws and leaves tokens out."""
+    is_cut = (
+        (options["top_k"] < vocab_size) | (options["top_p"] < 1.0) | (options["log_min_p"] > -inf)
+    )
+    return (options["temperature"] > 0.0) & is_cut
 
 
 def _gather_biases(

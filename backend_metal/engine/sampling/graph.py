@@ -1,4 +1,4 @@
-"""The draw as a graph of MLX's own operations, for devices that have no kernel of it."""
+"""The draw as a graph of MLX's own operations, for devices without a kernel that is right."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from backend_metal.engine.sampling.batch import SamplingBatch
 from backend_metal.engine.sampling.largest import argmax
+from backend_metal.engine.sampling.masking import leave_allowed
 from backend_metal.engine.sampling.noise import gumbel, uniform_noise
 from backend_metal.engine.sampling.truncation import (
     keep_sorted,
@@ -26,10 +27,12 @@ Ints = npt.NDArray[np.int32]
 
 
 def draw_by_graph(logits: mx.array, batch: SamplingBatch) -> mx.array:
-    """int32 ``[rows]``. ``logits`` is float32 ``[rows, vocab_size]``, or any other float where
-    nothing but the largest is asked for."""
-    if batch.takes_largest:
+    """int32 ``[rows]``. ``logits`` is ``[rows, vocab_size]`` of any float."""
+    if _takes_largest(batch):
         return argmax(logits)
+    logits = logits.astype(mx.float32)
+    if batch.masks is not None:
+        logits = leave_allowed(logits, batch.masks)
     logits = _add_biases(_penalise(logits, batch), batch)
     groups = _groups(batch)
     if len(groups) == 1:
@@ -41,6 +44,16 @@ def draw_by_graph(logits: mx.array, batch: SamplingBatch) -> mx.array:
         drawn = draw(logits[rows], *_columns(batch.options[members], batch.vocab_size))
         token_ids = mx.put_along_axis(token_ids, rows, drawn, axis=0)
     return token_ids
+
+
+def _takes_largest(batch: SamplingBatch) -> bool:
+    """Whether each row's token is that of the model's own largest logit."""
+    return (
+        batch.masks is None
+        and batch.counts is None
+        and not len(batch.biases.token_ids)
+        and not batch.draws_by_chance
+    )
 
 
 Column = mx.array | None

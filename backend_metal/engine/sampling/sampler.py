@@ -2,7 +2,7 @@
 
 Stages in order: a mask, penalties, logit_bias, temperature, min_p, top_k, top_p, then the
 draw. Every operation works row by row, so a row's token is the same alone and in any batch, bit for
-bit. From the penalties on they are one kernel on the CPU, and a graph elsewhere.
+bit.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import mlx.core as mx
-import numpy as np
 
-from backend_metal import native
 from backend_metal.engine.sampling.batch import SamplingBatch
-from backend_metal.engine.sampling.graph import draw_by_graph
+from backend_metal.engine.sampling.kernel import Draw
 from backend_metal.engine.sampling.masking import leave_allowed
 from backend_metal.engine.sampling.truncation import top_tokens
 
@@ -40,18 +38,18 @@ class Sampled:
         return [array for array in fields if array is not None]
 
 
-def sample(logits: mx.array, batch: SamplingBatch) -> Sampled:
+def sample(logits: mx.array, batch: SamplingBatch, draw: Draw) -> Sampled:
     """``logits`` is ``[batch.num_rows, batch.vocab_size]``. Raises ``ValueError`` if it isn't."""
     if logits.shape != (batch.num_rows, batch.vocab_size):
         raise ValueError(
             f"logits must be {(batch.num_rows, batch.vocab_size)}, not {tuple(logits.shape)}"
         )
+    token_ids = draw(logits, batch)
+    if not len(batch.logprob_rows):
+        return Sampled(token_ids, None, None, None)
     raw = logits.astype(mx.float32)
     if batch.masks is not None:
         raw = leave_allowed(raw, batch.masks)
-    token_ids = _draw(logits if batch.takes_largest else raw, batch)
-    if not len(batch.logprob_rows):
-        return Sampled(token_ids, None, None, None)
     drawn = token_ids[:, None]
     if len(batch.logprob_rows) < batch.num_rows:
         rows = mx.array(batch.logprob_rows)
@@ -62,16 +60,3 @@ def sample(logits: mx.array, batch: SamplingBatch) -> Sampled:
         return Sampled(token_ids, logprobs, None, None)
     top = top_tokens(raw, batch.num_top_logprobs)
     return Sampled(token_ids, logprobs, top, mx.take_along_axis(raw, top, axis=-1) - normaliser)
-
-
-def _draw(logits: mx.array, batch: SamplingBatch) -> mx.array:
-    """``logits``: float32, but where the largest are taken as the model has them."""
-    if mx.default_device() != mx.cpu:
-        return draw_by_graph(logits, batch)
-    return native.draw_tokens(
-        logits.astype(mx.float32),
-        mx.array(batch.options.view(np.uint32).reshape(batch.num_rows, -1)),
-        mx.zeros((0, batch.vocab_size), mx.int32) if batch.counts is None else batch.counts,
-        mx.array(batch.biases.token_ids),
-        mx.array(batch.biases.values),
-    )

@@ -39,6 +39,11 @@ inline void sync_block() {
   __syncthreads();
 }
 
+// Adds to a word of shared memory, which others add to as well, and returns what was there.
+inline unsigned add_shared(unsigned* to, unsigned value) {
+  return atomicAdd(to, value);
+}
+
 inline float shuffle_xor(float value, int mask) {
   return __shfl_xor_sync(~0u, value, mask);
 }

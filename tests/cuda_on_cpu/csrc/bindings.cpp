@@ -11,6 +11,7 @@
 #include "evaluation.h"
 #include "gpu/shader_source.h"
 #include "kernels.h"
+#include "python/draw_bindings.h"
 #include "python/operator_bindings.h"
 #include "python/recurrent_bindings.h"
 #include "python/rotate_heads_bindings.h"
@@ -21,6 +22,7 @@ using namespace nb::literals;
 NB_MODULE(_cuda_on_cpu, m) {
   pomona::bind_operators(m, mlx::core::Device(mlx::core::Device::cpu));
   pomona::bind_recurrent(m, mlx::core::Device(mlx::core::Device::cpu));
+  pomona::bind_draws(m, mlx::core::Device(mlx::core::Device::cpu));
   pomona::bind_rotate_heads(m, mlx::core::Device(mlx::core::Device::cpu));
   m.def("set_shader_folder", &pomona::set_shader_folder, "folder"_a);
   m.def(

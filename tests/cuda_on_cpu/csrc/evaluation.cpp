@@ -10,6 +10,7 @@
 #include "kernels.h"
 #include "launch.h"
 #include "mlx/backend/cuda/device.h"
+#include "operators/draw_tokens.h"
 #include "operators/primitives.h"
 #include "operators/recurrent.h"
 #include "operators/rotate_heads.h"
@@ -156,6 +157,11 @@ void CausalConv::eval_cpu(
 }
 
 void LinearAttention::eval_cpu(
+    const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  cuda_on_cpu::evaluate(*this, inputs, outputs);
+}
+
+void DrawTokens::eval_cpu(
     const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   cuda_on_cpu::evaluate(*this, inputs, outputs);
 }

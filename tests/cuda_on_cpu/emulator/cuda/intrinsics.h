@@ -23,6 +23,10 @@ inline float __expf(float x) {
   return std::exp(x);
 }
 
+inline unsigned __float_as_uint(float x) {
+  return std::bit_cast<unsigned>(x);
+}
+
 inline float rsqrtf(float x) {
   return 1.0f / std::sqrt(x);
 }
@@ -50,6 +54,12 @@ inline unsigned char* shared_memory() {
 
 inline void sync_block() {
   current_block().meet_block();
+}
+
+inline unsigned add_shared(unsigned* to, unsigned value) {
+  unsigned before = *to;
+  *to += value;
+  return before;
 }
 
 inline float shuffle(float value, int lane) {

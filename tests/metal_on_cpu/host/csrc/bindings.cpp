@@ -10,6 +10,7 @@
 #include "gpu_model.h"
 #include "gpu/shader_source.h"
 #include "mlx/backend/metal/device.h"
+#include "python/draw_bindings.h"
 #include "python/operator_bindings.h"
 #include "python/recurrent_bindings.h"
 #include "python/rotate_heads_bindings.h"
@@ -124,6 +125,7 @@ nb::list bound_run_script(std::vector<mx::array> inputs, nb::list outputs, nb::l
 NB_MODULE(_metal_on_cpu, m) {
   pomona::bind_operators(m, mx::Device(mx::Device::cpu));
   pomona::bind_recurrent(m, mx::Device(mx::Device::cpu));
+  pomona::bind_draws(m, mx::Device(mx::Device::cpu));
   pomona::bind_rotate_heads(m, mx::Device(mx::Device::cpu));
   bind_settings(m);
   bind_launches(m);

@@ -1,5 +1,6 @@
 // The shipped primitives, evaluated on the CPU device by the very code that encodes for Metal.
 #include "evaluation.h"
+#include "operators/draw_tokens.h"
 #include "operators/primitives.h"
 #include "operators/recurrent.h"
 #include "operators/rotate_heads.h"
@@ -25,6 +26,10 @@ void CausalConv::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 }
 
 void LinearAttention::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+  metal_on_cpu::evaluate(*this, inputs, outputs);
+}
+
+void DrawTokens::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   metal_on_cpu::evaluate(*this, inputs, outputs);
 }
 

@@ -1,0 +1,68 @@
+// The evaluation by CUDA of draws: two kernels.
+#include "cuda/draw_buffers.h"
+#include "cuda/launch.h"
+#include "cuda/memory.h"
+#include "gpu/draw_tokens.h"
+#include "operators/draw_tokens.h"
+
+namespace pomona {
+
+namespace {
+
+using cuda::pointer;
+
+mx::array workspace(int words, mx::cu::CommandEncoder& encoder) {
+  mx::array words_of_it({words}, mx::int32, nullptr, {});
+  cuda::allocate(words_of_it, encoder);
+  encoder.add_temporary(words_of_it);
+  return words_of_it;
+}
+
+} // namespace
+
+void DrawTokens::eval_gpu(
+    const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  auto& encoder = mx::cu::get_command_encoder(stream());
+  auto& out = outputs[0];
+  cuda::allocate(out, encoder);
+  if (out.size() == 0) {
+    return;
+  }
+  auto a = draw_arrays(inputs);
+  auto parameters = parameters_of(a);
+  auto plan = plan_draw(out.shape(0), parameters, cuts_);
+  auto bests = workspace(plan.best_words, encoder);
+  auto candidates = workspace(plan.num_candidates, encoder);
+  DrawBuffers buffers{
+      pointer(a.logits),
+      pointer<DrawOptions>(a.options),
+      pointer<unsigned>(a.masks),
+      pointer<int>(a.counts),
+      pointer<int>(a.bias_ids),
+      pointer<float>(a.biases),
+      pointer<DrawBest>(bests),
+      pointer<int>(candidates),
+      pointer<int>(out)};
+  auto add = [&](const char* function, const GpuGrid& grid, auto... written) {
+    for (const auto& in : inputs) {
+      encoder.set_input_array(in);
+    }
+    (encoder.set_output_array(*written), ...);
+    cuda::add_kernel(
+        encoder,
+        {"cuda/draw.cu",
+         function,
+         cuda::element_type(a.logits.dtype()),
+         {},
+         "Draw",
+         grid.threads},
+        {},
+        grid,
+        parameters,
+        buffers);
+  };
+  add("draw_chunks", plan.chunks, &bests);
+  add("draw_rows", plan.rows, &bests, &candidates, &out);
+}
+
+} // namespace pomona

@@ -1,0 +1,36 @@
+// The launches of a draw: its arrays, what they tell the kernels, and their grids.
+#pragma once
+
+#include <mlx/mlx.h>
+
+#include "gpu/launch_plan.h"
+#include "parameters.h"
+
+namespace pomona {
+
+namespace mx = mlx::core;
+
+struct DrawArrays {
+  const mx::array& logits;
+  const mx::array& options;
+  const mx::array& masks;
+  const mx::array& counts;
+  const mx::array& bias_ids;
+  const mx::array& biases;
+};
+
+// Of a primitive's inputs.
+DrawArrays draw_arrays(const std::vector<mx::array>& inputs);
+
+DrawParameters parameters_of(const DrawArrays& arrays);
+
+struct DrawPlan {
+  GpuGrid chunks; // draw_chunks. Grid: (chunks, rows, 1)
+  GpuGrid rows; // draw_rows. Grid: (rows, 1, 1)
+  int best_words; // of 4 bytes, that the first leaves for the second
+  int num_candidates; // ids, that the second may keep
+};
+
+DrawPlan plan_draw(int num_rows, const DrawParameters& parameters, bool cuts);
+
+} // namespace pomona

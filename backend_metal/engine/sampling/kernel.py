@@ -1,0 +1,69 @@
+"""The draw as one operator of the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import mlx.core as mx
+import numpy as np
+
+from backend_metal import native
+from backend_metal.engine.sampling.batch import Biases, SamplingBatch
+
+Draw = Callable[[mx.array, SamplingBatch], mx.array]
+"""int32 ``[rows]`` of logits ``[rows, vocab_size]``."""
+
+
+class DrawTokens(Protocol):
+    """``csrc/operators/draw_tokens.h`` says what it takes."""
+
+    def __call__(
+        self,
+        logits: mx.array,
+        options: mx.array,
+        masks: mx.array,
+        counts: mx.array,
+        bias_ids: mx.array,
+        biases: mx.array,
+        *,
+        cuts: bool,
+    ) -> mx.array: ...
+
+
+class KernelDraw:
+    def __init__(self, operator: DrawTokens, *, any_float: bool) -> None:
+        """``any_float``: logits of 2 bytes are taken as they are."""
+        self._operator = operator
+        self._any_float = any_float
+        self._nothing: dict[int, tuple[mx.array, mx.array]] = {}
+        """Masks and counts of a vocabulary where there are none."""
+        self._biases: tuple[Biases, mx.array, mx.array] | None = None
+        """The latest, which mostly are those of the next step."""
+
+    def __call__(self, logits: mx.array, batch: SamplingBatch) -> mx.array:
+        size = batch.vocab_size
+        if size not in self._nothing:
+            self._nothing[size] = mx.zeros((0, 1), mx.int32), mx.zeros((0, size), mx.int32)
+        masks, counts = self._nothing[size]
+        if self._biases is None or self._biases[0] is not batch.biases:
+            of = batch.biases
+            self._biases = of, mx.array(of.token_ids), mx.array(of.values)
+        _, bias_ids, biases = self._biases
+        return self._operator(
+            logits if self._any_float else logits.astype(mx.float32),
+            mx.array(batch.options.view(np.uint32).reshape(batch.num_rows, -1)),
+            masks if batch.masks is None else batch.masks.array(),
+            counts if batch.counts is None else batch.counts,
+            bias_ids,
+            biases,
+            cuts=batch.cuts,
+        )
+
+
+def own_kernel() -> KernelDraw | None:
+    """Of MLX's default device; None where this build has none for it."""
+    if mx.default_device() == mx.Device(mx.cpu):
+        return KernelDraw(native.draw_tokens, any_float=False)
+    gpu = native.metal if mx.metal.is_available() else native.cuda
+    return None if gpu is None else KernelDraw(gpu.draw_tokens, any_float=True)

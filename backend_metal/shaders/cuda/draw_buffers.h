@@ -1,0 +1,21 @@
+// Where the kernels of draws find their arrays. C++ and CUDA read it.
+#pragma once
+
+#include "draw_memory.h"
+#include "parameters.h"
+
+namespace pomona {
+
+struct DrawBuffers {
+  const void* logits;
+  const DrawOptions* options;
+  const unsigned* masks;
+  const int* counts;
+  const int* bias_tokens;
+  const float* biases;
+  DrawBest* bests; // [rows, chunks]
+  int* candidates; // [rows, vocab_size], if a row leaves tokens out
+  int* out;
+};
+
+} // namespace pomona

@@ -1,0 +1,50 @@
+// The best token of one chunk of a row: the likeliest, where what is left of the row is not known yet.
+#pragma once
+
+#include <metal_stdlib>
+
+#include "constants.h"
+#include "draw_best.h"
+#include "draw_logits.h"
+#include "random.h"
+
+namespace pomona {
+
+// A chunk is kDrawPairs tokens and those that share their random words.
+template <typename T>
+inline DrawBest best_of_chunk(RowLogits<T> row, int vocab_size, int chunk, int thread_index) {
+  const DrawOptions o = row.options;
+  const bool takes_largest = o.temperature == 0.0f || cuts(o, vocab_size);
+  const TokenPairs pairs = pairs_of(vocab_size);
+  DrawBest best = no_best();
+  for (int i = 0; i < kDrawPairs / kDrawThreads; i++) {
+    int pair = chunk * kDrawPairs + i * kDrawThreads + thread_index;
+    if (pair >= pairs.distance) {
+      break;
+    }
+    RandomWords words = {0, 0};
+    if (!takes_largest) {
+      words = words_of_pair(o.key[0], o.key[1], pairs, pair);
+    }
+    for (int second = 0; second <= int(pairs.has_second(pair)); second++) {
+      int token = second ? pair + pairs.distance : pair;
+      float logit = row.at(token);
+      if (logit > -INFINITY) {
+        float noise = takes_largest ? 0.0f : gumbel(second ? words.second : words.first);
+        keep_better(best, {logit, noise, token}, o.temperature);
+      }
+    }
+  }
+  return best;
+}
+
+// Of the chunks. Rows of which tokens are left out have the largest, or less than all of a NaN.
+inline DrawBest best_of_chunks(const device DrawBest* chunks, int count, float temperature, int thread_index) {
+  DrawBest best = no_best();
+  for (int i = thread_index; i < count; i += kCutThreads) {
+    keep_better(best, chunks[i], temperature);
+  }
+  return best;
+}
+
+} // namespace pomona

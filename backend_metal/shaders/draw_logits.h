@@ -1,0 +1,81 @@
+// The logits that a row's tokens are drawn by: the model's, of the tokens that a mask leaves, less
+// penalties, plus biases.
+#pragma once
+
+#include <metal_stdlib>
+
+#include "parameters.h"
+
+namespace pomona {
+
+// A count is twice the times that a token has come in the output, and one more if it is in the prompt.
+inline float penalised(float logit, int count, DrawOptions o) {
+  float repeated = logit > 0.0f ? logit / o.repetition : logit * o.repetition;
+  int times = count >> 1;
+  float penalty = (times > 0 ? o.presence : 0.0f) + float(times) * o.frequency;
+  return (count != 0 ? repeated : logit) - penalty;
+}
+
+// Of a row's biases, whose tokens ascend.
+inline float bias_of(int token, const device int* tokens, const device float* biases, int count) {
+  int low = 0, high = count;
+  while (low < high) {
+    int middle = (low + high) / 2;
+    if (tokens[middle] < token) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low < count && tokens[low] == token ? biases[low] : 0.0f;
+}
+
+template <typename T>
+struct RowLogits {
+  const device T* logits;
+  const device uint* mask; // if mask_row
+  const device int* counts; // if counts_row
+  const device int* bias_tokens;
+  const device float* biases;
+  DrawOptions options;
+
+  float at(int token) const {
+    if (options.mask_row >= 0 && !(mask[token / 32] >> (token % 32) & 1)) {
+      return -INFINITY;
+    }
+    float logit = to_float(logits[token]);
+    if (options.counts_row >= 0) {
+      logit = penalised(logit, counts[token], options);
+    }
+    int num_biases = options.last_bias - options.first_bias;
+    return num_biases > 0 ? logit + bias_of(token, bias_tokens, biases, num_biases) : logit;
+  }
+};
+
+template <typename T>
+inline RowLogits<T> row_logits(
+    const device T* logits,
+    const device uint* masks,
+    const device int* counts,
+    const device int* bias_tokens,
+    const device float* biases,
+    DrawOptions o,
+    int64_t row,
+    int64_t vocab_size,
+    int64_t words_per_mask) {
+  return {
+      logits + row * vocab_size,
+      masks + metal::max(o.mask_row, 0) * words_per_mask,
+      counts + metal::max(o.counts_row, 0) * vocab_size,
+      bias_tokens + o.first_bias,
+      biases + o.first_bias,
+      o};
+}
+
+// Whether some tokens are left out: all of them are ranked then.
+inline bool cuts(DrawOptions o, int vocab_size) {
+  return o.temperature > 0.0f &&
+      (o.top_k < vocab_size || o.top_p < 1.0f || o.log_min_p > -INFINITY);
+}
+
+} // namespace pomona

@@ -1,0 +1,85 @@
+"""The CUDA kernels that draw tokens: they compile, and on the emulator they match float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import mlx.core as mx
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from backend_metal.engine.sampling.kernel import KernelDraw
+from deployments.backend import SamplingParams
+from tests.cuda_on_cpu.extension import execution, operators
+from tests.cuda_on_cpu.nvrtc import compile_kernel
+from tests.support.backend_metal.draw_oracle import (
+    Case,
+    batch_of,
+    cases,
+    check,
+    check_broken,
+    check_equals,
+    make_logits,
+    make_row,
+)
+
+
+@pytest.fixture(autouse=True)
+def on_the_emulator() -> Iterator[None]:
+    # MLX's buffers then start where the stand-in expects them.
+    with mx.stream(mx.cpu):
+        yield
+
+
+@pytest.fixture
+def kernel() -> KernelDraw:
+    return KernelDraw(operators().draw_tokens, any_float=True)
+
+
+@settings(
+    max_examples=120,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(case=cases([1, 31, 300, 2049, 5000]))
+def test_draws_match_the_oracle(kernel: KernelDraw, case: Case) -> None:
+    with execution(backwards=case.seed % 2 == 1):
+        check(kernel, case)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_of_equal_logits_the_lowest_ids_are_kept(kernel: KernelDraw, backwards: bool) -> None:
+    with execution(backwards=backwards):
+        check_equals(kernel, 60)
+
+
+def test_logits_that_are_no_numbers_end_in_some_token(kernel: KernelDraw) -> None:
+    with execution():
+        check_broken(kernel)
+
+
+def test_it_is_two_launches(kernel: KernelDraw) -> None:
+    operators().take_nodes()
+    params = [SamplingParams(), SamplingParams(temperature=0.0), SamplingParams(top_k=2)]
+    with execution():
+        mx.eval(kernel(make_logits(3, 5000), batch_of([*map(make_row, params)], 5000)))
+    assert [name for name, *_ in operators().take_nodes()] == [
+        "draw_chunks_float",
+        "draw_rows_float",
+    ]
+
+
+@pytest.mark.parametrize("element", ["bfloat", "half", "float"])
+@pytest.mark.parametrize(
+    ("function", "threads", "registers", "spilled"),
+    [("draw_chunks", 256, 40, 0), ("draw_rows", 512, 80, 160)],
+)
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+def test_it_compiles(
+    architecture: str, function: str, threads: int, registers: int, spilled: int, element: str
+) -> None:
+    resources = compile_kernel("draw", function, element, "Draw", threads, architecture, False)
+    # Of a row's threadgroup, some that a loop over a few candidates alone uses.
+    assert resources.spilled_bytes <= spilled
+    assert resources.registers <= registers
