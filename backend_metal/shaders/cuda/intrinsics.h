@@ -39,6 +39,15 @@ inline void sync_block() {
   __syncthreads();
 }
 
+// `index` strides of elements behind a pointer, in one instruction: the compiler makes four or more of
+// it. A stride is of less than 2^31 bytes, and the pointer is to global memory.
+template <typename T>
+inline T* strides_behind(T* from, int index, int stride) {
+  long long bytes;
+  asm("mul.wide.s32 %0, %1, %2;" : "=l"(bytes) : "r"(index), "r"(stride * int(sizeof(T))));
+  return static_cast<T*>(__cvta_global_to_generic(__cvta_generic_to_global(from) + bytes));
+}
+
 // Adds to a word of shared memory, which others add to as well, and returns what was there.
 inline unsigned add_shared(unsigned* to, unsigned value) {
   return atomicAdd(to, value);
@@ -67,6 +76,13 @@ inline float to_float(half value) {
 }
 inline float to_float(bfloat value) {
   return __uint_as_float(unsigned(value.bits) << 16);
+}
+
+// 2 to the power of x, within 2^-22 of itself; 0 below the smallest normal number.
+inline float power_of_two(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
 }
 
 // Two elements as one word, `low` in its lower half; rounded to nearest, ties to even.

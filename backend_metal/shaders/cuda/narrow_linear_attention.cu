@@ -11,6 +11,8 @@
 
 namespace pomona {
 
+constexpr float kLog2E = 1.4426950408889634f;
+
 template <int LANES>
 inline float sum_of_row(float value) {
 #pragma unroll
@@ -20,17 +22,22 @@ inline float sum_of_row(float value) {
   return value;
 }
 
+// Of a number below `limit`. Divisions take thirty instructions, and mostly there is nothing to divide.
+inline int quotient(int number, int divisor, int limit) {
+  return divisor == 1 ? number : limit <= divisor ? 0 : number / divisor;
+}
+
 template <typename T, int COLUMNS>
-inline void load_strided(float (&to)[COLUMNS], const T* from, int64_t stride) {
+inline void load_strided(float (&to)[COLUMNS], const T* from, int stride) {
 #pragma unroll
   for (int i = 0; i < COLUMNS; i++) {
-    to[i] = to_float(from[i * stride]);
+    to[i] = to_float(*strides_behind(from, i, stride));
   }
 }
 
 // Of one token's q or k. Where they lie side by side, in one load.
 template <typename T, int COLUMNS>
-inline void load_elements(float (&to)[COLUMNS], const T* from, int64_t stride) {
+inline void load_elements(float (&to)[COLUMNS], const T* from, int stride) {
   if constexpr (COLUMNS == kNarrowColumns) {
     if (aligned) {
       load_four(to, from);
@@ -63,15 +70,23 @@ inline void narrow_linear_attention(
   const bool owns = place / lanes < num_rows;
   const int row = metal::min(place / lanes, num_rows - 1);
   const int column = place % lanes * columns;
-  const int head = row / p.head_dim_v, value_index = row % p.head_dim_v, k_head = head / p.group;
-  const int64_t slot_size = int64_t(num_rows) * D, offset = int64_t(row) * D + column;
-  const T* q = static_cast<const T*>(b.q) + k_head * p.q.head + column * p.q.dim;
-  const T* k = static_cast<const T*>(b.k) + k_head * p.k.head + column * p.k.dim;
-  const T* v = static_cast<const T*>(b.v) + head * p.v.head + value_index * p.v.dim;
-  const float* betas = b.betas + head * p.betas.head;
-  const float* gates =
-      b.gates + head * p.gates.head + (p.channel_gates ? column * p.gates.dim : 0);
-  const int64_t gate_step = p.channel_gates ? p.gates.dim : 0;
+  const int head = quotient(row, p.head_dim_v, num_rows);
+  const int value_index = row - head * p.head_dim_v;
+  const int k_head = quotient(head, p.group, p.num_v_heads);
+  const int slot_size = num_rows * D, offset = row * D + column;
+  const int q_token = p.q.token, k_token = p.k.token, v_token = p.v.token;
+  const int beta_token = p.betas.token, gate_token = p.gates.token;
+  const int q_dim = p.q.dim, k_dim = p.k.dim, gate_dim = p.channel_gates ? p.gates.dim : 0;
+  const T* q = strides_behind(static_cast<const T*>(b.q), k_head, p.q.head);
+  q = strides_behind(q, column, q_dim);
+  const T* k = strides_behind(static_cast<const T*>(b.k), k_head, p.k.head);
+  k = strides_behind(k, column, k_dim);
+  const T* v = strides_behind(static_cast<const T*>(b.v), head, p.v.head);
+  v = strides_behind(v, value_index, p.v.dim);
+  const float* betas = strides_behind(b.betas, head, p.betas.head);
+  const float* gates = strides_behind(b.gates, head, p.gates.head);
+  gates = strides_behind(gates, column, gate_dim);
+  float* states = b.states + offset;
   T* out = static_cast<T*>(b.out) + row;
 
   // Of sequences beyond the last there are no tokens.
@@ -86,36 +101,40 @@ inline void narrow_linear_attention(
     num_tokens[s] = exists ? b.cu_seqlens_q[seq + 1] - first[s] : 0;
     longest = metal::max(longest, num_tokens[s]);
     if (owns && read >= 0) {
-      load_floats(state[s], b.states + read * slot_size + offset);
+      load_floats(state[s], strides_behind(states, read, slot_size));
     }
   }
   float rates[columns] = {};
   if (p.gates_are_rates) {
-    load_strided(rates, gates, gate_step);
+    load_strided(rates, gates, gate_dim);
+#pragma unroll
+    for (int i = 0; i < columns; i++) {
+      rates[i] *= kLog2E;
+    }
   }
   for (int step = 0; step < longest; step++) {
     // What no other thread reads is on its way for all of them first.
     float beta[SEQS], value[SEQS];
 #pragma unroll
     for (int s = 0; s < SEQS; s++) {
-      const int64_t token = step < num_tokens[s] ? first[s] + step : 0;
-      beta[s] = betas[token * p.betas.token];
-      value[s] = to_float(v[token * p.v.token]);
+      const int token = step < num_tokens[s] ? first[s] + step : 0;
+      beta[s] = *strides_behind(betas, token, beta_token);
+      value[s] = to_float(*strides_behind(v, token, v_token));
     }
 #pragma unroll
     for (int s = 0; s < SEQS; s++) {
       if (step < num_tokens[s]) {
-        const int64_t token = first[s] + step;
+        const int token = first[s] + step;
         float token_q[columns], token_k[columns], gate[columns];
-        load_elements(token_q, q + token * p.q.token, p.q.dim);
-        load_elements(token_k, k + token * p.k.token, p.k.dim);
+        load_elements(token_q, strides_behind(q, token, q_token), q_dim);
+        load_elements(token_k, strides_behind(k, token, k_token), k_dim);
         if (p.gates_are_rates) {
 #pragma unroll
           for (int i = 0; i < columns; i++) {
-            gate[i] = metal::precise::exp(beta[s] * rates[i]);
+            gate[i] = power_of_two(beta[s] * rates[i]);
           }
         } else {
-          load_strided(gate, gates + token * p.gates.token, gate_step);
+          load_strided(gate, strides_behind(gates, token, gate_token), gate_dim);
         }
 #pragma unroll
         for (int i = 0; i < columns; i++) {
@@ -131,7 +150,7 @@ inline void narrow_linear_attention(
         }
         const float along_q = sum_of_row<lanes>(dot(state[s], token_q));
         if (owns && column == 0) {
-          out[token * num_rows] = from_float<T>(along_q);
+          *strides_behind(out, token, num_rows) = from_float<T>(along_q);
         }
       }
     }
@@ -139,7 +158,8 @@ inline void narrow_linear_attention(
 #pragma unroll
   for (int s = 0; s < SEQS; s++) {
     if (owns && first_seq + s < p.num_seqs) {
-      store_floats(b.states + b.write_slots[first_seq + s] * slot_size + offset, state[s]);
+      store_floats(
+          strides_behind(states, b.write_slots[first_seq + s], slot_size), state[s]);
     }
   }
 }

@@ -47,13 +47,6 @@ inline void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(COUNT));
 }
 
-// 2 to the power of x.
-inline float power_of_two(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-
 inline float reciprocal(float x) {
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));

@@ -56,6 +56,11 @@ inline void sync_block() {
   current_block().meet_block();
 }
 
+template <typename T>
+inline T* strides_behind(T* from, int index, int stride) {
+  return from + int64_t(index) * stride;
+}
+
 inline unsigned add_shared(unsigned* to, unsigned value) {
   unsigned before = *to;
   *to += value;
@@ -82,6 +87,10 @@ inline unsigned vote(bool yes) {
 
 inline int count_bits(unsigned word) {
   return std::popcount(word);
+}
+
+inline float power_of_two(float x) {
+  return std::exp2(x);
 }
 
 inline float to_float(float value) {

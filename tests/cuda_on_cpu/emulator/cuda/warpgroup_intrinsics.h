@@ -39,10 +39,6 @@ inline void take_registers() {
   sync_warp();
 }
 
-inline float power_of_two(float x) {
-  return std::exp2(x);
-}
-
 inline float reciprocal(float x) {
   return 1.0f / x;
 }
