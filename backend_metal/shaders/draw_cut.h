@@ -82,6 +82,12 @@ struct RankedToken {
   }
 };
 
+// At least 1, since the first token stays, however small top_p is; a float may be more than the total.
+inline uint64_t share_of(uint64_t total, float top_p) {
+  uint64_t share = uint64_t(metal::ceil(float(total) * top_p));
+  return share < 1 ? 1 : share < total ? share : total;
+}
+
 template <typename T>
 struct RowCut {
   RowLogits<T> row;
@@ -211,9 +217,7 @@ struct RowCut {
       weigh(digit, last, limit, by_weight, collected);
       add_up();
       if (by_weight && digit == 0) {
-        target = uint64_t(metal::ceil(float(memory->total) * row.options.top_p));
-        // The first token stays, however small top_p is; a float may be more than the total.
-        target = metal::min(metal::max(target, uint64_t(1)), memory->total);
+        target = share_of(memory->total, row.options.top_p);
       }
       last.digits[digit] = find(target, before);
       if (!collected) {
