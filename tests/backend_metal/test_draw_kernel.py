@@ -129,6 +129,9 @@ def test_other_shapes_and_dtypes_are_refused() -> None:
         arguments = [*right[:place], wrong, *right[place + 1 :]]
         with pytest.raises(ValueError, match=f"^{name} "):
             native.draw_tokens(*arguments, cuts=False)
+    strided = mx.zeros((4, options.shape[1]), mx.uint32)[::2]
+    with pytest.raises(ValueError, match="must be contiguous"):
+        mx.eval(native.draw_tokens(logits, strided, *right[2:], cuts=False))
     halves = native.draw_tokens(logits.astype(mx.float16), *right[1:], cuts=False)
     with pytest.raises(ValueError, match=r"^logits must be float32"):
         mx.eval(halves)

@@ -16,6 +16,7 @@ void DrawTokens::eval_cpu(
   if (inputs[0].dtype() != mx::float32) {
     throw std::invalid_argument("logits must be float32 on a CPU");
   }
+  check_contiguous(inputs);
   auto& out = outputs[0];
   out.set_data(mx::allocator::malloc(out.nbytes()));
   cpu::DrawArguments arguments{

@@ -31,6 +31,7 @@ void DrawTokens::eval_gpu(
   if (out.size() == 0) {
     return;
   }
+  check_contiguous(inputs);
   auto a = draw_arrays(inputs);
   auto parameters = parameters_of(a);
   auto plan = plan_draw(out.shape(0), parameters, cuts_);

@@ -13,6 +13,7 @@ namespace pomona {
 void DrawTokens::eval_gpu(
     const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   auto &out = outputs[0], &bests = outputs[1], &candidates = outputs[2];
+  check_contiguous(inputs);
   auto a = draw_arrays(inputs);
   auto parameters = parameters_of(a);
   auto plan = plan_draw(out.shape(0), parameters, cuts_);

@@ -26,6 +26,14 @@ void check_matrix(const char* name, const mx::array& x) {
 
 } // namespace
 
+void DrawTokens::check_contiguous(const std::vector<mx::array>& inputs) {
+  for (const auto& input : inputs) {
+    if (input.size() > 0 && !input.flags().row_contiguous) {
+      throw std::invalid_argument("options, masks and biases of a draw must be contiguous");
+    }
+  }
+}
+
 #if !defined(POMONA_METAL_DEVICE) && !defined(POMONA_CUDA_DEVICE)
 void DrawTokens::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
   throw std::runtime_error("DrawTokens has no GPU kernels in this build");
@@ -69,14 +77,15 @@ mx::array draw_tokens(
   check("counts", tables.counts, mx::int32, {tables.counts.shape(0), vocab_size});
   check("bias_ids", bias_ids, mx::int32, bias_ids.shape());
   check("biases", tables.biases, mx::float32, bias_ids.shape());
+  // The others mostly come from the host: a node for each would cost more than it is good for.
   auto contiguous = [&](const mx::array& x) { return mx::contiguous(x, false, stream); };
   std::vector<mx::array> inputs{
       contiguous(logits),
-      contiguous(options),
-      contiguous(tables.masks),
-      contiguous(tables.counts),
-      contiguous(bias_ids),
-      contiguous(tables.biases)};
+      options,
+      tables.masks,
+      tables.counts.shape(0) > 0 ? contiguous(tables.counts) : tables.counts,
+      bias_ids,
+      tables.biases};
   auto primitive = std::make_shared<DrawTokens>(stream, cuts);
   auto shapes = primitive->output_shapes(inputs);
   std::vector<mx::Dtype> dtypes(shapes.size(), mx::int32);

@@ -37,12 +37,16 @@ class DrawTokens : public mx::Primitive {
   bool is_equivalent(const mx::Primitive& other) const override;
   DEFINE_NAME(DrawTokens)
 
+  // Once they are there. Raises std::invalid_argument.
+  static void check_contiguous(const std::vector<mx::array>& inputs);
+
  private:
   bool cuts_;
 };
 
-// Raises std::invalid_argument for other shapes and dtypes. What options say of places in the
-// tables is not checked. CPUs take float32 logits alone, GPUs those of 2 bytes, too.
+// Logits and counts may have any strides, the others are contiguous. Raises std::invalid_argument for
+// other shapes and dtypes. What options say of places in the tables is not checked. CPUs take float32
+// logits alone, GPUs those of 2 bytes, too.
 mx::array draw_tokens(
     const mx::array& logits,
     const mx::array& options,
