@@ -118,7 +118,7 @@ endif
 RUNGS := types emulator operators races host oracle self-check
 RUNG_types := instantiations*
 RUNG_emulator := emulator_errors* emulator_library* injected*
-RUNG_operators := operators* *_kernel* amplification* host* engine*
+RUNG_operators := operators* *_kernel* amplification* host* engine* draw*
 RUNG_races := barriers* emulator_races*
 RUNG_host := cross_build*
 RUNG_oracle := air_oracle*

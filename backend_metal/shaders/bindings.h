@@ -35,7 +35,7 @@
 #define POMONA_BUFFER_Q_OUT 7
 #define POMONA_BUFFER_K_OUT 8
 
-// draw_chunks and draw_rows.
+// draw_chunks and draw_rows. What is empty is the options once more.
 #define POMONA_BUFFER_LOGITS 1
 #define POMONA_BUFFER_DRAW_OPTIONS 2
 #define POMONA_BUFFER_MASKS 3

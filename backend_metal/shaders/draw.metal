@@ -24,8 +24,7 @@ template <typename T>
   threadgroup DrawBest shared[kDrawThreads];
   int chunk = group_position.x, row = group_position.y;
   DrawOptions o = options[row];
-  RowLogits<T> own = row_logits(
-      logits, masks, counts, bias_tokens, biases, o, row, p.vocab_size, p.words_per_mask);
+  RowLogits<T> own = row_logits(logits, masks, counts, bias_tokens, biases, o, row, p);
   DrawBest best = best_of_chunk(own, p.vocab_size, chunk, thread_index);
   best = best_of_all<kDrawThreads>(best, shared, thread_index, o.temperature);
   if (thread_index == 0) {
@@ -58,8 +57,7 @@ template <typename T>
   int token = best.token;
   // Differences to an infinity are none.
   if (token >= 0 && best.logit < INFINITY && cuts(o, p.vocab_size)) {
-    RowLogits<T> own = row_logits(
-        logits, masks, counts, bias_tokens, biases, o, row, p.vocab_size, p.words_per_mask);
+    RowLogits<T> own = row_logits(logits, masks, counts, bias_tokens, biases, o, row, p);
     RowCut<T> cut = {
         own, candidates + row * p.vocab_size, &memory, best.logit, p.vocab_size, int(thread_index)};
     int drawn = cut.draw();

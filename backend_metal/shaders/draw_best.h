@@ -1,5 +1,5 @@
 // The Gumbel-max trick: of the tokens, the one with the most of logit + temperature * noise is drawn.
-// At temperature 0 it is that of the largest logit.
+// At temperature 0 it is that of the largest logit. Whoever includes it has `sync_group`.
 #pragma once
 
 #include <metal_stdlib>

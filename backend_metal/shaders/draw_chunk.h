@@ -38,7 +38,7 @@ inline DrawBest best_of_chunk(RowLogits<T> row, int vocab_size, int chunk, int t
   return best;
 }
 
-// Of the chunks. Rows of which tokens are left out have the largest, or less than all of a NaN.
+// Of the chunks: by logit alone, where tokens are left out.
 inline DrawBest best_of_chunks(const device DrawBest* chunks, int count, float temperature, int thread_index) {
   DrawBest best = no_best();
   for (int i = thread_index; i < count; i += kCutThreads) {

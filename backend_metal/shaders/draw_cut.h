@@ -105,7 +105,8 @@ struct RowCut {
     int token = listed ? candidates[index] : index;
     float z = (row.at(token) - largest) / row.options.temperature;
     bool may_come = z > -INFINITY && z >= row.options.log_min_p;
-    return {may_come ? token : -1, z};
+    // Where the largest was found, a compiler may have rounded otherwise.
+    return {may_come ? token : -1, metal::min(z, 0.0f)};
   }
 
   int count_of(bool listed) const {
@@ -113,7 +114,8 @@ struct RowCut {
   }
 
   // Adds up the weights of the tokens that share all digits before this one with `last`, by this
-  // one's value. Those behind `limit` are out.
+  // one's value: of all values, or of all but the last where they are counts. Those behind `limit`
+  // are out.
   void weigh(int digit, Rank last, Rank limit, bool by_weight, bool listed) const {
     for (int i = thread_index; i < kRankDigit; i += kCutThreads) {
       set_counter(&memory->low[i], 0);
@@ -128,7 +130,12 @@ struct RowCut {
       }
       for (int i = 0; i < kCutRun; i++) {
         if (run[i].token >= 0 && run[i].shares(last, digit) && !run[i].is_behind(limit)) {
-          add(run[i].digit(digit), by_weight ? run[i].weight() : 1);
+          uint value = run[i].digit(digit);
+          uint weight = by_weight ? run[i].weight() : 1;
+          // What nobody asks about: at a low temperature it is nearly the whole vocabulary.
+          if (weight > 0 && (by_weight || value < kRankDigit - 1)) {
+            add(value, weight);
+          }
         }
       }
     }

@@ -1,5 +1,5 @@
 // The logits that a row's tokens are drawn by: the model's, of the tokens that a mask leaves, less
-// penalties, plus biases.
+// penalties, plus biases. Whoever includes it has `to_float`.
 #pragma once
 
 #include <metal_stdlib>
@@ -37,13 +37,14 @@ struct RowLogits {
   const device int* counts; // if counts_row
   const device int* bias_tokens;
   const device float* biases;
+  int64_t stride; // of logits
   DrawOptions options;
 
   float at(int token) const {
     if (options.mask_row >= 0 && !(mask[token / 32] >> (token % 32) & 1)) {
       return -INFINITY;
     }
-    float logit = to_float(logits[token]);
+    float logit = to_float(logits[token * stride]);
     if (options.counts_row >= 0) {
       logit = penalised(logit, counts[token], options);
     }
@@ -61,14 +62,14 @@ inline RowLogits<T> row_logits(
     const device float* biases,
     DrawOptions o,
     int64_t row,
-    int64_t vocab_size,
-    int64_t words_per_mask) {
+    DrawParameters p) {
   return {
-      logits + row * vocab_size,
-      masks + metal::max(o.mask_row, 0) * words_per_mask,
-      counts + metal::max(o.counts_row, 0) * vocab_size,
+      logits + row * p.row,
+      masks + int64_t(metal::max(o.mask_row, 0)) * p.words_per_mask,
+      counts + int64_t(metal::max(o.counts_row, 0)) * p.vocab_size,
       bias_tokens + o.first_bias,
       biases + o.first_bias,
+      p.token,
       o};
 }
 

@@ -24,6 +24,7 @@ struct CutMemory {
   DrawBest best[kCutThreads];
   Counter num_candidates;
   unsigned value;
+  unsigned unused[2]; // to a multiple of 16 bytes
 };
 
 } // namespace pomona

@@ -121,6 +121,8 @@ struct DrawOptions {
 };
 
 struct DrawParameters {
+  int64_t row; // strides of logits
+  int64_t token;
   int vocab_size;
   int words_per_mask;
   int num_chunks; // of the vocabulary, each scored by one threadgroup

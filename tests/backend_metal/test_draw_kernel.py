@@ -118,6 +118,7 @@ def test_other_shapes_and_dtypes_are_refused() -> None:
     for name, place, wrong in (
         ("logits", 0, logits[0]),
         ("logits", 0, mx.zeros((2, 0))),
+        ("logits", 0, logits.astype(mx.int32)),
         ("options", 1, options[:1]),
         ("masks", 2, masks[0:0, 0]),
         ("masks", 2, mx.zeros((1, 0), mx.int32)),

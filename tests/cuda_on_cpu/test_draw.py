@@ -73,7 +73,7 @@ def test_it_is_two_launches(kernel: KernelDraw) -> None:
 @pytest.mark.parametrize("element", ["bfloat", "half", "float"])
 @pytest.mark.parametrize(
     ("function", "threads", "registers", "spilled"),
-    [("draw_chunks", 256, 40, 0), ("draw_rows", 512, 80, 160)],
+    [("draw_chunks", 256, 40, 0), ("draw_rows", 512, 100, 160)],
 )
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
 def test_it_compiles(

@@ -17,10 +17,14 @@ import mlx.core as mx
 import numpy as np
 
 from backend_metal import _native
+from backend_metal.engine.sampling.kernel import KernelDraw
 from backend_metal.recurrent.paths import Kernels
+from deployments.backend import SamplingParams
 from tests.metal_on_cpu import host, operators
 from tests.metal_on_cpu.host.build import SHADERS
 from tests.metal_on_cpu.parity import check
+from tests.support.backend_metal.draw_oracle import Case
+from tests.support.backend_metal.draw_oracle import check as check_draws
 from tests.support.backend_metal.native_cases import as_numpy, make_case
 from tests.support.backend_metal.packed_step import relative_rms
 from tests.support.backend_metal.recurrent_cases import check_linear_attention
@@ -168,6 +172,14 @@ def _linear_attention(heads: tuple[int, int], dims: tuple[int, int]) -> None:
 
 # A row without keys, one whose tokens are all new, one of each kernel, and one that writes nothing.
 _MIXED = [(1, 70), (17, 60), (0, 5), (1, 0), (4, -2), (5, 0)]
+
+
+def _draw() -> None:
+    kernel = KernelDraw(host.extension().draw_tokens, any_float=True)
+    params = [SamplingParams(), SamplingParams(top_k=40, top_p=0.9), SamplingParams(min_p=0.1)]
+    check_draws(kernel, Case(params, 5000, [1, 2], 1, 0, 0.5, ties=True, dtype=mx.bfloat16))
+
+
 STEPS: dict[str, Callable[[], None]] = {
     "decode": _step(spans=[(1, 90), (1, 0), (1, 33)]),
     "decode, many heads": _step(spans=[(1, 40)], heads=(1, 12)),
@@ -196,6 +208,7 @@ STEPS: dict[str, Callable[[], None]] = {
     # Rows that don't fill the last threadgroup.
     "linear attention": lambda: _linear_attention((1, 2), (64, 18)),
     "narrow states": lambda: _linear_attention((1, 70), (16, 1)),
+    "draw": _draw,
     "decode traffic": _decode_traffic,
     "prefill traffic": _prefill_traffic,
 }

@@ -17,6 +17,7 @@ STEPS = ["decode", "decode, many heads", "decode, wide", "prefill", "prefill, wi
 OTHER_STEPS = ["decode, splits", "prefill, splits", "skipped slots", "unaligned"]
 WIDEST_STEPS = ["decode, widest", "prefill, widest"]
 RECURRENT_STEPS = ["linear attention", "narrow states"]
+DRAW_STEPS = ["draw"]
 
 
 def races(folder: Path, steps: list[str]) -> list[Race]:
@@ -24,14 +25,16 @@ def races(folder: Path, steps: list[str]) -> list[Race]:
 
 
 def steps_of(mutant: Mutant) -> list[str]:
+    if mutant.file == "group.h":
+        return DRAW_STEPS
     return [step for step in STEPS if step.startswith(Path(mutant.file).stem)] or STEPS
 
 
 @pytest.mark.ladder
 @pytest.mark.parametrize(
     "steps",
-    [STEPS, OTHER_STEPS, WIDEST_STEPS, RECURRENT_STEPS],
-    ids=["few splits", "others", "widest", "recurrent"],
+    [STEPS, OTHER_STEPS, WIDEST_STEPS, RECURRENT_STEPS, DRAW_STEPS],
+    ids=["few splits", "others", "widest", "recurrent", "draw"],
 )
 def test_the_kernels_have_no_race(steps: list[str]) -> None:
     assert races(SHADERS, steps) == []
@@ -46,5 +49,5 @@ def test_without_any_one_barrier_they_have(mutant: Mutant, tmp_path: Path) -> No
 
 
 def test_the_barriers_are_where_they_are_looked_for() -> None:
-    assert {mutant.file for mutant in MUTANTS} == {"decode.metal", "prefill.metal"}
-    assert len(MUTANTS) >= 7
+    assert {mutant.file for mutant in MUTANTS} == {"decode.metal", "group.h", "prefill.metal"}
+    assert len(MUTANTS) >= 8

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "cpu/attention.h"
+#include "cpu/contiguous.h"
 #include "cpu/draw.h"
 #include "cpu/kernels/table.h"
 #include "cpu/thread_pool.h"
@@ -19,8 +20,9 @@ void DrawTokens::eval_cpu(
   check_contiguous(inputs);
   auto& out = outputs[0];
   out.set_data(mx::allocator::malloc(out.nbytes()));
+  auto& encoder = mx::cpu::get_command_encoder(stream());
   cpu::DrawArguments arguments{
-      inputs[0].data<float>(),
+      row_contiguous(inputs[0], encoder).data<float>(),
       reinterpret_cast<const DrawOptions*>(inputs[1].data<uint32_t>()),
       inputs[2].data<int32_t>(),
       inputs[3].data<int32_t>(),
@@ -28,7 +30,6 @@ void DrawTokens::eval_cpu(
       inputs[5].data<float>(),
       inputs[0].shape(1),
       inputs[2].shape(1)};
-  auto& encoder = mx::cpu::get_command_encoder(stream());
   encoder.dispatch([arguments, out = out.data<int32_t>(), rows = out.size()]() {
     const auto* kernels = cpu::find_kernels(cpu::instruction_set());
     cpu::ThreadPool::shared().parallel_for(

@@ -14,10 +14,10 @@ namespace {
 using cuda::pointer;
 
 mx::array workspace(int words, mx::cu::CommandEncoder& encoder) {
-  mx::array words_of_it({words}, mx::int32, nullptr, {});
-  cuda::allocate(words_of_it, encoder);
-  encoder.add_temporary(words_of_it);
-  return words_of_it;
+  mx::array memory({words}, mx::int32, nullptr, {});
+  cuda::allocate(memory, encoder);
+  encoder.add_temporary(memory);
+  return memory;
 }
 
 } // namespace

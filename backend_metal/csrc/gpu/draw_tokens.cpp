@@ -1,5 +1,9 @@
 #include "gpu/draw_tokens.h"
 
+#include <limits>
+#include <stdexcept>
+#include <string>
+
 #include "constants.h"
 #include "draw_memory.h"
 #include "plan_arithmetic.h"
@@ -12,16 +16,30 @@ DrawArrays draw_arrays(const std::vector<mx::array>& inputs) {
 
 DrawParameters parameters_of(const DrawArrays& a) {
   int vocab_size = a.logits.shape(1);
+  if (vocab_size > kMaxDrawVocab) {
+    throw std::invalid_argument(
+        "logits must be of at most " + std::to_string(kMaxDrawVocab) + " tokens on a GPU");
+  }
   int pairs = vocab_size - vocab_size / 2;
-  return {vocab_size, a.masks.shape(1), static_cast<int>(ceil_div(pairs, kDrawPairs))};
+  return {
+      a.logits.strides(0),
+      a.logits.strides(1),
+      vocab_size,
+      a.masks.shape(1),
+      ceil_div(pairs, kDrawPairs)};
 }
 
 DrawPlan plan_draw(int num_rows, const DrawParameters& p, bool cuts) {
+  // Memory of few sizes is used again.
+  int64_t num_candidates = int64_t(power_of_two_from(num_rows)) * p.vocab_size;
+  if (cuts && num_candidates > std::numeric_limits<int>::max()) {
+    throw std::invalid_argument("logits must be of fewer rows, or of fewer tokens");
+  }
   return {
       {p.num_chunks, num_rows, 1, kDrawThreads, kDrawThreads * sizeof(DrawBest)},
       {num_rows, 1, 1, kCutThreads, sizeof(CutMemory<uint32_t>)},
       num_rows * p.num_chunks * int(sizeof(DrawBest) / sizeof(int)),
-      cuts ? num_rows * p.vocab_size : 1};
+      cuts ? static_cast<int>(num_candidates) : 1};
 }
 
 } // namespace pomona

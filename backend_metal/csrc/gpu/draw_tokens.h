@@ -22,6 +22,7 @@ struct DrawArrays {
 // Of a primitive's inputs.
 DrawArrays draw_arrays(const std::vector<mx::array>& inputs);
 
+// Raises std::invalid_argument for a vocabulary that is too large.
 DrawParameters parameters_of(const DrawArrays& arrays);
 
 struct DrawPlan {
@@ -31,6 +32,7 @@ struct DrawPlan {
   int num_candidates; // ids, that the second may keep
 };
 
+// Raises std::invalid_argument where there are too many candidates.
 DrawPlan plan_draw(int num_rows, const DrawParameters& parameters, bool cuts);
 
 } // namespace pomona

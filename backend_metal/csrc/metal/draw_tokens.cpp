@@ -25,16 +25,20 @@ void DrawTokens::eval_gpu(
   }
   auto& device = mx::metal::device(stream().device);
   auto& encoder = mx::metal::get_command_encoder(stream());
+  // Empty ones have no buffer.
+  auto bind = [&](const mx::array& in, int slot) {
+    encoder.set_input_array(in.size() > 0 ? in : a.options, slot);
+  };
   auto dispatch = [&](const char* function, const GpuGrid& grid, auto bind_own) {
     metal::Kernel kernel{"draw.metal", function, metal::metal_type(a.logits.dtype())};
     encoder.set_compute_pipeline_state(metal::pipeline(device, kernel, {}));
     encoder.set_bytes(parameters, POMONA_BUFFER_PARAMETERS);
     encoder.set_input_array(a.logits, POMONA_BUFFER_LOGITS);
     encoder.set_input_array(a.options, POMONA_BUFFER_DRAW_OPTIONS);
-    encoder.set_input_array(a.masks, POMONA_BUFFER_MASKS);
-    encoder.set_input_array(a.counts, POMONA_BUFFER_COUNTS);
-    encoder.set_input_array(a.bias_ids, POMONA_BUFFER_BIAS_IDS);
-    encoder.set_input_array(a.biases, POMONA_BUFFER_BIASES);
+    bind(a.masks, POMONA_BUFFER_MASKS);
+    bind(a.counts, POMONA_BUFFER_COUNTS);
+    bind(a.bias_ids, POMONA_BUFFER_BIAS_IDS);
+    bind(a.biases, POMONA_BUFFER_BIASES);
     bind_own();
     encoder.dispatch_threadgroups(
         MTL::Size(grid.x, grid.y, grid.z), MTL::Size(grid.threads, 1, 1));

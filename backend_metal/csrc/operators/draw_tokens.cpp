@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "constants.h"
 #include "operators/primitives.h"
 
 namespace pomona {
@@ -27,8 +26,8 @@ void check_matrix(const char* name, const mx::array& x) {
 } // namespace
 
 void DrawTokens::check_contiguous(const std::vector<mx::array>& inputs) {
-  for (const auto& input : inputs) {
-    if (input.size() > 0 && !input.flags().row_contiguous) {
+  for (size_t i = 1; i < inputs.size(); i++) {
+    if (inputs[i].size() > 0 && !inputs[i].flags().row_contiguous) {
       throw std::invalid_argument("options, masks and biases of a draw must be contiguous");
     }
   }
@@ -60,9 +59,11 @@ mx::array draw_tokens(
   check_matrix("masks", tables.masks);
   check_matrix("counts", tables.counts);
   int rows = logits.shape(0), vocab_size = logits.shape(1);
-  if (vocab_size < 1 || vocab_size > kMaxDrawVocab) {
-    throw std::invalid_argument(
-        "logits must be of 1 to " + std::to_string(kMaxDrawVocab) + " tokens");
+  if (vocab_size < 1) {
+    throw std::invalid_argument("logits must be of 1 token or more");
+  }
+  if (auto t = logits.dtype(); t != mx::float32 && t != mx::float16 && t != mx::bfloat16) {
+    throw std::invalid_argument("logits must be float32, float16 or bfloat16");
   }
   int words = tables.masks.shape(1);
   if (tables.masks.shape(0) > 0 && words < (vocab_size + 31) / 32) {
@@ -77,13 +78,13 @@ mx::array draw_tokens(
   check("counts", tables.counts, mx::int32, {tables.counts.shape(0), vocab_size});
   check("bias_ids", bias_ids, mx::int32, bias_ids.shape());
   check("biases", tables.biases, mx::float32, bias_ids.shape());
-  // The others mostly come from the host: a node for each would cost more than it is good for.
-  auto contiguous = [&](const mx::array& x) { return mx::contiguous(x, false, stream); };
+  // The others come from the host: a node for each would cost more than it is good for.
+  const auto& counts = tables.counts;
   std::vector<mx::array> inputs{
-      contiguous(logits),
+      logits,
       options,
       tables.masks,
-      tables.counts.shape(0) > 0 ? contiguous(tables.counts) : tables.counts,
+      counts.shape(0) > 0 ? mx::contiguous(counts, false, stream) : counts,
       bias_ids,
       tables.biases};
   auto primitive = std::make_shared<DrawTokens>(stream, cuts);

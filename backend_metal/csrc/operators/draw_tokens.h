@@ -15,7 +15,7 @@ constexpr int kDrawWords = sizeof(DrawOptions) / 4;
 
 // What options say of tokens that may come, of what has come, and of what is added.
 struct DrawTables {
-  mx::array masks; // int32 [masks, at least vocab_size / 32], a bit a token, from the lowest
+  mx::array masks; // int32 [masks, vocab_size / 32, rounded up], a bit a token, from the lowest
   mx::array counts; // int32 [counts_rows, vocab_size]
   mx::array bias_ids; // int32 [n], ascending within a row's
   mx::array biases; // float32 [n]
@@ -28,7 +28,7 @@ class DrawTokens : public mx::Primitive {
  public:
   static constexpr int kWorkspaces = 2;
 
-  // `cuts`: whether some row leaves tokens out by min_p, top_k or top_p.
+  // `cuts`: whether some row leaves tokens out by min_p, top_k or top_p; it must be said.
   DrawTokens(mx::Stream stream, bool cuts) : mx::Primitive(stream), cuts_(cuts) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
@@ -37,7 +37,7 @@ class DrawTokens : public mx::Primitive {
   bool is_equivalent(const mx::Primitive& other) const override;
   DEFINE_NAME(DrawTokens)
 
-  // Once they are there. Raises std::invalid_argument.
+  // Of evaluated inputs but the logits. Raises std::invalid_argument.
   static void check_contiguous(const std::vector<mx::array>& inputs);
 
  private:

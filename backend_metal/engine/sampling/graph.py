@@ -58,18 +58,18 @@ def _takes_largest(batch: SamplingBatch) -> bool:
 
 Column = mx.array | None
 """``[rows, 1]``; None where no row has that stage."""
-Draw = Callable[[mx.array, mx.array, mx.array, Column, Column, Column], mx.array]
+GroupDraw = Callable[[mx.array, mx.array, mx.array, Column, Column, Column], mx.array]
 """Of logits, keys, temperature, log_min_p, top_k and top_p."""
 
 
-def _groups(batch: SamplingBatch) -> list[tuple[Draw, Ints]]:
+def _groups(batch: SamplingBatch) -> list[tuple[GroupDraw, Ints]]:
     """Rows that are drawn the same way. A row's group follows from its own options, so that its
     draw is the same in any batch."""
     options, size = batch.options, batch.vocab_size
     greedy = options["temperature"] == 0.0
     candidates = ~greedy & (options["top_k"] <= NUM_CANDIDATES) & (options["top_k"] < size)
     truncated = (options["top_p"] < 1.0) | (options["top_k"] < size)
-    kinds: list[tuple[Draw, npt.NDArray[np.bool_]]] = [
+    kinds: list[tuple[GroupDraw, npt.NDArray[np.bool_]]] = [
         (_draw_greedy, greedy),
         (_draw_from_candidates, candidates),
         (_draw_truncated, truncated & ~candidates & ~greedy),

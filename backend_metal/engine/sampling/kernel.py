@@ -45,6 +45,7 @@ class KernelDraw:
         size = batch.vocab_size
         if size not in self._nothing:
             self._nothing[size] = mx.zeros((0, 1), mx.int32), mx.zeros((0, size), mx.int32)
+            mx.eval(self._nothing[size])
         masks, counts = self._nothing[size]
         if self._biases is None or self._biases[0] is not batch.biases:
             of = batch.biases

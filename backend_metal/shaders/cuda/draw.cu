@@ -18,8 +18,7 @@ inline RowLogits<T> own_logits(const DrawParameters& p, const DrawBuffers& b, in
       b.biases,
       b.options[row],
       row,
-      p.vocab_size,
-      p.words_per_mask);
+      p);
 }
 
 // Grid: (chunks, rows, 1).
