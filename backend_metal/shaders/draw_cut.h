@@ -4,8 +4,8 @@
 // below a target. For top_k a weight is 1 and the target k; for top_p (Holtzman et al. 2020) a weight
 // is the token's probability, as a whole number: sums do not depend on their order. The last token
 // that stays is found digit by digit of its rank, by the weight that each value of a digit has among
-// the tokens that share those before it. Only the first digit is asked of the whole row: it leaves
-// candidates, mostly few.
+// the tokens that share those before it. The whole row is read twice, for the first digit and the
+// candidates that it leaves, mostly few.
 #pragma once
 
 #include <metal_stdlib>
