@@ -81,12 +81,6 @@ class CommandedCluster:
         path.write_text(yaml.safe_dump(self.config))
         self._shell(block("deploy-by-hand").replace("configs/cluster.yaml", str(path)))
 
-    def is_ready(self) -> bool:
-        try:
-            return httpx.get(f"{self.url}/ready", timeout=5).status_code == 200
-        except httpx.TransportError:
-            return False
-
     def replicas(self, component: str) -> set[str]:
         groups = httpx.get(f"{self.url}/targets").json()
         labels = [group["labels"] for group in groups]
@@ -143,7 +137,7 @@ def commanded_cluster(api_key: str) -> Iterator[CommandedCluster]:
         with ray_start():
             cluster.start_head()
             cluster.deploy()
-            wait_for(cluster.is_ready)
+            wait_for(lambda: is_ready(cluster.url))
         yield cluster
         assert len(leaks.made_secrets(home)) >= 2
         assert cluster.serve.leaks() == []
@@ -164,6 +158,14 @@ def _environment(home: Path, dashboard_port: int) -> dict[str, str]:
         "RAY_health_check_timeout_ms": "20000",
         "PYTHONPATH": leaks.recorder(home),
     }
+
+
+def is_ready(url: str) -> bool:
+    """Not where nothing listens, either."""
+    try:
+        return httpx.get(f"{url}/ready", timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
