@@ -1,0 +1,1 @@
+"""Draws of tokens: by kernels, and as a graph."""
