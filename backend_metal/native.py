@@ -82,6 +82,7 @@ quantized_rows = _native.quantized_rows
 reshape_and_cache = _native.reshape_and_cache
 rms_norm = _native.rms_norm
 rope = _native.rope
+rotate_heads = _native.rotate_heads
 row_splits = _native.row_splits
 scatter_paged_attention = _native.scatter_paged_attention
 set_instruction_set = _native.set_instruction_set

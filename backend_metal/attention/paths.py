@@ -93,6 +93,7 @@ CPU = AttentionPath(
     native.reshape_and_cache,
     native.zeros,
     repeats_graphs=True,
+    rotate_heads=native.rotate_heads,
     deterministic=AttentionPath(
         "cpu",
         partial(native.scatter_paged_attention, one_kernel=True),
@@ -100,6 +101,7 @@ CPU = AttentionPath(
         native.reshape_and_cache,
         native.zeros,
         repeats_graphs=True,
+        rotate_heads=native.rotate_heads,
         # Where keys are cut shows in the last bits, and is counted from where a table begins.
         origin_multiple=native.KEYS_PER_SPLIT,
         one_way=True,

@@ -18,7 +18,8 @@ NB_MODULE(_cuda, m) {
   pomona::bind_operators(m, mlx::core::Device::POMONA_CUDA_DEVICE);
   pomona::bind_recurrent(m, mlx::core::Device::POMONA_CUDA_DEVICE);
   pomona::bind_draws(m, mlx::core::Device::POMONA_CUDA_DEVICE);
-  pomona::bind_rotate_heads(m, mlx::core::Device::POMONA_CUDA_DEVICE);
+  pomona::bind_rotate_heads(
+      m, mlx::core::Device::POMONA_CUDA_DEVICE, pomona::rotate_heads);
   pomona::cuda::bind_recording(m);
   m.def("set_shader_folder", &pomona::set_shader_folder, "folder"_a);
 }

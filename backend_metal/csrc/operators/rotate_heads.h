@@ -1,5 +1,5 @@
 // The operator between a projection and attention: it normalises and rotates the heads of queries and
-// of keys. GPUs alone have it. Shapes and dtypes have been checked in Python (models/rotary.py).
+// of keys. This one is for GPUs; cpu/layers/float_heads.h has that of CPUs. Shapes and dtypes have been checked in Python (models/rotary.py).
 #pragma once
 
 #include <mlx/mlx.h>
@@ -49,7 +49,8 @@ class RotateHeads : public mx::Primitive {
   RotaryOptions options_;
 };
 
-std::vector<mx::array> rotate_heads(
+// `frequencies` in place of a base.
+using RotateHeadsFunction = std::vector<mx::array>(
     const mx::array& q,
     const mx::array& k,
     const mx::array& positions,
@@ -57,5 +58,7 @@ std::vector<mx::array> rotate_heads(
     const std::optional<mx::array>& frequencies,
     const RotaryOptions& options,
     mx::Stream stream);
+
+RotateHeadsFunction rotate_heads;
 
 } // namespace pomona

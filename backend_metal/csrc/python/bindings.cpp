@@ -7,6 +7,7 @@
 #include "cpu/attention.h"
 #include "cpu/cache_memory.h"
 #include "cpu/kernels/table.h"
+#include "cpu/layers/float_heads.h"
 #include "cpu/layers/float_rows.h"
 #include "cpu/layers/quantized.h"
 #include "cpu/layers/quantized_rows.h"
@@ -16,11 +17,11 @@
 #include "operators/operators.h"
 #include "python/plan_bindings.h"
 #include "python/repeated_graph_bindings.h"
+#include "python/rotate_heads_bindings.h"
 #include "cpu/layers/exponential.h"
 #include "cpu/layers/swiglu.h"
 #ifdef POMONA_METAL_DEVICE
 #include "gpu/shader_source.h"
-#include "python/rotate_heads_bindings.h"
 #endif
 
 namespace nb = nanobind;
@@ -153,7 +154,7 @@ void bind_cpu(nb::module_& m) {
 void bind_metal(nb::module_ m) {
   bind_operators(m, mx::Device::POMONA_METAL_DEVICE);
   bind_recurrent(m, mx::Device::POMONA_METAL_DEVICE);
-  bind_rotate_heads(m, mx::Device::POMONA_METAL_DEVICE);
+  bind_rotate_heads(m, mx::Device::POMONA_METAL_DEVICE, rotate_heads);
   bind_draws(m, mx::Device::POMONA_METAL_DEVICE);
   m.def("set_shader_folder", &set_shader_folder, "folder"_a);
 }
@@ -215,6 +216,7 @@ NB_MODULE(_native, m) {
   m.def("check_cache_strides", &check_cache_strides, "name"_a, "cache"_a);
   bind_plans(m);
   bind_layers(m);
+  bind_rotate_heads(m, mx::Device::cpu, rotate_heads_on_cpu);
   bind_draws(m, mx::Device::cpu);
   bind_products(m);
   bind_cpu(m);

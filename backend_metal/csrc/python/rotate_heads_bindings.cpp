@@ -2,17 +2,15 @@
 
 #include <nanobind/stl/optional.h>
 
-#include "operators/rotate_heads.h"
-
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace pomona {
 
-void bind_rotate_heads(nb::module_& m, mx::Device device) {
+void bind_rotate_heads(nb::module_& m, mx::Device device, RotateHeadsFunction* rotate) {
   m.def(
       "rotate_heads",
-      [device](const mx::array& q,
+      [device, rotate](const mx::array& q,
                const mx::array& k,
                const mx::array& positions,
                const std::optional<mx::array>& q_weight,
@@ -28,7 +26,7 @@ void bind_rotate_heads(nb::module_& m, mx::Device device) {
           weights = {*q_weight, *k_weight};
         }
         float own_base = frequencies ? 0.0f : base;
-        auto arrays = rotate_heads(
+        auto arrays = rotate(
             q,
             k,
             positions,

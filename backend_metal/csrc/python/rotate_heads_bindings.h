@@ -1,12 +1,13 @@
 // The operator that rotates heads in Python.
 #pragma once
 
-#include <mlx/mlx.h>
 #include <nanobind/nanobind.h>
+
+#include "operators/rotate_heads.h"
 
 namespace pomona {
 
-// A function of `m` that builds the operator's graph node on the device's default stream.
-void bind_rotate_heads(nanobind::module_& m, mlx::core::Device device);
+// A function of `m` that calls `rotate` with the device's default stream.
+void bind_rotate_heads(nanobind::module_& m, mx::Device device, RotateHeadsFunction* rotate);
 
 } // namespace pomona

@@ -23,7 +23,8 @@ NB_MODULE(_cuda_on_cpu, m) {
   pomona::bind_operators(m, mlx::core::Device(mlx::core::Device::cpu));
   pomona::bind_recurrent(m, mlx::core::Device(mlx::core::Device::cpu));
   pomona::bind_draws(m, mlx::core::Device(mlx::core::Device::cpu));
-  pomona::bind_rotate_heads(m, mlx::core::Device(mlx::core::Device::cpu));
+  pomona::bind_rotate_heads(
+      m, mlx::core::Device(mlx::core::Device::cpu), pomona::rotate_heads);
   m.def("set_shader_folder", &pomona::set_shader_folder, "folder"_a);
   m.def(
       "set_compiler",

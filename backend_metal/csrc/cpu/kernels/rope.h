@@ -6,23 +6,20 @@
 
 namespace pomona::cpu::POMONA_INSTRUCTION_SET {
 
-// x, out: [heads, head_dim] of one token; `angles` [2, half] is room for cosines and sines.
-// Dimensions from 2 * half on are copied. Products and sums are rounded one by one, as MLX does.
-inline void rotate(
-    const float* x,
-    float* out,
-    float position,
-    const float* frequencies,
-    int half,
-    int heads,
-    int head_dim,
-    float* angles) {
-  float *cosines = angles, *sines = angles + half;
+// `angles`: [2, half], cosines and then sines, of one position.
+inline void find_angles(float position, const float* frequencies, int half, float* angles) {
   for (int i = 0; i < half; i++) {
     float angle = position * frequencies[i];
-    cosines[i] = __builtin_cosf(angle);
-    sines[i] = __builtin_sinf(angle);
+    angles[i] = __builtin_cosf(angle);
+    angles[half + i] = __builtin_sinf(angle);
   }
+}
+
+// x, out: [heads, head_dim] of one token, whose `angles` those are. Dimensions from 2 * half on are
+// copied. Products and sums are rounded one by one, as MLX does.
+inline void rotate(
+    const float* x, float* out, const float* angles, int half, int heads, int head_dim) {
+  const float *cosines = angles, *sines = angles + half;
   for (int head = 0; head < heads; head++, x += head_dim, out += head_dim) {
     int i = 0;
     for (; i + kLanes <= half; i += kLanes) {

@@ -24,16 +24,11 @@ struct KernelTable {
   // float32 [rows, dim]; see norm.h. `out` may be `in`.
   void (*rms_norm)(
       const float* in, const float* weight, float epsilon, float* out, int64_t rows, int64_t dim);
+  // float32 [2, half] of one position; see rope.h.
+  void (*find_angles)(float position, const float* frequencies, int half, float* angles);
   // float32 [heads, head_dim] of one token; see rope.h. `out` may be `x`.
   void (*rotate)(
-      const float* x,
-      float* out,
-      float position,
-      const float* frequencies,
-      int half,
-      int heads,
-      int head_dim,
-      float* angles);
+      const float* x, float* out, const float* angles, int half, int heads, int head_dim);
   // `count` channels of one sequence; see causal_conv.h.
   void (*causal_conv)(const ConvArguments& arguments, int seq, int first_channel, int count);
   // Floats of scratch memory that linear_attention needs.

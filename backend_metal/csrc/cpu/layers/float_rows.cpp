@@ -83,15 +83,10 @@ void RotaryEmbedding::eval_cpu(const std::vector<mx::array>& inputs, mx::array& 
     for_runs(x, [&](int64_t token) {
       thread_local std::vector<float> angles;
       angles.resize(2 * half);
+      kernels->find_angles(
+          static_cast<float>(positions[token]) * scale, frequencies, half, angles.data());
       kernels->rotate(
-          x[token],
-          out + token * x.length,
-          static_cast<float>(positions[token]) * scale,
-          frequencies,
-          half,
-          heads,
-          head_dim,
-          angles.data());
+          x[token], out + token * x.length, angles.data(), half, heads, head_dim);
     });
   });
 }

@@ -126,7 +126,7 @@ NB_MODULE(_metal_on_cpu, m) {
   pomona::bind_operators(m, mx::Device(mx::Device::cpu));
   pomona::bind_recurrent(m, mx::Device(mx::Device::cpu));
   pomona::bind_draws(m, mx::Device(mx::Device::cpu));
-  pomona::bind_rotate_heads(m, mx::Device(mx::Device::cpu));
+  pomona::bind_rotate_heads(m, mx::Device(mx::Device::cpu), pomona::rotate_heads);
   bind_settings(m);
   bind_launches(m);
   m.def("run_script", &bound_run_script, "inputs"_a, "outputs"_a, "commands"_a);
