@@ -54,10 +54,31 @@ def test_it_has_the_nodes_that_were_built() -> None:
 
     def build(arrays: Arrays) -> Arrays:
         (x,) = arrays
-        return [mx.exp(x) * mx.exp(x) + mx.abs(x).reshape(2, 2).flatten()]
+        return [mx.exp(x) * mx.exp(x) + mx.abs(x).reshape(2, 2).T.flatten()]
 
     x = floats(1, 2, 3, 4)
     assert nodes_of(*RepeatedGraph(build, [x])([x])) == nodes_of(*build([x]))
+
+
+def test_of_shapes_that_follow_one_another_the_last_is_made() -> None:
+    def build(arrays: Arrays) -> Arrays:
+        (x,) = arrays
+        same = x[:, None].squeeze(1)
+        rows = same.reshape(12, 2)
+        narrow = rows[:, None].flatten().reshape(3, 8)
+        return [narrow * 2, rows, x.reshape(24)[None], same.T.reshape(8, 3)]
+
+    x = mx.array(np.arange(24.0, dtype=np.float32).reshape(2, 3, 4))
+    graph = RepeatedGraph(build, [x])
+    for array in (x, mx.array(np.arange(24.0, dtype=np.float32).reshape(4, 3, 2)).T):
+        mx.eval(array)
+        found = graph([array])
+        nodes = nodes_of(*found)
+        # Of the number, at first.
+        nodes.pop("Broadcast", None)
+        assert nodes == {"Multiply": 1, "Reshape": 4, "Transpose": 1}
+        for one, expected in zip(found, build([array]), strict=True):
+            np.testing.assert_array_equal(np.array(one), np.array(expected))
 
 
 def test_a_result_may_be_an_input_or_need_none() -> None:

@@ -1,12 +1,27 @@
 #include "operators/repeated_graph.h"
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
 namespace pomona {
+
+namespace {
+
+// Whether it changes nothing but the shape: elements stay in their order.
+bool reshapes(const mx::Primitive& primitive) {
+  // By name: MLX does not export the classes.
+  constexpr std::array<std::string_view, 5> kNames{
+      "Reshape", "Flatten", "Unflatten", "ExpandDims", "Squeeze"};
+  return std::ranges::find(kNames, primitive.name()) != kNames.end();
+}
+
+} // namespace
 
 // Turns arrays into nodes, each when all that it needs is there.
 class RepeatedGraph::Reader {
@@ -41,6 +56,8 @@ class RepeatedGraph::Reader {
  private:
   // Of arrays that need no input.
   static constexpr Value kFree = -1;
+  // Of arrays in `reshaped_`.
+  static constexpr Value kReshaped = std::numeric_limits<Value>::max();
 
   void add(const mx::array& array) {
     if (values_.contains(array.id())) {
@@ -54,6 +71,13 @@ class RepeatedGraph::Reader {
       for (const mx::array& output : made) {
         values_.emplace(output.id(), kFree);
       }
+      return;
+    }
+    if (reshapes(array.primitive())) {
+      auto found = reshaped_.find(needed[0].id());
+      bool again = found != reshaped_.end();
+      reshaped_.emplace(array.id(), again ? found->second : needed[0]);
+      values_.emplace(array.id(), kReshaped);
       return;
     }
     Node node{array.primitive_ptr(), {}, {}, {}};
@@ -73,12 +97,30 @@ class RepeatedGraph::Reader {
     if (value == kFree) {
       graph_.kept_.push_back(array);
       value = -1 - Value(graph_.kept_.size());
+    } else if (value == kReshaped) {
+      value = reshaped(array, reshaped_.at(array.id()));
     }
     return value;
   }
 
+  // `from` in the shape of `array`, whatever shapes it had in between.
+  Value reshaped(const mx::array& array, const mx::array& from) {
+    Value value = value_of(from);
+    if (array.shape() == from.shape()) {
+      return value;
+    }
+    auto primitive = array.primitive_ptr();
+    if (array.inputs()[0].id() != from.id()) {
+      primitive = mx::reshape(from, array.shape(), primitive->stream()).primitive_ptr();
+    }
+    graph_.nodes_.push_back({std::move(primitive), {value}, {array.shape()}, {array.dtype()}});
+    return Value(graph_.num_values_++);
+  }
+
   RepeatedGraph& graph_;
   std::unordered_map<std::uintptr_t, Value> values_;
+  // What arrays are in another shape of; none of these is one itself. Made when something needs them.
+  std::unordered_map<std::uintptr_t, mx::array> reshaped_;
 };
 
 RepeatedGraph::RepeatedGraph(

@@ -1,8 +1,8 @@
 // A graph of arrays that is built once, and then made again for other inputs of the same shapes.
 //
 // What Python does to build a model's graph takes as long as a small model takes to run; here a node
-// costs two allocations. As `mx::compile` does it, but nodes stay as they were built: nothing is
-// fused or merged, so that no bit changes and no compiler is called.
+// costs two allocations. As `mx::compile` does it, but nodes stay as they were built, so that no bit
+// changes and no compiler is called; only of shapes that follow one another the last one is made.
 #pragma once
 
 #include <mlx/mlx.h>
