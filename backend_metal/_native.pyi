@@ -267,6 +267,23 @@ def rope(x: mx.array, positions: mx.array, frequencies: mx.array, scale: float) 
     ``positions`` are int32 ``[num_tokens]``, ``frequencies`` float32 ``[half]``. Raises
     ``ValueError`` for other shapes and dtypes."""
 
+def rotate_heads(
+    q: mx.array,
+    k: mx.array,
+    positions: mx.array,
+    *,
+    q_weight: mx.array | None,
+    k_weight: mx.array | None,
+    frequencies: mx.array | None,
+    dims: int,
+    traditional: bool,
+    base: float,
+    scale: float,
+    epsilon: float,
+) -> tuple[mx.array, mx.array]:
+    """As ``backend_metal.attention.rotate_heads`` has it, on the CPU: one kernel for float32 whose
+    pairs are no neighbours, and else by MLX's operators."""
+
 def exponential(x: mx.array) -> mx.array:
     """``exp(x)``, float32, within 2 ulp and 0 below the smallest normal result. Raises
     ``ValueError`` for other dtypes."""

@@ -1,5 +1,5 @@
-"""The operator between a projection and attention, which GPUs have: norms and rotary embeddings of
-queries and keys."""
+"""The operator between a projection and attention: norms and rotary embeddings of queries and
+keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rotary embeddings a GPU's operator for the heads of queries and keys computes.
+"""Which rotary embeddings a device's operator for the heads of queries and keys computes.
 
 It stands for ``q_norm``, ``k_norm`` and both calls of ``rope``, and takes what a projection has
 made as it lies in memory: one launch in the place of six. Results are those of

@@ -12,6 +12,7 @@ import pytest
 from mlx_lm.models.rope_utils import SuScaledRoPE, YarnRoPE
 from mlx_lm.tuner.lora import LoRALinear
 
+from backend_metal import native
 from backend_metal.attention.paths import path_on
 from backend_metal.attention.rotate_heads import RotateHeads
 from backend_metal.engine.build import build_engine
@@ -70,8 +71,12 @@ def test_which_models_it_serves(family: str, rotate: RotateHeads) -> None:
     assert (num_fused(network) > 0) == (family in FUSED)
 
 
-def test_a_cpu_has_none() -> None:
-    assert path_on(mx.Device(mx.cpu)).rotate_heads is None
+def test_a_cpu_has_one() -> None:
+    network, config = tiny_models.build("qwen3")
+    worst = error_of_model(network, config, native.rotate_heads)
+    assert worst <= 1e-5
+    assert num_fused(network) == len(network.layers)
+    assert path_on(mx.Device(mx.cpu)).rotate_heads is native.rotate_heads
 
 
 Wrong = Callable[[RotateHeads, dict[str, Any], tuple[mx.array, ...]], tuple[mx.array, mx.array]]

@@ -1,5 +1,5 @@
-"""Heads of queries and keys on the CPU: as float64 has them, and with the bits of the operators that
-one takes the place of."""
+"""Heads of queries and keys on the CPU: as float64 has them, and with the bits of the operators in
+whose place one is."""
 
 from __future__ import annotations
 
