@@ -163,7 +163,7 @@ async def test_the_answer_to_an_upgrade_ends_the_connection(upgrade: bytes) -> N
 async def test_a_refused_connection_that_goes_on_sending_meets_no_deadline(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with gate(ClientTimeouts(receive_s=0.01)) as (url, _), connected(url) as raw:
+    async with gate(ClientTimeouts(receive_s=0.3)) as (url, _), connected(url) as raw:
         await raw.send(b"POST /v1/completions HTTP/1.1\r\n" + LENGTH + b"\r\n")
         assert (await raw.response())[0] == 400
         await raw.send(BODY[:5])

@@ -15,6 +15,7 @@ from tests.support.deployments.gateway_harness import Running
 from tests.support.e2e.serve_process import (
     FAKE_BACKEND,
     LAUNCH,
+    READY_TIMEOUT_S,
     ServeProcess,
     plugin,
     serve_process,
@@ -35,6 +36,8 @@ def fake_serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProces
         "max_model_len": 1_000_000,
         "options": {"faults": {"boom": "step_error", "crowd": "queue_full"}},
     }
+    # A busy machine takes long to start another engine for one that was killed.
+    config["applications"][0]["args"]["gateway"]["resume_timeout_s"] = READY_TIMEOUT_S
     path = plugin(tmp_path_factory.mktemp("plugin"), fake=FAKE_BACKEND)
     with serve_process(config, environment={"PYTHONPATH": path}) as running:
         yield running

@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field
 
 from backend_metal import LLM, ChatPrompt, SamplingParams
 from tests.support.deployments.bad_input import BadInput, bad_inputs
-from tests.support.e2e.serve_process import ServeProcess, scrape_url
+from tests.support.e2e.serve_process import READY_TIMEOUT_S, ServeProcess, scrape_url
 
 MODEL = "demo"
 QUESTIONS = ("What is Pomona?", "Tell me a joke.", "Write a short poem about the sea.")
@@ -52,7 +52,7 @@ def messages(text: str) -> list[dict[str, str]]:
 
 
 def engine_samples(serve: ServeProcess) -> list[tuple[str, dict[str, str], float]]:
-    text = httpx.get(scrape_url(serve, "engine")).text
+    text = httpx.get(scrape_url(serve, "engine"), timeout=READY_TIMEOUT_S).text
     return [
         (sample.name, sample.labels, sample.value)
         for family in text_string_to_metric_families(text)
@@ -230,7 +230,7 @@ def test_errors_are_typed_exceptions(client: OpenAI) -> None:
 
 
 def test_bad_input_is_refused_by_name_and_hurts_nothing(demo_serve: ServeProcess) -> None:
-    models = httpx.get(f"{demo_serve.url}/v1/models").json()
+    models = httpx.get(f"{demo_serve.url}/v1/models", timeout=READY_TIMEOUT_S).json()
     max_model_len = models["data"][0]["max_model_len"]
     cases: list[BadInput] = bad_inputs(
         model=MODEL, max_body_bytes=MAX_BODY_BYTES, max_model_len=max_model_len
@@ -324,7 +324,7 @@ async def test_64_streams_with_random_cancellations_add_up(
 )
 @pytest.mark.parametrize("component", ["gateway", "engine"])
 def test_promtool_finds_no_fault(demo_serve: ServeProcess, component: str) -> None:
-    text = httpx.get(scrape_url(demo_serve, component)).content
+    text = httpx.get(scrape_url(demo_serve, component), timeout=READY_TIMEOUT_S).content
     run = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
     assert (run.returncode, run.stdout, run.stderr) == (0, b"", b"")
 

@@ -63,7 +63,7 @@ def test_the_openai_client(demo_serve: ServeProcess) -> None:
 def test_a_chat_streams_and_the_status_shows_that_it_did(demo_serve: ServeProcess) -> None:
     said = pomona("chat", demo_serve.url, typed="What is Pomona?\n/quit\n")
     # Drawn by chance, as the model's answers are where nobody says otherwise.
-    assert "Pomona" in said.partition("lists the commands.\n")[2]
+    assert len(said.partition("lists the commands.\n")[2].split()) > 3
     told = pomona("status", demo_serve.url)
     [engine] = [line.split() for line in told.splitlines() if " demo " in line]
     assert engine[-1] == "cpu"

@@ -17,6 +17,7 @@ from tests.support.e2e import leaks
 from tests.support.e2e.serve_process import (
     FAKE_BACKEND,
     LAUNCH,
+    READY_TIMEOUT_S,
     ServeProcess,
     plugin,
     scrape_url,
@@ -76,10 +77,10 @@ def ask(url: str, key: str | None = None, *, prompt: str = PROMPT, **more: Any) 
 
 def test_without_a_key_there_is_a_page_and_what_balancers_and_prometheus_ask(url: str) -> None:
     for path in ("/v1/models", f"/v1/models/{MODEL}", "/v1/fleet", "/openapi.json", "/docs"):
-        assert httpx.get(url + path).status_code == 401, path
+        assert httpx.get(url + path, timeout=READY_TIMEOUT_S).status_code == 401, path
     # The page is the same for everybody, and asks for a key itself.
     for path in ("/", "/health", "/ready", "/metrics", "/targets"):
-        assert httpx.get(url + path).status_code == 200, path
+        assert httpx.get(url + path, timeout=READY_TIMEOUT_S).status_code == 200, path
     refused = ask(url)
     assert refused.status_code == 401
     assert refused.headers["www-authenticate"] == "Bearer"
@@ -108,7 +109,11 @@ def test_what_a_client_with_a_key_mistakes_for_something_else_is_not_logged(url:
     answers = {
         404: [
             ask(url, ALICE, fields={"model": WRONG}),
-            httpx.get(f"{url}/v1/models/{WRONG}", headers={"Authorization": f"Bearer {ALICE}"}),
+            httpx.get(
+                f"{url}/v1/models/{WRONG}",
+                headers={"Authorization": f"Bearer {ALICE}"},
+                timeout=READY_TIMEOUT_S,
+            ),
             ask(url, ALICE, path=f"/v1/{WRONG}"),
         ],
         400: [
@@ -137,8 +142,8 @@ def test_ports_inside_the_cluster_answer_to_their_own_names(
     guarded: ServeProcess, component: str
 ) -> None:
     url = scrape_url(guarded, component)
-    assert httpx.get(url).status_code == 200
-    refused = httpx.get(url, headers={"Host": "evil.test"})
+    assert httpx.get(url, timeout=READY_TIMEOUT_S).status_code == 200
+    refused = httpx.get(url, headers={"Host": "evil.test"}, timeout=READY_TIMEOUT_S)
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "host_not_allowed")
 
 

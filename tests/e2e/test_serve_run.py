@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.deployments import resumable_streams
 from tests.support.deployments.resumable_streams import data_of
-from tests.support.e2e.serve_process import ServeProcess, scrape_url
+from tests.support.e2e.serve_process import READY_TIMEOUT_S, ServeProcess, scrape_url
 
 MODEL = "echo"
 WORDS = "the quick brown fox jumps over the lazy dog"
@@ -52,7 +52,9 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def metrics(serve: ServeProcess, component: str) -> dict[str, float]:
     """Sample names to values, summed over labels."""
     sums: dict[str, float] = {}
-    for family in text_string_to_metric_families(httpx.get(scrape_url(serve, component)).text):
+    for family in text_string_to_metric_families(
+        httpx.get(scrape_url(serve, component), timeout=READY_TIMEOUT_S).text
+    ):
         for sample in family.samples:
             sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
     return sums
@@ -116,16 +118,24 @@ def test_errors_are_typed(client: OpenAI) -> None:
 
 
 def test_each_answer_has_one_request_id(fake_serve: ServeProcess) -> None:
-    response = httpx.get(f"{fake_serve.url}/nowhere", headers={"X-Request-Id": "given-1"})
+    response = httpx.get(
+        f"{fake_serve.url}/nowhere", headers={"X-Request-Id": "given-1"}, timeout=READY_TIMEOUT_S
+    )
     assert response.status_code == 404
     assert response.json()["error"]["code"] == "unknown_url"
     assert response.headers.get_list("x-request-id") == ["given-1"]
-    made = httpx.get(f"{fake_serve.url}/health").headers.get_list("x-request-id")
+    made = httpx.get(f"{fake_serve.url}/health", timeout=READY_TIMEOUT_S).headers.get_list(
+        "x-request-id"
+    )
     assert len(made) == 1
 
 
 def test_a_client_behind_a_proxy_needs_a_key(fake_serve: ServeProcess) -> None:
-    response = httpx.get(f"{fake_serve.url}/v1/models", headers={"X-Forwarded-For": "192.0.2.9"})
+    response = httpx.get(
+        f"{fake_serve.url}/v1/models",
+        headers={"X-Forwarded-For": "192.0.2.9"},
+        timeout=READY_TIMEOUT_S,
+    )
     assert (response.status_code, response.json()["error"]["code"]) == (403, "loopback_only")
     assert "No API key is configured" in fake_serve.log.read_text()
 
@@ -205,7 +215,7 @@ async def test_a_client_that_was_cut_off_gets_the_rest(fake_serve: ServeProcess)
 )
 @pytest.mark.parametrize("component", ["gateway", "engine"])
 def test_promtool_finds_no_fault(fake_serve: ServeProcess, component: str) -> None:
-    text = httpx.get(scrape_url(fake_serve, component)).content
+    text = httpx.get(scrape_url(fake_serve, component), timeout=READY_TIMEOUT_S).content
     run = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
     assert (run.returncode, run.stdout, run.stderr) == (0, b"", b"")
 

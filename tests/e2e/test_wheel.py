@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from tests.support.documents import block
-from tests.support.e2e.serve_process import REPOSITORY, ServeProcess, serve_process
+from tests.support.e2e.serve_process import READY_TIMEOUT_S, REPOSITORY, ServeProcess, serve_process
 from tests.support.wheel.build import (
     bare_environment,
     build_sdist,
@@ -170,7 +170,7 @@ def test_it_is_installed_as_the_readme_says(wheel: Path, tmp_path: Path) -> None
 
 
 def test_it_serves_the_demo_model(server: ServeProcess) -> None:
-    page = httpx.get(server.url)
+    page = httpx.get(server.url, timeout=READY_TIMEOUT_S)
     assert page.status_code == 200
     assert "<html" in page.text
     request = {

@@ -28,6 +28,11 @@ FILL = """async (count) => {
   localStorage.setItem("pomona.settings", JSON.stringify({ conversation: "long" }));
 }"""
 
+SCROLL = """async (log, edge) => {
+  log.scrollTop = edge === "top" ? 0 : log.scrollHeight;
+  // Then whoever listens has heard of it.
+  for (let frame = 0; frame < 2; frame += 1) await new Promise(requestAnimationFrame);
+}"""
 IDS = "() => Array.from(document.querySelectorAll('.message'), (one) => one.dataset.id)"
 
 
@@ -67,15 +72,13 @@ def test_an_answer_goes_on_while_one_reads_what_was_said_before(
     answer = one.page.locator(".assistant", has_text="one two")
     answer.wait_for()
     while answer.count():
-        one.page.locator(".log").evaluate("log => (log.scrollTop = 0)")
-        one.page.wait_for_timeout(20)
+        one.page.locator(".log").evaluate(SCROLL, "top")
     first = one.page.evaluate(IDS)[0]
     fleet.call(backend.let_go)
     one.page.get_by_role("button", name="Send").wait_for()
     assert one.page.evaluate(IDS)[0] == first
     while not answer.count():
-        one.page.locator(".log").evaluate("log => (log.scrollTop = log.scrollHeight)")
-        one.page.wait_for_timeout(20)
+        one.page.locator(".log").evaluate(SCROLL, "bottom")
     answer.filter(has_text="one two three four").wait_for()
 
 

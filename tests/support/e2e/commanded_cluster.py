@@ -82,12 +82,14 @@ class CommandedCluster:
         self._shell(block("deploy-by-hand").replace("configs/cluster.yaml", str(path)))
 
     def replicas(self, component: str) -> set[str]:
-        groups = httpx.get(f"{self.url}/targets").json()
+        groups = httpx.get(f"{self.url}/targets", timeout=READY_TIMEOUT_S).json()
         labels = [group["labels"] for group in groups]
         return {one["replica"] for one in labels if one["component"] == component}
 
     def is_running_a_request(self) -> bool:
-        metrics = httpx.get(scrape_url(self.serve, "engine")).text.splitlines()
+        metrics = httpx.get(
+            scrape_url(self.serve, "engine"), timeout=READY_TIMEOUT_S
+        ).text.splitlines()
         return any(
             line.startswith("pomona_requests_running") and " 1.0" in line for line in metrics
         )

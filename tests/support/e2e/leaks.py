@@ -66,7 +66,12 @@ def files(home: Path) -> Iterator[Place]:
         below = path.relative_to(home)
         kept = str(below) in STORES or RECORDED in below.parents
         if path.is_file() and not path.is_symlink() and not kept:
-            yield str(below), path.read_bytes()
+            try:
+                content = path.read_bytes()
+            except FileNotFoundError:
+                # Ray replaces some while they are listed.
+                continue
+            yield str(below), content
 
 
 def command_lines(processes: Mapping[int, str]) -> Iterator[Place]:
@@ -76,7 +81,7 @@ def command_lines(processes: Mapping[int, str]) -> Iterator[Place]:
 
 def open_pages(url: str) -> Iterator[Place]:
     """What a gateway tells without a key, and all metrics that it knows of."""
-    with httpx.Client(timeout=10) as http:
+    with httpx.Client(timeout=120) as http:
         groups = http.get(f"{url}/targets").json()
         targets = [
             f"http://{target}{group['labels']['__metrics_path__']}"
@@ -94,7 +99,7 @@ def open_pages(url: str) -> Iterator[Place]:
 def dashboard_pages(home: Path) -> Iterator[Place]:
     """What Ray's dashboard tells of deployments, actors and processes."""
     token = (home / ".ray" / "auth_token").read_text().strip()
-    with httpx.Client(timeout=30, headers={"Authorization": f"Bearer {token}"}) as http:
+    with httpx.Client(timeout=120, headers={"Authorization": f"Bearer {token}"}) as http:
         for path in DASHBOARD_PATHS:
             response = http.get(dashboard_url(home) + path)
             response.raise_for_status()

@@ -35,7 +35,7 @@ FIRST_PORT, LAST_PORT = 20000, 32768
 """Above those of Ray's workers, and below those that Linux and macOS hand out."""
 NUM_WORKERS = 16
 READY_TIMEOUT_S = 180
-STOP_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 180
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def ray_start() -> FileLock:
 
 def scrape_url(serve: ServeProcess, component: str) -> str:
     """Where the one gateway, or engine, has its metrics."""
-    groups = httpx.get(f"{serve.url}/targets").json()
+    groups = httpx.get(f"{serve.url}/targets", timeout=READY_TIMEOUT_S).json()
     [group] = [one for one in groups if one["labels"]["component"] == component]
     [target] = group["targets"]
     return f"http://{target}{group['labels']['__metrics_path__']}"
