@@ -48,7 +48,8 @@ Heads heads_of(
 // of one shows.
 mx::array frequencies_of(int half, float base, mx::Stream stream) {
   static std::mutex mutex;
-  static std::map<std::pair<int, float>, mx::array> known;
+  // Never destroyed: what allocates arrays may go first.
+  static auto& known = *new std::map<std::pair<int, float>, mx::array>;
   std::lock_guard lock(mutex);
   auto found = known.find({half, base});
   if (found == known.end()) {
