@@ -133,7 +133,7 @@ def commanded_cluster(api_key: str) -> Iterator[CommandedCluster]:
         "port": ports["http"],
         "metrics_port": ports["metrics"],
     }
-    # One sequence at a time, so that a stream of several lasts longer than a deployment.
+    # One sequence at a time, so that a stream of several is under way for some seconds.
     cluster.engines["engine"] = {"model": "demo", "max_num_seqs": 1}
     try:
         with ray_start():
