@@ -84,7 +84,9 @@ class ModelRunner:
         self.clock.lap("build")
         if self.pool.writes_in_place and (self._states is None or self._states.writes_in_place):
             self.submit(num_layers=max(1, round(self.pool.num_layers * PART_AHEAD)))
-        return ModelForward(self, step, output.logits, is_whole=False)
+        # Of no rows the head is not to be computed: devices refuse some products without any.
+        computed = output.logits if len(batch.logit_rows) else output.states
+        return ModelForward(self, step, computed, is_whole=False)
 
     def fill_masks(self, held: list[HeldRow]) -> Masks:
         filled = self._filler.fill(held, self.model.vocab_size)
@@ -151,7 +153,7 @@ class ModelForward:
     def __init__(
         self, runner: ModelRunner, step: Step, logits: mx.array, *, is_whole: bool
     ) -> None:
-        """``is_whole``: all of ``logits`` is submitted."""
+        """``logits``: the states where none are wanted. ``is_whole``: all of it is submitted."""
         self._is_whole = is_whole
         self._runner = runner
         self._step = step
