@@ -33,7 +33,8 @@ def on_the_emulator() -> Iterator[None]:
 
 @pytest.fixture
 def kernel() -> KernelDraw:
-    return KernelDraw(operators().draw_tokens, any_float=True)
+    module = operators()
+    return KernelDraw(module.draw_tokens, any_float=True, make_array=module.upload)
 
 
 @settings(
@@ -65,6 +66,7 @@ def test_it_is_two_launches(kernel: KernelDraw) -> None:
     with execution():
         mx.eval(kernel(make_logits(3, 5000), batch_of([*map(make_row, params)], 5000)))
     assert [name for name, *_ in operators().take_nodes()] == [
+        *("copy", "event"),  # of the options
         "draw_chunks_float",
         "draw_rows_float",
     ]

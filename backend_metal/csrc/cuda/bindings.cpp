@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include "cuda/recording_bindings.h"
+#include "cuda/upload_bindings.h"
 #include "gpu/shader_source.h"
 #include "python/draw_bindings.h"
 #include "python/operator_bindings.h"
@@ -21,5 +22,6 @@ NB_MODULE(_cuda, m) {
   pomona::bind_rotate_heads(
       m, mlx::core::Device::POMONA_CUDA_DEVICE, pomona::rotate_heads);
   pomona::cuda::bind_recording(m);
+  pomona::cuda::bind_upload(m, mlx::core::Device::POMONA_CUDA_DEVICE);
   m.def("set_shader_folder", &pomona::set_shader_folder, "folder"_a);
 }

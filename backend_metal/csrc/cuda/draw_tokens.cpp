@@ -1,6 +1,4 @@
 // The evaluation by CUDA of draws: two kernels.
-#include <mlx/allocator.h>
-
 #include "cuda/draw_buffers.h"
 #include "cuda/launch.h"
 #include "cuda/memory.h"
@@ -26,8 +24,7 @@ void DrawTokens::eval_gpu(
     const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   auto& encoder = mx::cu::get_command_encoder(stream());
   auto& out = outputs[0];
-  // Of MLX's, which host and GPU share: the host reads the tokens of every step.
-  out.set_data(mx::allocator::malloc(out.nbytes()));
+  cuda::allocate_on_host(out);
   if (out.size() == 0) {
     return;
   }

@@ -1,6 +1,7 @@
 // Arrays on the CPU are the other extension's: this one has kernels for a GPU alone.
 #include <stdexcept>
 
+#include "cuda/upload.h"
 #include "operators/draw_tokens.h"
 #include "operators/primitives.h"
 #include "operators/recurrent.h"
@@ -41,6 +42,10 @@ void DrawTokens::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&
 }
 
 void RotateHeads::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
+  refuse(*this);
+}
+
+void cuda::Upload::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
   refuse(*this);
 }
 

@@ -7,6 +7,7 @@
 #include <bit>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "cuda/errors.h"
 
@@ -70,6 +71,34 @@ class Memory {
   mx::BufferCache<CudaBuffer> kept_;
 };
 
+// Of the host. Whoever reads what is there has waited for the GPU, which is done with it then.
+class HostMemory {
+ public:
+  CudaBuffer* take(size_t bytes) {
+    bytes = std::bit_ceil(std::max<size_t>(bytes, 256));
+    {
+      std::lock_guard lock(mutex_);
+      if (auto& kept = kept_[bytes]; !kept.empty()) {
+        auto* buffer = kept.back();
+        kept.pop_back();
+        return buffer;
+      }
+    }
+    void* memory = nullptr;
+    check(cuMemHostAlloc(&memory, bytes, 0), "cuMemHostAlloc");
+    return new CudaBuffer{memory, bytes, -1}; // -1: the host's as much as the GPU's
+  }
+
+  void give_back(CudaBuffer* buffer) {
+    std::lock_guard lock(mutex_);
+    kept_[buffer->size].push_back(buffer);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<size_t, std::vector<CudaBuffer*>> kept_;
+};
+
 // Never ends: arrays may, after all else.
 Memory& memory_of(int device) {
   static std::mutex mutex;
@@ -85,6 +114,14 @@ void allocate(mx::array& out, mx::cu::CommandEncoder& encoder) {
   auto* buffer = memory.take(out.nbytes(), static_cast<cudaStream_t>(encoder.stream()));
   out.set_data(mx::allocator::Data(mx::allocator::Buffer(buffer), [&memory](auto given) {
     memory.give_back(static_cast<CudaBuffer*>(given.ptr()));
+  }));
+}
+
+void allocate_on_host(mx::array& out) {
+  static auto* memory = new HostMemory; // never ends, either
+  auto* buffer = memory->take(out.nbytes());
+  out.set_data(mx::allocator::Data(mx::allocator::Buffer(buffer), [](auto given) {
+    memory->give_back(static_cast<CudaBuffer*>(given.ptr()));
   }));
 }
 

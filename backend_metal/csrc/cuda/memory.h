@@ -1,4 +1,4 @@
-// Memory of the GPU for what operators compute.
+// Memory for what operators compute.
 //
 // MLX's own operations take it in an order with their commands; extensions can only ask MLX for
 // memory that host and GPU share, which is moved to and fro. So operators have memory of their own,
@@ -13,5 +13,9 @@ namespace mx = mlx::core;
 
 // Gives `out` memory, uninitialised, on the encoder's device.
 void allocate(mx::array& out, mx::cu::CommandEncoder& encoder);
+
+// The same of the host, where the GPU writes it: for the little that the host reads of every step,
+// which memory that moves to and fro would make both wait for.
+void allocate_on_host(mx::array& out);
 
 } // namespace pomona::cuda

@@ -3,7 +3,6 @@
 #include <mlx/backend/cuda/utils.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -129,40 +128,29 @@ class Leave : public RecordingPrimitive {
 // Input: newest. Output: result.
 class Replay : public RecordingPrimitive {
  public:
-  Replay(mx::Stream stream, std::shared_ptr<Recording> recording, size_t slot)
-      : RecordingPrimitive(stream, std::move(recording)), slot_(slot) {}
+  Replay(mx::Stream stream, std::shared_ptr<Recording> recording, std::shared_ptr<Staged> loaded)
+      : RecordingPrimitive(stream, std::move(recording)), loaded_(std::move(loaded)) {}
 
   void eval_gpu(const Arrays& inputs, Arrays& outputs) override {
     outputs[0].copy_shared_buffer(recording_->result());
-    recording_->launch(encoder(), inputs[0], slot_);
+    recording_->launch(encoder(), inputs[0], *loaded_);
     // Kernels of a recording that is dropped may still run.
     encoder().add_completed_handler([recording = recording_]() {});
   }
   DEFINE_NAME(ReplayRecording)
 
  private:
-  size_t slot_;
+  std::shared_ptr<Staged> loaded_;
 };
 
 } // namespace
 
 Recording::Recording(mx::array ints, mx::array drawn)
-    : ints_(std::move(ints)), drawn_(std::move(drawn)) {
-  for (auto& slot : slots_) {
-    void* memory = nullptr;
-    check(cuMemHostAlloc(&memory, std::max<size_t>(ints_.nbytes(), 1), 0), "cuMemHostAlloc");
-    slot.ints = static_cast<int32_t*>(memory);
-    check(cuEventCreate(&slot.read, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-  }
-}
+    : ints_(std::move(ints)), drawn_(std::move(drawn)) {}
 
 Recording::~Recording() {
   if (graph_) {
     cuGraphExecDestroy(graph_);
-  }
-  for (auto& slot : slots_) {
-    cuEventDestroy(slot.read);
-    cuMemFreeHost(slot.ints);
   }
 }
 
@@ -172,9 +160,7 @@ void Recording::load(std::span<const int32_t> ints) {
         "a recording of " + std::to_string(ints_.size()) + " integers was given " +
         std::to_string(ints.size()));
   }
-  slot_ = (slot_ + 1) % kSlots;
-  check(cuEventSynchronize(slots_[slot_].read), "cuEventSynchronize");
-  std::memcpy(slots_[slot_].ints, ints.data(), ints.size_bytes());
+  loaded_ = Staged::copy_of(std::as_bytes(ints));
 }
 
 Arrays Recording::enter(const mx::array& newest, bool records, mx::Stream stream) {
@@ -220,7 +206,7 @@ mx::array Recording::replay(const mx::array& newest, mx::Stream stream) {
   return mx::array(
       result_->shape(),
       result_->dtype(),
-      std::make_shared<Replay>(stream, shared_from_this(), slot_),
+      std::make_shared<Replay>(stream, shared_from_this(), loaded_),
       {newest});
 }
 
@@ -233,7 +219,7 @@ void Recording::begin(mx::cu::CommandEncoder& encoder, const mx::array& newest, 
         "cuStreamBeginCapture");
     return;
   }
-  upload(stream_of(encoder), slot_);
+  loaded_->upload(address_of(ints_), stream_of(encoder));
   copy_newest(stream_of(encoder), newest);
 }
 
@@ -259,19 +245,11 @@ void Recording::end(mx::cu::CommandEncoder& encoder, const mx::array& result, bo
   result_ = result;
 }
 
-void Recording::launch(mx::cu::CommandEncoder& encoder, const mx::array& newest, size_t slot) {
+void Recording::launch(mx::cu::CommandEncoder& encoder, const mx::array& newest, Staged& loaded) {
   auto stream = stream_of(encoder);
-  upload(stream, slot);
+  loaded.upload(address_of(ints_), stream);
   copy_newest(stream, newest);
   check(cuGraphLaunch(graph_, stream), "cuGraphLaunch");
-}
-
-void Recording::upload(CUstream stream, size_t slot) {
-  auto& from = slots_[slot];
-  check(
-      cuMemcpyHtoDAsync(address_of(ints_), from.ints, ints_.nbytes(), stream),
-      "cuMemcpyHtoDAsync");
-  check(cuEventRecord(from.read, stream), "cuEventRecord");
 }
 
 void Recording::copy_newest(CUstream stream, const mx::array& newest) {

@@ -12,12 +12,13 @@
 #include <mlx/mlx.h>
 #include <mlx/primitives.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
+
+#include "cuda/staging.h"
 
 namespace pomona::cuda {
 
@@ -56,7 +57,7 @@ class Recording : public std::enable_shared_from_this<Recording> {
   // The rest is for the primitives, when they are evaluated.
   void begin(mx::cu::CommandEncoder& encoder, const mx::array& newest, bool records);
   void end(mx::cu::CommandEncoder& encoder, const mx::array& result, bool records);
-  void launch(mx::cu::CommandEncoder& encoder, const mx::array& newest, size_t slot);
+  void launch(mx::cu::CommandEncoder& encoder, const mx::array& newest, Staged& loaded);
   const mx::array& ints() const {
     return ints_;
   }
@@ -68,22 +69,13 @@ class Recording : public std::enable_shared_from_this<Recording> {
   }
 
  private:
-  void upload(CUstream stream, size_t slot);
   void copy_newest(CUstream stream, const mx::array& newest);
-
-  // Memory that the device reads while the host writes the next ones.
-  struct Slot {
-    int32_t* ints = nullptr;
-    CUevent read = nullptr;
-  };
-  static constexpr size_t kSlots = 4;
 
   mx::array ints_;
   mx::array drawn_;
   std::optional<mx::array> result_;
   std::vector<std::shared_ptr<mx::array::Data>> held_;
-  std::array<Slot, kSlots> slots_;
-  size_t slot_ = 0; // what was loaded last
+  std::shared_ptr<Staged> loaded_;
   std::optional<EncoderLimit> limit_; // between `begin` and `end`
   CUgraphExec graph_ = nullptr;
 };

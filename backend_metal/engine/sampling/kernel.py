@@ -10,6 +10,7 @@ import numpy as np
 
 from backend_metal import native
 from backend_metal.engine.sampling.batch import Biases, SamplingBatch
+from backend_metal.engine.sampling.masking import MakeArray
 
 Draw = Callable[[mx.array, SamplingBatch], mx.array]
 """int32 ``[rows]`` of logits ``[rows, vocab_size]``."""
@@ -32,10 +33,14 @@ class DrawTokens(Protocol):
 
 
 class KernelDraw:
-    def __init__(self, operator: DrawTokens, *, any_float: bool) -> None:
-        """``any_float``: logits of 2 bytes are taken as they are."""
+    def __init__(
+        self, operator: DrawTokens, *, any_float: bool, make_array: MakeArray = mx.array
+    ) -> None:
+        """``any_float``: logits of 2 bytes are taken as they are. ``make_array``: of what is new in
+        every step."""
         self._operator = operator
         self._any_float = any_float
+        self._make_array = make_array
         self._nothing: dict[int, tuple[mx.array, mx.array]] = {}
         """Masks and counts of a vocabulary where there are none."""
         self._biases: tuple[Biases, mx.array, mx.array] | None = None
@@ -53,8 +58,8 @@ class KernelDraw:
         _, bias_ids, biases = self._biases
         return self._operator(
             logits if self._any_float else logits.astype(mx.float32),
-            mx.array(batch.options.view(np.uint32).reshape(batch.num_rows, -1)),
-            masks if batch.masks is None else batch.masks.array(),
+            self._make_array(batch.options.view(np.uint32).reshape(batch.num_rows, -1)),
+            masks if batch.masks is None else batch.masks.array(self._make_array),
             counts if batch.counts is None else batch.counts,
             bias_ids,
             biases,
@@ -66,5 +71,8 @@ def own_kernel() -> KernelDraw | None:
     """Of MLX's default device; None where this build has none for it."""
     if mx.default_device() == mx.Device(mx.cpu):
         return KernelDraw(native.draw_tokens, any_float=False)
-    gpu = native.metal if mx.metal.is_available() else native.cuda
-    return None if gpu is None else KernelDraw(gpu.draw_tokens, any_float=True)
+    if native.metal is not None and mx.metal.is_available():
+        return KernelDraw(native.metal.draw_tokens, any_float=True)
+    if native.cuda is None:
+        return None
+    return KernelDraw(native.cuda.draw_tokens, any_float=True, make_array=native.cuda.upload)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -10,6 +12,8 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int32]
 BITS = 32
+MakeArray = Callable[[npt.NDArray[Any]], mx.array]
+"""From one of NumPy's."""
 
 
 @dataclass
@@ -24,10 +28,10 @@ class Masks:
     _array: mx.array | None = field(default=None, repr=False)
     _whole: tuple[int, mx.array] | None = field(default=None, repr=False)
 
-    def array(self) -> mx.array:
-        """``words``"""
+    def array(self, make: MakeArray = mx.array) -> mx.array:
+        """``words``, made an array once."""
         if self._array is None:
-            self._array = mx.array(self.words)
+            self._array = make(self.words)
         return self._array
 
     def whole(self, num_rows: int) -> mx.array:

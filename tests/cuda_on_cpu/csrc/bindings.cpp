@@ -7,7 +7,9 @@
 
 #include "cuda/attention_tile.h"
 #include "cuda/kernel_source.h"
+#include "cuda/upload_bindings.h"
 #include "cuda/warpgroup_tile.h"
+#include "driver.h"
 #include "evaluation.h"
 #include "gpu/shader_source.h"
 #include "kernels.h"
@@ -25,6 +27,7 @@ NB_MODULE(_cuda_on_cpu, m) {
   pomona::bind_draws(m, mlx::core::Device(mlx::core::Device::cpu));
   pomona::bind_rotate_heads(
       m, mlx::core::Device(mlx::core::Device::cpu), pomona::rotate_heads);
+  pomona::cuda::bind_upload(m, mlx::core::Device(mlx::core::Device::cpu));
   m.def("set_shader_folder", &pomona::set_shader_folder, "folder"_a);
   m.def(
       "set_compiler",
@@ -69,6 +72,7 @@ NB_MODULE(_cuda_on_cpu, m) {
   m.def("warpgroup_threads", [](int head_dim, int head_dim_v) {
     return pomona::warpgroup_tile(head_dim, head_dim_v).threads;
   });
+  m.def("num_host_allocations", &cuda_on_cpu::num_host_allocations);
   m.def("take_failures", &cuda_on_cpu::take_failures);
   m.def("take_nodes", [] {
     nb::list nodes;

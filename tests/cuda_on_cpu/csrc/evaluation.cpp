@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "cuda/upload.h"
 #include "evaluation.h"
 #include "kernels.h"
 #include "launch.h"
@@ -16,6 +17,11 @@
 #include "operators/rotate_heads.h"
 
 namespace mlx::core::cu {
+
+Device& device(mlx::core::Device) {
+  static Device one;
+  return one;
+}
 
 CommandEncoder& get_command_encoder(Stream) {
   static thread_local CommandEncoder encoder;
@@ -167,6 +173,11 @@ void DrawTokens::eval_cpu(
 }
 
 void RotateHeads::eval_cpu(
+    const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  cuda_on_cpu::evaluate(*this, inputs, outputs);
+}
+
+void cuda::Upload::eval_cpu(
     const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   cuda_on_cpu::evaluate(*this, inputs, outputs);
 }

@@ -17,10 +17,18 @@ namespace cuda_on_cpu {
 struct Function; // a kernel's library, and the options to run it with
 }
 using CUfunction = const cuda_on_cpu::Function*;
+struct CUstream_st;
+using CUstream = CUstream_st*;
+using cudaStream_t = CUstream_st*;
 
 namespace mlx::core::cu {
 
-class Device {};
+class Device {
+ public:
+  void make_current() {}
+};
+
+Device& device(mlx::core::Device);
 
 class CommandEncoder {
  public:
@@ -44,6 +52,10 @@ class CommandEncoder {
       CUfunction function, dim3 grid, dim3 block, dim3 cluster, uint32_t memory, void** arguments);
   Device& device() {
     return device_;
+  }
+  // For the stand-in of CUDA's driver.
+  CUstream stream() {
+    return reinterpret_cast<CUstream>(this);
   }
 
   struct Node {

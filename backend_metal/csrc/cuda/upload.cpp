@@ -1,0 +1,27 @@
+#include "cuda/upload.h"
+
+#include <mlx/backend/cuda/device.h>
+
+#include "cuda/launch.h"
+#include "cuda/memory.h"
+
+namespace pomona::cuda {
+
+void Upload::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>& outputs) {
+  auto& encoder = mx::cu::get_command_encoder(stream());
+  auto& out = outputs[0];
+  allocate(out, encoder);
+  if (out.size() > 0) {
+    staged_->upload(
+        reinterpret_cast<CUdeviceptr>(pointer(out)), static_cast<cudaStream_t>(encoder.stream()));
+  }
+}
+
+mx::array upload(
+    std::span<const std::byte> bytes, mx::Shape shape, mx::Dtype dtype, mx::Stream stream) {
+  mx::cu::device(stream.device).make_current();
+  return mx::array(
+      std::move(shape), dtype, std::make_shared<Upload>(stream, Staged::copy_of(bytes)), {});
+}
+
+} // namespace pomona::cuda
