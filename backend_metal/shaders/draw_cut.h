@@ -5,7 +5,8 @@
 // is the token's probability, as a whole number: sums do not depend on their order. The last token
 // that stays is found digit by digit of its rank, by the weight that each value of a digit has among
 // the tokens that share those before it. The whole row is read twice, for the first digit and the
-// candidates that it leaves, mostly few.
+// candidates that it leaves: those ahead of its value, which all stay, and the few level with it, which
+// the other digits are about.
 #pragma once
 
 #include <metal_stdlib>
@@ -35,6 +36,9 @@ struct Rank {
 inline Rank last_rank() {
   return {{~0u, ~0u, ~0u, ~0u, ~0u, ~0u}};
 }
+
+// Which tokens are gone through.
+enum Among { kAmongAll, kAmongCandidates, kAmongLevel };
 
 struct RankedToken {
   int token; // -1: none
@@ -91,42 +95,54 @@ inline uint64_t share_of(uint64_t total, float top_p) {
 template <typename T>
 struct RowCut {
   RowLogits<T> row;
-  device int* candidates; // room for the vocabulary
+  device int* candidates; // room for the vocabulary: those ahead first, those level from the end
   threadgroup CutMemory<Counter>* memory;
   float largest;
   int vocab_size;
   int thread_index;
 
-  // A token that min_p leaves, or none. `listed`: of the candidates.
-  RankedToken load(int index, int count, bool listed) const {
+  // A token that min_p leaves, or none.
+  RankedToken load(int index, int count, Among among) const {
     if (index >= count) {
       return {-1, 0.0f};
     }
-    int token = listed ? candidates[index] : index;
+    int token = token_at(index, among);
     float z = (row.at(token) - largest) / row.options.temperature;
     bool may_come = z > -INFINITY && z >= row.options.log_min_p;
     // Where the largest was found, a compiler may have rounded otherwise.
     return {may_come ? token : -1, metal::min(z, 0.0f)};
   }
 
-  int count_of(bool listed) const {
-    return listed ? int(get_counter(&memory->num_candidates)) : vocab_size;
+  int token_at(int index, Among among) const {
+    if (among == kAmongAll) {
+      return index;
+    }
+    int num_ahead = among == kAmongLevel ? 0 : int(get_counter(&memory->num_ahead));
+    return candidates[index < num_ahead ? index : vocab_size - 1 - (index - num_ahead)];
+  }
+
+  int count_of(Among among) const {
+    if (among == kAmongAll) {
+      return vocab_size;
+    }
+    int num_level = int(get_counter(&memory->num_level));
+    return among == kAmongLevel ? num_level : num_level + int(get_counter(&memory->num_ahead));
   }
 
   // Adds up the weights of the tokens that share all digits before this one with `last`, by this
   // one's value: of all values, or of all but the last where they are counts. Those behind `limit`
   // are out.
-  void weigh(int digit, Rank last, Rank limit, bool by_weight, bool listed) const {
+  void weigh(int digit, Rank last, Rank limit, bool by_weight, Among among) const {
     for (int i = thread_index; i < kRankDigit; i += kCutThreads) {
       set_counter(&memory->low[i], 0);
       set_counter(&memory->high[i], 0);
     }
     sync_group();
-    int count = count_of(listed);
+    int count = count_of(among);
     for (int first = thread_index; first < count; first += kCutRun * kCutThreads) {
       RankedToken run[kCutRun];
       for (int i = 0; i < kCutRun; i++) {
-        run[i] = load(first + i * kCutThreads, count, listed);
+        run[i] = load(first + i * kCutThreads, count, among);
       }
       for (int i = 0; i < kCutRun; i++) {
         if (run[i].token >= 0 && run[i].shares(last, digit) && !run[i].is_behind(limit)) {
@@ -196,21 +212,25 @@ struct RowCut {
     return value;
   }
 
-  // Leaves those whose first digit is up to `most`.
+  // Leaves those whose first digit is up to `most`, which are level with it or ahead.
   void collect(uint most) const {
     if (thread_index == 0) {
-      set_counter(&memory->num_candidates, 0);
+      set_counter(&memory->num_ahead, 0);
+      set_counter(&memory->num_level, 0);
     }
     sync_group();
     for (int first = thread_index; first < vocab_size; first += kCutRun * kCutThreads) {
       RankedToken run[kCutRun];
       for (int i = 0; i < kCutRun; i++) {
-        run[i] = load(first + i * kCutThreads, vocab_size, false);
+        run[i] = load(first + i * kCutThreads, vocab_size, kAmongAll);
       }
       for (int i = 0; i < kCutRun; i++) {
-        if (run[i].token >= 0 && run[i].digit(0) <= most) {
-          candidates[add_to_counter(&memory->num_candidates, 1)] = run[i].token;
+        if (run[i].token < 0 || run[i].digit(0) > most) {
+          continue;
         }
+        bool is_level = run[i].digit(0) == most;
+        int place = add_to_counter(is_level ? &memory->num_level : &memory->num_ahead, 1);
+        candidates[is_level ? vocab_size - 1 - place : place] = run[i].token;
       }
     }
     sync_group();
@@ -219,17 +239,18 @@ struct RowCut {
   // The last that stays of those up to `limit`, and one of them. `collected`: the candidates are known.
   Rank last_kept(Rank limit, bool by_weight, bool collected) const {
     uint64_t target = uint64_t(metal::max(row.options.top_k, 1)), before = 0;
+    Among among = collected ? kAmongCandidates : kAmongAll;
     Rank last = {};
     for (int digit = 0; digit < kRankDigits; digit++) {
-      weigh(digit, last, limit, by_weight, collected);
+      weigh(digit, last, limit, by_weight, among);
       add_up();
       if (by_weight && digit == 0) {
         target = share_of(memory->total, row.options.top_p);
       }
       last.digits[digit] = find(target, before);
-      if (!collected) {
+      if (among == kAmongAll) {
         collect(last.digits[0]);
-        collected = true;
+        among = kAmongLevel;
       }
     }
     return last;
@@ -253,9 +274,9 @@ struct RowCut {
     }
     DrawBest best = no_best();
     TokenPairs pairs = pairs_of(vocab_size);
-    int count = count_of(true);
+    int count = count_of(kAmongCandidates);
     for (int i = thread_index; i < count; i += kCutThreads) {
-      RankedToken one = load(i, count, true);
+      RankedToken one = load(i, count, kAmongCandidates);
       if (one.token >= 0 && !one.is_behind(limit)) {
         float noise = gumbel(word_of_token(o.key[0], o.key[1], pairs, one.token));
         keep_better(best, {row.at(one.token), noise, one.token}, o.temperature);

@@ -22,9 +22,9 @@ struct CutMemory {
   uint64_t runs[kRankDigit / kDigitRun];
   uint64_t before, total;
   DrawBest best[kCutThreads];
-  Counter num_candidates;
+  Counter num_ahead, num_level;
   unsigned value;
-  unsigned unused[2]; // to a multiple of 16 bytes
+  unsigned unused; // to a multiple of 16 bytes
 };
 
 } // namespace pomona
