@@ -217,6 +217,18 @@ def draw_tokens(
     some row leaves tokens out by min_p, top_k or top_p. Raises ``ValueError`` for other shapes and
     dtypes; what options say of places in the other arrays is not checked."""
 
+def panel_product(x: mx.array, panels: mx.array, num_columns: int) -> mx.array:
+    """``x`` times the transpose of a matrix that ``lay_in_panels`` laid out, with the bits of a
+    float32 product of this package.
+
+    ``x`` is float32 ``[..., depth]``, the result ``[..., num_columns]``. Raises ``ValueError`` for
+    other shapes and dtypes, and where there is no kernel."""
+
+def lay_in_panels(weight: mx.array) -> mx.array:
+    """float32 ``[columns, depth]`` as ``[panels, depth, 8]``, where panel p has columns
+    ``[8 p, 8 p + 8)``, with zeros behind the last. Evaluated, on huge pages where the system has
+    them. Raises ``ValueError`` for other shapes and dtypes."""
+
 def quantized_matmul(
     x: mx.array,
     words: mx.array,

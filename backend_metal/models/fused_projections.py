@@ -57,7 +57,7 @@ class _Joined:
 
     def __init__(self, layer: nn.Module, ends: Sequence[int]) -> None:
         """``ends``: the outputs at which another layer's begin."""
-        self._layer = layer
+        self.layer = layer
         self._ends = list(ends)
         self._inputs: tuple[Any, ...] = ()
         self._waiting: dict[int, mx.array] = {}
@@ -73,7 +73,7 @@ class _Joined:
         waiting = self._waiting
         if index not in waiting or not all(map(is_, inputs, self._inputs)):
             self._wasted |= bool(waiting)
-            outputs = mx.split(self._layer(*inputs, **options), self._ends, axis=-1)
+            outputs = mx.split(self.layer(*inputs, **options), self._ends, axis=-1)
             self._inputs, self._waiting = inputs, dict(enumerate(outputs))
             waiting = self._waiting
         taken = waiting.pop(index)
@@ -109,6 +109,16 @@ def separate_unshared(model: nn.Module) -> None:
         if isinstance(layer, _Projection) and not layer._joined.is_shared:
             layer.__class__ = type(layer).__bases__[1]
             del layer._joined
+
+
+def joined_layers(model: nn.Module) -> list[tuple[nn.Module, list[nn.Module]]]:
+    """The layers that compute for others, which are no parts of ``model``, and those others."""
+    joined: dict[int, tuple[nn.Module, list[nn.Module]]] = {}
+    for layer in model.modules():
+        if isinstance(layer, _Projection):
+            whole = layer._joined.layer
+            joined.setdefault(id(whole), (whole, []))[1].append(layer)
+    return list(joined.values())
 
 
 def _can_join(layers: Sequence[Any]) -> bool:

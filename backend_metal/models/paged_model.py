@@ -41,6 +41,7 @@ from backend_metal.models.layer_cache import (
     PagedAttending,
     RecordingAttending,
 )
+from backend_metal.models.panel_weights import lay_weights_in_panels
 from backend_metal.models.recurrent_layers import (
     PooledStateCache,
     RecordingStateCache,
@@ -85,8 +86,9 @@ class PagedModel:
     ) -> None:
         """``model``: an mlx-lm model, which keeps working with its own caches; ``config``: its
         config.json; ``fuse``: join projections of one input, which reads their weights, and what
-        is done with heads, by ``rotate`` or the kernel of MLX's default device. Raises
-        ``ValueError`` when the model can't run on a paged cache, and why."""
+        is done with heads, by ``rotate`` or the kernel of MLX's default device, and lay matrices
+        out as a CPU reads them. Raises ``ValueError`` when the model can't run on a paged cache,
+        and why."""
         family = family_of(config)
         # By name, since some model files have one of their own.
         if any(type(part).__name__ == DYNAMIC_ROPE for part in model.modules()):
@@ -122,6 +124,7 @@ class PagedModel:
         separate_unshared(model)
         if fuse:
             separate_wrong_heads(model, self.dtype)
+            lay_weights_in_panels(model, self._trace)
 
     def separate_heads(self) -> None:
         """Have heads be computed by MLX's operators alone."""

@@ -19,7 +19,11 @@ from mlx_lm.tuner.lora import LoRALinear
 from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.linux_cpu.quantized import keep_quantized
 from backend_metal.models.families import FAMILIES
-from backend_metal.models.fused_projections import fuse_projections, separate_unshared
+from backend_metal.models.fused_projections import (
+    fuse_projections,
+    joined_layers,
+    separate_unshared,
+)
 from backend_metal.models.paged_model import PagedModel
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.checkpoints import TABLE, TOKENS, dense_logits
@@ -305,5 +309,6 @@ def test_a_model_whose_projections_differ_in_input_is_served(comes_first: bool) 
     model = PagedModel(network, config)
     pool = KVCachePool(model.layers, num_blocks=4, block_size=8, dtype=model.dtype)
     assert relative_rms(forward(model, pool, [Chunk(TOKENS, TABLE, 0, 20)])[0], expected) <= 1e-5
-    types = [type(layer.self_attn.q_proj) is nn.Linear for layer in network.layers]
-    assert types == [False, True]
+    joined = [part for _, parts in joined_layers(network) for part in parts]
+    are_joined = [layer.self_attn.q_proj in joined for layer in network.layers]
+    assert are_joined == [True, False]

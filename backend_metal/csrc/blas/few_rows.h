@@ -7,6 +7,7 @@
 
 #include "blas/float_lanes.h"
 #include "blas/operands.h"
+#include "blas/panel_lanes.h"
 #include "blas/quantized_lanes.h"
 #include "blas/unpack.h"
 #include "blas/vectors.h"
@@ -34,8 +35,8 @@ struct UnpackedColumns {
   Unpack unpack;
 };
 
-// What one task computes: all rows times some columns of B, a Matrix, a QuantizedMatrix or
-// UnpackedColumns.
+// What one task computes: all rows times some columns of B, a Matrix, ColumnPanels, a QuantizedMatrix
+// or UnpackedColumns.
 template <typename B>
 struct FewRows {
   const float* a; // [depth, padded_rows(rows)]
@@ -106,6 +107,22 @@ template <typename Vector>
     multiply_rows<Vector, Lanes, 4>(task);
   } else {
     multiply_rows<Vector, Lanes, kFewRows>(task);
+  }
+}
+
+// As many sums as hide how long one takes, of few panels at a time, each of which is read in one go.
+template <typename Vector>
+[[gnu::always_inline]] inline void multiply_few(const FewRows<ColumnPanels>& task) {
+  constexpr int sums = width_of<Vector> == 8 ? 8 : 16; // AVX2 has half as many registers
+  constexpr int most = 64 / width_of<Vector>;
+  if (task.rows == 1) {
+    multiply_rows<Vector, PanelLanes<Vector, most>, 1>(task);
+  } else if (task.rows == 2) {
+    multiply_rows<Vector, PanelLanes<Vector, std::min(most, sums / 2)>, 2>(task);
+  } else if (task.rows <= 4) {
+    multiply_rows<Vector, PanelLanes<Vector, std::min(most, sums / 4)>, 4>(task);
+  } else {
+    multiply_rows<Vector, PanelLanes<Vector, std::min(most, sums / 8)>, kFewRows>(task);
   }
 }
 

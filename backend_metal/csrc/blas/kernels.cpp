@@ -15,6 +15,12 @@ namespace {
     target static void few_rows(const FewRows<Matrix>& task) {                               \
       multiply_few<Vector>(task);                                                            \
     }                                                                                        \
+    target static void panel_tiles(const Block<ColumnPanels>& block) {                       \
+      multiply_tiles<Vector, wide>(block);                                                   \
+    }                                                                                        \
+    target static void few_of_panels(const FewRows<ColumnPanels>& task) {                    \
+      multiply_few<Vector>(task);                                                            \
+    }                                                                                        \
     target static void unpacked_tiles(const Block<QuantizedMatrix>& block, Unpack unpack) {  \
       multiply_unpacked_tiles<Vector, wide>(block, unpack);                                  \
     }                                                                                        \
@@ -63,6 +69,8 @@ constexpr Kernel kernel_of(const char* name) {
       few_unpacked_rows<Vector>,
       F::tiles,
       F::few_rows,
+      F::panel_tiles,
+      F::few_of_panels,
       F::unpacked_tiles,
       F::few_unpacked,
       {{},

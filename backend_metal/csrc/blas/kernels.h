@@ -28,6 +28,8 @@ struct Kernel {
   Index few_unpacked_rows;
   void (*tiles)(const Block<Matrix>& block);
   void (*few_rows)(const FewRows<Matrix>& task);
+  void (*panel_tiles)(const Block<ColumnPanels>& block);
+  void (*few_of_panels)(const FewRows<ColumnPanels>& task);
   void (*unpacked_tiles)(const Block<QuantizedMatrix>& block, Unpack unpack);
   void (*few_unpacked)(const FewRows<UnpackedColumns>& task);
   QuantizedKernel quantized[9]; // by bits

@@ -8,11 +8,30 @@ namespace pomona::blas {
 
 using Index = std::ptrdiff_t;
 
+constexpr Index divide_up(Index a, Index b) {
+  return (a + b - 1) / b;
+}
+
 // Element (i, j) is data[i * row_stride + j * column_stride]; strides in elements.
 struct Matrix {
   const float* data;
   Index row_stride;
   Index column_stride;
+};
+
+// As many as tiles.h has in a strip.
+inline constexpr Index kPanelColumns = 8;
+
+// Columns as few rows read them: [panel][i][column], with zeros behind the last column.
+struct ColumnPanels {
+  const float* data;
+  Index columns;
+  Index depth;
+
+  // Element (0, column).
+  const float* at(Index column) const {
+    return data + column / kPanelColumns * depth * kPanelColumns + column % kPanelColumns;
+  }
 };
 
 enum class ScaleType { float32, float16, bfloat16 };
@@ -35,9 +54,5 @@ struct QuantizedMatrix {
 // Part of a result's bits: where each chain of multiply-adds is cut. A strip of b this deep fits the
 // first-level cache.
 inline constexpr Index kDepth = 512;
-
-constexpr Index divide_up(Index a, Index b) {
-  return (a + b - 1) / b;
-}
 
 } // namespace pomona::blas

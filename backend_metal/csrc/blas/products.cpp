@@ -222,6 +222,30 @@ void sgemm(
   }
 }
 
+void panel_product(Index m, const float* a, const ColumnPanels& b, float* c) {
+  const Kernel& kernel = *current_kernel().load(std::memory_order_relaxed);
+  const Product<ColumnPanels> product{
+      m, b.columns, b.depth, 1.0f, {a, b.depth, 1}, b, 0.0f, c, b.columns};
+  if (m <= kFewRows) {
+    multiply_few_rows(product, kernel, kernel.few_of_panels);
+  } else {
+    multiply_many_rows(product, kernel, kernel.panel_tiles);
+  }
+}
+
+void lay_in_panels(const float* matrix, Index columns, Index depth, float* out) {
+  cpu::ThreadPool::shared().parallel_for(divide_up(columns, kPanelColumns), [&](Index panel) {
+    const Index first = panel * kPanelColumns;
+    const Index count = std::min<Index>(kPanelColumns, columns - first);
+    float* to = out + first * depth;
+    for (Index k = 0; k < depth; ++k) {
+      for (Index j = 0; j < count; ++j) {
+        to[k * kPanelColumns + j] = matrix[(first + j) * depth + k];
+      }
+    }
+  });
+}
+
 void quantized_product(Index m, const float* a, const QuantizedMatrix& b, float* c) {
   const Kernel& kernel = *current_kernel().load(std::memory_order_relaxed);
   if (by_integers(b)) {

@@ -28,6 +28,13 @@ void sgemm(
     float* c,
     Index ldc);
 
+// c = a b, with a [m, k] and c [m, n], both contiguous: the bits of sgemm. Needs a kernel.
+void panel_product(Index m, const float* a, const ColumnPanels& b, float* c);
+
+// The columns of a product with the transpose of `matrix`, [columns, depth], as panels. `out` has room
+// for whole ones, and zeros.
+void lay_in_panels(const float* matrix, Index columns, Index depth, float* out);
+
 // c = a b, with a [m, k] and c [m, n], both contiguous. Needs a kernel.
 void quantized_product(Index m, const float* a, const QuantizedMatrix& b, float* c);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "blas/operands.h"
 #include "blas/unpack.h"
@@ -31,7 +32,8 @@ struct Packed {
   }
 };
 
-// What one task computes: some panels times some columns of B, a Matrix or a QuantizedMatrix.
+// What one task computes: some panels times some columns of B, a Matrix, ColumnPanels or a
+// QuantizedMatrix.
 template <typename B>
 struct Block {
   Packed a;
@@ -64,7 +66,7 @@ inline const float* pack_columns(const float* b, Index row_stride, Index columns
 
 // A strip of `Columns` columns times `Panels` panels, over `kc` of the inner dimension. Either b is
 // `Transposed`, its inner dimension contiguous, or it is a strip of packed columns, one row of which
-// lies `Pitch` behind the one before.
+// lies `Pitch` behind the one before. `next`: the strip that comes next, if it is in memory yet.
 template <typename Vector, int Panels, int Columns, bool Transposed, int Pitch>
 [[gnu::always_inline]] inline void
 multiply(
@@ -73,14 +75,14 @@ multiply(
     const float* b,
     Index ldb,
     Index kc,
-    bool prefetch,
+    const float* next,
     Vector* out) {
   constexpr Index width = width_of<Vector>;
   Vector sum[Columns][Panels] = {};
   for (Index k0 = 0; k0 < kc; k0 += 16) {
-    if (Transposed && prefetch) {
+    if (next) {
       for (int j = 0; j < Columns; ++j) {
-        __builtin_prefetch(b + (j + kStrip) * ldb + k0);
+        __builtin_prefetch(Transposed ? next + j * ldb + k0 : next + k0 * Pitch + j * 16);
       }
     }
     const Index end = std::min<Index>(k0 + 16, kc);
@@ -110,11 +112,13 @@ tile(
     const Block<B>& block,
     const float* b,
     Index ldb,
+    Index ahead,
     Index panel,
     Index column,
     Index k0,
     Index kc) {
   constexpr Index width = width_of<Vector>;
+  const bool is_new = panel == block.first_panel && column + Columns + kStrip <= block.last_column;
   Vector out[Columns * Panels];
   multiply<Vector, Panels, Columns, Transposed, Pitch>(
       block.a.panel(panel, k0, kc),
@@ -122,7 +126,7 @@ tile(
       b,
       ldb,
       kc,
-      panel == block.first_panel && column + Columns + kStrip <= block.last_column,
+      ahead && is_new ? b + ahead : nullptr,
       out);
   const Index first = panel * width;
   const Index rows = std::min<Index>(Panels * width, block.a.rows - first);
@@ -140,32 +144,43 @@ tile(
   }
 }
 
-// `b` is the strip from `column` on, and a column of it lies `step` behind the one before. `Wide`:
-// columns that fill the registers beside two or three panels.
+// `b` is the strip from `column` on, and a column of it lies `step` behind the one before; the next
+// strip is `ahead`, if it is in memory yet. `Wide`: columns that fill the registers beside two or three
+// panels.
 template <typename Vector, int Wide, int Columns, bool Transposed, int Pitch, typename B>
 [[gnu::always_inline]] inline void
-strip(const Block<B>& block, const float* b, Index step, Index column, Index k0, Index kc) {
+strip(
+    const Block<B>& block,
+    const float* b,
+    Index step,
+    Index ahead,
+    Index column,
+    Index k0,
+    Index kc) {
   constexpr int wide = Columns < Wide ? Columns : Wide;
   for (Index panel = block.first_panel; panel < block.last_panel;) {
     const Index left = block.last_panel - panel;
     if (left == 1) {
-      tile<Vector, 1, Columns, Transposed, Pitch>(block, b, step, panel, column, k0, kc);
+      tile<Vector, 1, Columns, Transposed, Pitch>(block, b, step, ahead, panel, column, k0, kc);
       panel += 1;
     } else if (left == 2 || left == 4) {
       for (int j = 0; j < Columns; j += wide) {
-        tile<Vector, 2, wide, Transposed, Pitch>(block, b + j * step, step, panel, column + j, k0, kc);
+        tile<Vector, 2, wide, Transposed, Pitch>(
+            block, b + j * step, step, ahead, panel, column + j, k0, kc);
       }
       panel += 2;
     } else {
       for (int j = 0; j < Columns; j += wide) {
-        tile<Vector, 3, wide, Transposed, Pitch>(block, b + j * step, step, panel, column + j, k0, kc);
+        tile<Vector, 3, wide, Transposed, Pitch>(
+            block, b + j * step, step, ahead, panel, column + j, k0, kc);
       }
       panel += 3;
     }
   }
 }
 
-// Columns [first, last), of which a strip lies `distance` behind the one before.
+// Columns [first, last), of which a strip lies `distance` behind the one before. Transposed ones and
+// panels are where memory has them, others were just written.
 template <typename Vector, int Wide, bool Transposed, int Pitch, typename B>
 [[gnu::always_inline]] inline void multiply_strips(
     const Block<B>& block,
@@ -176,12 +191,14 @@ template <typename Vector, int Wide, bool Transposed, int Pitch, typename B>
     Index last,
     Index k0,
     Index kc) {
+  constexpr bool in_memory = Transposed || std::is_same_v<B, ColumnPanels>;
   Index column = first;
   for (; column + kStrip <= last; column += kStrip, b += distance) {
-    strip<Vector, Wide, kStrip, Transposed, Pitch>(block, b, step, column, k0, kc);
+    strip<Vector, Wide, kStrip, Transposed, Pitch>(
+        block, b, step, in_memory ? distance : 0, column, k0, kc);
   }
   for (; column < last; ++column, b += step) {
-    strip<Vector, Wide, 1, Transposed, Pitch>(block, b, step, column, k0, kc);
+    strip<Vector, Wide, 1, Transposed, Pitch>(block, b, step, 0, column, k0, kc);
   }
 }
 
@@ -201,6 +218,24 @@ template <typename Vector, int Wide>
       multiply_strips<Vector, Wide, false, kStrip>(
           block, packed, kStrip * kc, 1, first, last, k0, kc);
     }
+  }
+}
+
+template <typename Vector, int Wide>
+[[gnu::always_inline]] inline void multiply_tiles(const Block<ColumnPanels>& block) {
+  for (Index k0 = 0; k0 < block.a.depth; k0 += kDepth) {
+    const Index kc = std::min(kDepth, block.a.depth - k0);
+    static_assert(kPanelColumns == kStrip);
+    const float* panels = block.b.at(block.first_column) + k0 * kPanelColumns;
+    multiply_strips<Vector, Wide, false, kPanelColumns>(
+        block,
+        panels,
+        block.b.depth * kPanelColumns,
+        1,
+        block.first_column,
+        block.last_column,
+        k0,
+        kc);
   }
 }
 

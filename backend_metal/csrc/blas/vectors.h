@@ -48,6 +48,11 @@ template <typename V>
   std::memcpy(to, &v, sizeof(v));
 }
 
+[[gnu::always_inline]] inline Vector16 join(Vector8 first, Vector8 second) {
+  return __builtin_shufflevector(
+      first, second, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+
 template <int... I>
 struct Lanes {};
 

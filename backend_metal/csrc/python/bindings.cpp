@@ -9,6 +9,7 @@
 #include "cpu/kernels/table.h"
 #include "cpu/layers/float_heads.h"
 #include "cpu/layers/float_rows.h"
+#include "cpu/layers/panels.h"
 #include "cpu/layers/quantized.h"
 #include "cpu/layers/quantized_rows.h"
 #include "python/draw_bindings.h"
@@ -65,6 +66,18 @@ void bind_layers(nb::module_& m) {
 }
 
 void bind_products(nb::module_& m) {
+  m.def(
+      "panel_product",
+      [](const mx::array& x, const mx::array& panels, int num_columns) {
+        return panel_product(x, panels, num_columns, cpu_stream());
+      },
+      "x"_a,
+      "panels"_a,
+      "num_columns"_a);
+  m.def(
+      "lay_in_panels",
+      [](const mx::array& weight) { return lay_in_panels(weight, cpu_stream()); },
+      "weight"_a);
   m.def(
       "quantized_matmul",
       [](const mx::array& x,

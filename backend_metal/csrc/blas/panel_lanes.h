@@ -1,0 +1,52 @@
+// Columns of a matrix that lies in panels, as many vectors of them at a time as there are sums.
+#pragma once
+
+#include <algorithm>
+
+#include "blas/operands.h"
+#include "blas/vectors.h"
+
+namespace pomona::blas {
+
+template <typename Vector, int Groups>
+class PanelLanes {
+ public:
+  static constexpr int kGroups = Groups;
+
+  [[gnu::always_inline]] PanelLanes(const ColumnPanels& b, Index first, Index) {
+    const Index last = divide_up(b.columns, kPanelColumns) * kPanelColumns - kPart;
+    for (int part = 0; part < Groups * kParts; ++part) {
+      // Lanes beyond the last panel compute the last ones again.
+      parts_[part] = b.at(std::min(first + part * kPart, last));
+    }
+  }
+
+  // use(k - k0, group, elements k of the group's columns) for k in [k0, k0 + kc).
+  template <typename Use>
+  [[gnu::always_inline]] void unpack(Index k0, Index kc, const Use& use) const {
+    for (Index k = 0; k < kc; ++k) {
+#pragma GCC unroll 16
+      for (int group = 0; group < Groups; ++group) {
+        use(k, group, elements(group, (k0 + k) * kPanelColumns));
+      }
+    }
+  }
+
+ private:
+  // Lanes that one panel has.
+  static constexpr Index kPart = std::min<Index>(width_of<Vector>, kPanelColumns);
+  static constexpr int kParts = width_of<Vector> / kPart;
+
+  [[gnu::always_inline]] Vector elements(int group, Index at) const {
+    if constexpr (kParts == 1) {
+      return load<Vector>(parts_[group] + at);
+    } else {
+      static_assert(kParts == 2);
+      return join(load<Vector8>(parts_[2 * group] + at), load<Vector8>(parts_[2 * group + 1] + at));
+    }
+  }
+
+  const float* parts_[Groups * kParts];
+};
+
+} // namespace pomona::blas
