@@ -49,6 +49,7 @@ from backend_metal.models.recurrent_layers import (
     pack_recurrent,
 )
 from backend_metal.models.seam import catch_attention, select_logit_rows
+from backend_metal.models.unpacked_products import unpack_for_many_rows
 from backend_metal.recurrent import RecurrentSpec, StepStates
 
 DYNAMIC_ROPE = "DynamicNTKScalingRoPE"
@@ -125,6 +126,8 @@ class PagedModel:
         if fuse:
             separate_wrong_heads(model, self.dtype)
             lay_weights_in_panels(model, self._trace)
+            if mx.default_device() == mx.gpu and mx.cuda.is_available():
+                unpack_for_many_rows(model)
 
     def separate_heads(self) -> None:
         """Have heads be computed by MLX's operators alone."""
