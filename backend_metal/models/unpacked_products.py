@@ -15,8 +15,8 @@ import mlx.nn as nn
 from backend_metal.models.fused_projections import joined_layers
 
 FEWEST_ROWS = 16
-MOST_WEIGHTS = 1 << 27
-"""Unpacked at a time, of a matrix that is a vocabulary's: what a recorded step holds of memory."""
+MOST_WEIGHTS = 1 << 25
+"""Unpacked at a time: each recorded step holds as much memory."""
 
 
 class _Unpacking(nn.Module):  # type: ignore[misc]
