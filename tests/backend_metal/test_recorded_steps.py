@@ -213,10 +213,8 @@ def test_forced_tokens_are_computed_one_by_one_where_others_would_wait(
     found = [one.token_ids for one in recorded.generate(PROMPTS, half, show_progress=False)]
     taken = recorded.engine.stats().steps
     assert found == [one.token_ids for one in plain.generate(PROMPTS, half, show_progress=False)]
-    # Three jumps of all together are steps of more tokens than sequences, which are recorded, too.
-    assert counting.replayed - before == taken
-    shapes = recorded.engine._pipeline.runner._recorded._kept.shapes  # type: ignore[attr-defined]
-    assert any(shape.num_tokens > 128 for shape in shapes) == together
+    # Three jumps of all together have more tokens than are recorded.
+    assert taken - (counting.replayed - before) == (3 if together else 0)
 
 
 def test_a_new_cache_has_new_recordings(model: str, counting: type[Counting]) -> None:

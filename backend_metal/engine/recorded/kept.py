@@ -9,7 +9,7 @@ from backend_metal.attention.recording import Recording
 from backend_metal.engine.recorded.shape import StepShape
 
 MOST_DECODES = 24
-MOST_CHUNKS = 8
+MOST_CHUNKS = 6
 """Recordings where each sequence has one token, and others. Each keeps the memory that its step
 works in: tens of MB for a small model, a few hundred for a large one."""
 IDLE_STEPS = 1000

@@ -18,10 +18,10 @@ from backend_metal.engine.batch import Batch, GroupTables
 from backend_metal.engine.schedule.int_buffer import Int32Array
 
 FEWEST_BLOCKS = 16
-CHUNKED_TOKENS = (64, 128, 256, 384, 512)
-"""Of steps in which a sequence has several. To launch a model's kernels one by one takes a host as
-long as a GPU takes for hundreds of tokens; of more, the device decides, and the memory that a
-recording keeps grows with them. What a shape adds fits the least table, even of blocks of 8."""
+CHUNKED_TOKENS = (64, 128)
+"""Of steps in which a sequence has several. The memory that a recording keeps grows with them, and
+what they save is soon little beside what the device computes. What a shape adds fits the least
+table."""
 NOWHERE = -1
 """A slot."""
 
