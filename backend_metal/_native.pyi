@@ -224,10 +224,14 @@ def panel_product(x: mx.array, panels: mx.array, num_columns: int) -> mx.array:
     ``x`` is float32 ``[..., depth]``, the result ``[..., num_columns]``. Raises ``ValueError`` for
     other shapes and dtypes, and where there is no kernel."""
 
+def panel_rows(indices: mx.array, panels: mx.array, num_rows: int) -> mx.array:
+    """Rows of such a matrix, float32 ``[..., depth]``, of int32 ``indices``, which count from the
+    end where they are negative. Raises ``ValueError`` for other shapes and dtypes."""
+
 def lay_in_panels(weight: mx.array) -> mx.array:
     """float32 ``[columns, depth]`` as ``[panels, depth, 8]``, where panel p has columns
     ``[8 p, 8 p + 8)``, with zeros behind the last. Evaluated, on huge pages where the system has
-    them. Raises ``ValueError`` for other shapes and dtypes."""
+    them for new memory. Raises ``ValueError`` for other shapes and dtypes."""
 
 def quantized_matmul(
     x: mx.array,

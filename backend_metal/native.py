@@ -76,6 +76,7 @@ linear_attention = _native.linear_attention
 num_threads = _native.num_threads
 paged_attention = _native.paged_attention
 panel_product = _native.panel_product
+panel_rows = _native.panel_rows
 plan_gpu_launch = _native.plan_gpu_launch
 plan_launch = _native.plan_launch
 product_kernel = _native.product_kernel

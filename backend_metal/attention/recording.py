@@ -3,7 +3,9 @@ graphs are; or as graphs of arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import local
 from typing import Protocol
 
 import mlx.core as mx
@@ -14,6 +16,24 @@ from backend_metal import native
 from backend_metal.native import RepeatedGraph as RepeatedGraph
 
 Ints = npt.NDArray[np.int32]
+
+_thread = local()
+
+
+@contextmanager
+def being_recorded() -> Iterator[None]:
+    """Within it, in this thread, graphs are built to be recorded."""
+    _thread.active = True
+    try:
+        yield
+    finally:
+        _thread.active = False
+
+
+def is_being_recorded() -> bool:
+    """Whether what is built is kept, with all memory that it works in."""
+    return getattr(_thread, "active", False)
+
 
 Forward = Callable[[mx.array, mx.array], mx.array]
 """From a step's integers and the tokens that the step before it drew, both int32, to the array that

@@ -53,10 +53,7 @@ class PanelEmbedding(_Panels, nn.Embedding):  # type: ignore[misc]
     """One that is the model's head, too."""
 
     def __call__(self, x: mx.array) -> mx.array:
-        panels = self["panels"]
-        width = panels.shape[2]
-        rows: mx.array = panels[x // width, :, x % width]
-        return rows
+        return native.panel_rows(x.astype(mx.int32), self["panels"], self._num_outputs)
 
     def as_linear(self, x: mx.array) -> mx.array:
         return self._product(x)
@@ -69,8 +66,8 @@ PANELED: dict[type[nn.Module], type[nn.Module]] = {
 
 
 def may_lie_in_panels(layer: Any) -> bool:
-    """Whether it is a plain layer that this package multiplies on the CPU, with the same bits then.
-    Subclasses keep their own ways."""
+    """Whether it is a plain layer that this package multiplies on the CPU, with the same bits then,
+    but that a bias is added last. Subclasses keep their own ways."""
     return (
         type(layer) in PANELED
         and mx.default_device() == mx.cpu

@@ -3,7 +3,8 @@
 Each product costs its launch on a GPU and the start of its threads on a CPU, which is much of what
 a step of few tokens takes. So the rows of the matrices are laid one behind another, and whichever
 layer is called first computes for all; the others find theirs when they are called with the same
-input. The layers stay in the model's tree, with their rows of the joined arrays as parameters.
+input. The layers stay in the model's tree, with their rows of the joined arrays as parameters,
+until the joined ones are laid out anew.
 """
 
 from __future__ import annotations
@@ -68,6 +69,10 @@ class _Joined:
         """Whether all of every product was taken."""
         return not (self._wasted or self._waiting)
 
+    def weight_of(self, index: int) -> mx.array:
+        """The weights of the layer at ``index``, of a whole one that has rows."""
+        return mx.split(self.layer.weight, self._ends)[index]
+
     def take(self, index: int, inputs: tuple[Any, ...], options: dict[str, Any]) -> mx.array:
         """The outputs of the layer at ``index``."""
         waiting = self._waiting
@@ -91,6 +96,14 @@ class _Projection:
 
     def __call__(self, *inputs: Any, **options: Any) -> mx.array:
         return self._joined.take(self._index, inputs, options)
+
+    @property
+    def weight(self) -> mx.array:
+        own: dict[str, mx.array] = self  # type: ignore[assignment]
+        if "weight" in own:
+            return own["weight"]
+        # Whoever joined them has laid the weights out anew.
+        return self._joined.weight_of(self._index)
 
 
 def fuse_projections(model: nn.Module) -> None:

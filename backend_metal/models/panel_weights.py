@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import mlx.core as mx
 import mlx.nn as nn
 
 from backend_metal.linux_cpu.panels import (
@@ -15,23 +16,51 @@ from backend_metal.linux_cpu.panels import (
 from backend_metal.models.fused_projections import joined_layers
 
 
+class _WatchedEmbedding(nn.Embedding):  # type: ignore[misc]
+    """Notes whether it is the model's head, too."""
+
+    _is_head: bool
+
+    def as_linear(self, x: mx.array) -> mx.array:
+        self._is_head = True
+        out: mx.array = super().as_linear(x)
+        return out
+
+
 def lay_weights_in_panels(model: nn.Module, forward: Callable[[], None]) -> None:
     """Lay the weights of plain layers so, but for those of layers whose weights the model reads
-    itself in ``forward``. Besides ``model`` it takes the memory of one layer."""
+    itself in ``forward``, and embeddings that it only looks up. Besides ``model`` it takes the
+    memory of one layer."""
+    joined = joined_layers(model)
+    heads = _embeddings_that_are_heads(model, forward)
     changed = []
-    for whole, parts in joined_layers(model):
-        if may_lie_in_panels(whole):
-            # Which have rows of the same array.
-            for part in parts:
-                part.pop("weight")
-            lay_in_panels(whole)
-            changed.append(whole)
-    is_tied = not any(name.endswith("lm_head") for name, _ in model.named_modules())
-    for layer in model.modules():
-        if may_lie_in_panels(layer) and (is_tied or not isinstance(layer, nn.Embedding)):
+    for layer in [*(whole for whole, _ in joined), *model.modules()]:
+        if may_lie_in_panels(layer) and (id(layer) in heads or not isinstance(layer, nn.Embedding)):
+            for part in _parts_of(layer, joined):
+                # They have rows of the same array.
+                part.pop("weight", None)
             lay_in_panels(layer)
             changed.append(layer)
     if changed:
         forward()
     for layer in filter(is_read, changed):
         take_out_of_panels(layer)
+
+
+def _parts_of(whole: nn.Module, joined: list[tuple[nn.Module, list[nn.Module]]]) -> list[nn.Module]:
+    return next((parts for one, parts in joined if one is whole), [])
+
+
+def _embeddings_that_are_heads(model: nn.Module, forward: Callable[[], None]) -> set[int]:
+    """Their ids: modules are compared by what is in them."""
+    watched = [layer for layer in model.modules() if type(layer) is nn.Embedding]
+    watched = [layer for layer in watched if may_lie_in_panels(layer)]
+    for layer in watched:
+        layer.__class__, layer._is_head = _WatchedEmbedding, False
+    if watched:
+        forward()
+    heads = {id(layer) for layer in watched if layer._is_head}
+    for layer in watched:
+        layer.__class__ = nn.Embedding
+        del layer._is_head
+    return heads

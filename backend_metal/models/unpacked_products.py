@@ -12,18 +12,20 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from backend_metal.attention.recording import is_being_recorded
 from backend_metal.models.fused_projections import joined_layers
 
 FEWEST_ROWS = 16
-MOST_WEIGHTS = 1 << 25
-"""Unpacked at a time: each recorded step holds as much memory."""
+MOST_WEIGHTS = 1 << 27
+"""Unpacked at a time, of a matrix that is a vocabulary's."""
 
 
 class _Unpacking(nn.Module):  # type: ignore[misc]
     """Mixed into a layer's class."""
 
     def _is_of_many(self, x: mx.array) -> bool:
-        return int(x.size) >= FEWEST_ROWS * int(x.shape[-1])
+        # A step that is recorded would hold all weights of the model, unpacked.
+        return int(x.size) >= FEWEST_ROWS * int(x.shape[-1]) and not is_being_recorded()
 
     def _product(self, x: mx.array) -> mx.array:
         arrays = [self["weight"], self["scales"], self["biases"]]

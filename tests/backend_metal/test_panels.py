@@ -119,7 +119,7 @@ def test_a_layer_computes_as_before_and_back(bias: bool) -> None:
     lay_in_panels(layer)
     assert type(layer) is PanelLinear
     assert not may_lie_in_panels(layer)
-    assert set(layer) == {"panels", "bias"} if bias else {"panels"}
+    assert set(layer) == ({"panels", "bias"} if bias else {"panels"})
     np.testing.assert_allclose(np.array(layer(x)), expected, rtol=0, atol=1e-6)
     assert not is_read(layer)
     np.testing.assert_array_equal(np.array(layer.weight), weight)
@@ -132,12 +132,34 @@ def test_a_layer_computes_as_before_and_back(bias: bool) -> None:
 
 def test_an_embedding_that_is_the_head_does_both() -> None:
     layer = nn.Embedding(77, 40)
-    ids, x = mx.array([[0], [76], [8], [8]]), uniform((5, 1, 40), 3)
+    ids, x = mx.array([[0], [76], [8], [8], [-1], [-77]]), uniform((5, 1, 40), 3)
     rows, logits = np.array(layer(ids)), np.array(layer.as_linear(x))
     lay_in_panels(layer)
     assert type(layer) is PanelEmbedding
     np.testing.assert_array_equal(np.array(layer(ids)), rows)
     np.testing.assert_array_equal(np.array(layer.as_linear(x)), logits)
+
+
+def test_no_rows_are_none() -> None:
+    panels = native.lay_in_panels(uniform((9, 4000), 0))
+    assert native.panel_product(mx.zeros((0, 1, 4000)), panels, 9).shape == (0, 1, 9)
+    mx.eval(native.panel_product(mx.zeros((0, 4000)), panels, 9))
+    assert np.array(native.panel_rows(mx.zeros(0, mx.int32), panels, 9)).shape == (0, 4000)
+
+
+@pytest.mark.parametrize(
+    ("indices", "panels", "rows", "message"),
+    [
+        (mx.zeros(2), mx.zeros((1, 4, 8)), 8, "int32"),
+        (mx.zeros(2, mx.int32), mx.zeros((1, 4, 8), mx.float16), 8, "float32"),
+        (mx.zeros(2, mx.int32), mx.zeros((1, 4, 8)), 9, "num_columns"),
+    ],
+)
+def test_rows_of_other_shapes_and_dtypes_are_refused(
+    indices: mx.array, panels: mx.array, rows: int, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        native.panel_rows(indices, panels, rows)
 
 
 def test_weights_that_somebody_sets_are_the_layers() -> None:
@@ -161,14 +183,44 @@ def test_layers_of_other_kinds_stay_as_they_are() -> None:
 
 
 class Reading(nn.Module):  # type: ignore[misc]
-    """One layer computes, the other's weights are read."""
+    """Of layers and of an embedding one computes, the other's weights are read, or looked up."""
 
     def __init__(self) -> None:
         super().__init__()
         self.called, self.read = nn.Linear(32, 32), nn.Linear(32, 32)
+        self.head, self.looked_up = nn.Embedding(40, 32), nn.Embedding(40, 32)
+        self.twice = [self.called, self.called]
 
     def __call__(self, x: mx.array) -> mx.array:
-        return self.called(x) @ self.read.weight.T
+        x = self.called(x) @ self.read.weight.T + self.looked_up(mx.zeros(1, mx.int32))
+        return self.head.as_linear(x)
+
+
+class Joining(nn.Module):  # type: ignore[misc]
+    """Projections of one input, one of which is asked for its weights."""
+
+    def __init__(self, reads: bool) -> None:
+        super().__init__()
+        self._reads = reads
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(32, n) for n in (32, 16, 16))
+
+    def __call__(self, x: mx.array) -> mx.array:
+        if self._reads:
+            x = x @ self.k_proj.weight.T @ self.k_proj.weight
+        return mx.concatenate([self.q_proj(x), self.k_proj(x), self.v_proj(x)], axis=-1)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_joined_layers_whose_weights_a_model_reads_keep_them(reads: bool) -> None:
+    model = Joining(reads)
+    x = uniform((3, 32), 5)
+    expected = np.array(model(x))
+    fuse_projections(model)
+    lay_weights_in_panels(model, lambda: mx.eval(model(x)))
+    ((whole, parts),) = joined_layers(model)
+    assert type(whole) is (nn.Linear if reads else PanelLinear)
+    assert sorted(part.weight.shape for part in parts) == [(16, 32), (16, 32), (32, 32)]
+    np.testing.assert_allclose(np.array(model(x)), expected, rtol=0, atol=1e-5)
 
 
 def test_layers_whose_weights_a_model_reads_keep_them() -> None:
@@ -181,6 +233,8 @@ def test_layers_whose_weights_a_model_reads_keep_them() -> None:
     assert type(model.called) is PanelLinear
     assert type(model.read) is nn.Linear
     assert "weight" in model.read
+    assert type(model.head) is PanelEmbedding
+    assert type(model.looked_up) is nn.Embedding
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])

@@ -7,6 +7,7 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
+from backend_metal.attention.recording import being_recorded
 from backend_metal.models import unpacked_products
 from backend_metal.models.fused_projections import fuse_projections, joined_layers
 from backend_metal.models.unpacked_products import (
@@ -32,7 +33,7 @@ def quantized(layer: nn.Module, bits: int, group_size: int = 64) -> nn.Module:
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("most_weights", [1 << 25, 64 * 10, 1])
+@pytest.mark.parametrize("most_weights", [1 << 27, 64 * 10, 1])
 @pytest.mark.parametrize("rows", [1, FEWEST_ROWS - 1, FEWEST_ROWS, 40])
 def test_a_layer_computes_the_same(
     dtype: mx.Dtype,
@@ -63,6 +64,18 @@ def test_a_layer_computes_the_same(
     np.testing.assert_allclose(
         *(np.array(array.astype(mx.float32)) for array in (found, expected)), rtol=0, atol=tolerance
     )
+
+
+def test_what_is_recorded_stays_quantized(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = quantized(nn.Linear(64, 37), 4)
+    x = uniform((2 * FEWEST_ROWS, 64), mx.float32)
+    expected = np.array(model(x))
+    unpack_for_many_rows(model)
+    monkeypatch.setattr(mx, "dequantize", None)
+    with being_recorded():
+        np.testing.assert_array_equal(np.array(model(x)), expected)
+    with pytest.raises(TypeError):
+        model(x)
 
 
 def test_an_embedding_that_is_the_head_computes_the_same() -> None:

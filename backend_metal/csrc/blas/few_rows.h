@@ -110,11 +110,14 @@ template <typename Vector>
   }
 }
 
+// Columns of panels that one row, or a few, meet together.
+inline constexpr Index kFewPanelColumns = 64;
+
 // As many sums as hide how long one takes, of few panels at a time, each of which is read in one go.
 template <typename Vector>
 [[gnu::always_inline]] inline void multiply_few(const FewRows<ColumnPanels>& task) {
   constexpr int sums = width_of<Vector> == 8 ? 8 : 16; // AVX2 has half as many registers
-  constexpr int most = 64 / width_of<Vector>;
+  constexpr int most = kFewPanelColumns / width_of<Vector>;
   if (task.rows == 1) {
     multiply_rows<Vector, PanelLanes<Vector, most>, 1>(task);
   } else if (task.rows == 2) {

@@ -65,14 +65,14 @@ struct Product {
   }
 };
 
-// Columns in one of about four tasks a thread: whole vectors.
+// Columns in one of about four tasks a thread: so many whole ones that are computed together.
 Index columns_of_few_rows(Index n, Index width) {
   const Index threads = cpu::ThreadPool::shared().num_threads();
   return std::max<Index>(1, std::min(n / (4 * threads), kMostColumns) / width) * width;
 }
 
 template <typename B, typename Run>
-void multiply_few_rows(const Product<B>& p, const Kernel& kernel, const Run& run) {
+void multiply_few_rows(const Product<B>& p, Index together, const Run& run) {
   static thread_local Scratch scratch;
   const float* a = p.a.data;
   if (p.m > 1 || p.a.column_stride != 1) {
@@ -81,7 +81,7 @@ void multiply_few_rows(const Product<B>& p, const Kernel& kernel, const Run& run
     pack_panel(p.a, 0, p.m, padded, 0, p.k, packed);
     a = packed;
   }
-  const Index columns = columns_of_few_rows(p.n, kernel.width);
+  const Index columns = columns_of_few_rows(p.n, together);
   p.for_each(divide_up(p.n, columns), [&](Index index) {
     const Index first = index * columns;
     run(FewRows<B>{
@@ -216,18 +216,21 @@ void sgemm(
   const Kernel& kernel = *current_kernel().load(std::memory_order_relaxed);
   const Product<Matrix> product{m, n, k, alpha, a, b, beta, c, ldc};
   if (m <= kFewRows && b.row_stride == 1) {
-    multiply_few_rows(product, kernel, kernel.few_rows);
+    multiply_few_rows(product, kernel.width, kernel.few_rows);
   } else {
     multiply_many_rows(product, kernel, kernel.tiles);
   }
 }
 
 void panel_product(Index m, const float* a, const ColumnPanels& b, float* c) {
+  if (m == 0) {
+    return;
+  }
   const Kernel& kernel = *current_kernel().load(std::memory_order_relaxed);
   const Product<ColumnPanels> product{
       m, b.columns, b.depth, 1.0f, {a, b.depth, 1}, b, 0.0f, c, b.columns};
   if (m <= kFewRows) {
-    multiply_few_rows(product, kernel, kernel.few_of_panels);
+    multiply_few_rows(product, kFewPanelColumns, kernel.few_of_panels);
   } else {
     multiply_many_rows(product, kernel, kernel.panel_tiles);
   }
@@ -247,6 +250,9 @@ void lay_in_panels(const float* matrix, Index columns, Index depth, float* out) 
 }
 
 void quantized_product(Index m, const float* a, const QuantizedMatrix& b, float* c) {
+  if (m == 0) {
+    return;
+  }
   const Kernel& kernel = *current_kernel().load(std::memory_order_relaxed);
   if (by_integers(b)) {
     return multiply_rounded(m, a, b, kernel.integers[b.bits / 8], c);
@@ -257,9 +263,10 @@ void quantized_product(Index m, const float* a, const QuantizedMatrix& b, float*
         m, b.columns, b.depth, 1.0f, {a, b.depth, 1}, right, 0.0f, c, b.columns};
   };
   if (m <= 4) {
-    multiply_few_rows(with(b), kernel, quantized.four_rows);
+    multiply_few_rows(with(b), kernel.width, quantized.four_rows);
   } else if (m <= kernel.few_unpacked_rows) {
-    multiply_few_rows(with(UnpackedColumns{b, quantized.unpack}), kernel, kernel.few_unpacked);
+    multiply_few_rows(
+        with(UnpackedColumns{b, quantized.unpack}), kernel.width, kernel.few_unpacked);
   } else {
     multiply_many_rows(with(b), kernel, [&](const Block<QuantizedMatrix>& block) {
       kernel.unpacked_tiles(block, quantized.unpack);

@@ -81,7 +81,7 @@ multiply(
   Vector sum[Columns][Panels] = {};
   for (Index k0 = 0; k0 < kc; k0 += 16) {
     if (next) {
-      for (int j = 0; j < Columns; ++j) {
+      for (int j = 0; j < (Transposed ? Columns : kStrip); ++j) {
         __builtin_prefetch(Transposed ? next + j * ldb + k0 : next + k0 * Pitch + j * 16);
       }
     }

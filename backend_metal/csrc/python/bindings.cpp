@@ -75,6 +75,14 @@ void bind_products(nb::module_& m) {
       "panels"_a,
       "num_columns"_a);
   m.def(
+      "panel_rows",
+      [](const mx::array& indices, const mx::array& panels, int num_rows) {
+        return panel_rows(indices, panels, num_rows, cpu_stream());
+      },
+      "indices"_a,
+      "panels"_a,
+      "num_rows"_a);
+  m.def(
       "lay_in_panels",
       [](const mx::array& weight) { return lay_in_panels(weight, cpu_stream()); },
       "weight"_a);

@@ -8,7 +8,7 @@ from typing import Protocol
 import mlx.core as mx
 
 from backend_metal.attention.kv_cache import GroupedMetadata, KVCachePool
-from backend_metal.attention.recording import Recorder, Recording
+from backend_metal.attention.recording import Recorder, Recording, being_recorded
 from backend_metal.engine.batch import Batch
 from backend_metal.engine.recorded.kept import KeptRecordings
 from backend_metal.engine.recorded.shape import StepShape
@@ -77,7 +77,8 @@ class RecordedSteps:
         def forward(ints: mx.array, drawn: mx.array) -> mx.array:
             token_ids, positions, metadata, logit_rows = shape.unpack(ints)
             token_ids = fill_in(token_ids, drawn)
-            return self._model(token_ids, positions, metadata, logit_rows, self._pool).logits
+            with being_recorded():
+                return self._model(token_ids, positions, metadata, logit_rows, self._pool).logits
 
         before = self._pool.evaluation_roots()
         try:

@@ -4,6 +4,7 @@
 #include <mlx/backend/cpu/encoder.h>
 
 #include <stdexcept>
+#include <string>
 
 #include "blas/products.h"
 #include "cpu/cache_memory.h"
@@ -16,6 +17,29 @@ namespace {
 void check(bool holds, const char* message) {
   if (!holds) {
     throw std::invalid_argument(message);
+  }
+}
+
+void check_panels(const mx::array& panels, int num_columns) {
+  check(panels.dtype() == mx::float32, "panels must be float32");
+  check(
+      panels.ndim() == 3 && blas::Index(panels.shape(2)) == blas::kPanelColumns,
+      "panels must be of 8 columns");
+  check(
+      num_columns > 0 &&
+          blas::divide_up(num_columns, blas::kPanelColumns) == blas::Index(panels.shape(0)),
+      "num_columns must be what panels have");
+}
+
+void copy_row(const blas::ColumnPanels& panels, int64_t row, float* out) {
+  if (row < -panels.columns || row >= panels.columns) {
+    throw std::out_of_range(
+        "indices must be in [0, " + std::to_string(panels.columns) + "), not " +
+        std::to_string(row));
+  }
+  const float* from = panels.at(row < 0 ? row + panels.columns : row);
+  for (int64_t k = 0; k < panels.depth; k++) {
+    out[k] = from[k * blas::kPanelColumns];
   }
 }
 
@@ -49,15 +73,11 @@ bool PanelProduct::is_equivalent(const mx::Primitive& other) const {
 
 mx::array panel_product(
     const mx::array& x, const mx::array& panels, int num_columns, mx::Stream stream) {
-  check(x.dtype() == mx::float32 && panels.dtype() == mx::float32, "x and panels must be float32");
-  check(panels.ndim() == 3 && blas::Index(panels.shape(2)) == blas::kPanelColumns, "panels must be of 8 columns");
+  check(x.dtype() == mx::float32, "x must be float32");
+  check_panels(panels, num_columns);
   check(
       x.ndim() > 0 && x.shape(-1) == panels.shape(1) && x.shape(-1) > 0,
       "x must have as many elements a row as panels");
-  check(
-      num_columns > 0 &&
-          blas::divide_up(num_columns, blas::kPanelColumns) == blas::Index(panels.shape(0)),
-      "num_columns must be what panels have");
   check(blas::kernel_name() != nullptr, "this processor has no kernel for products of panels");
   mx::Shape shape = x.shape();
   shape.back() = num_columns;
@@ -66,6 +86,48 @@ mx::array panel_product(
       mx::float32,
       std::make_shared<PanelProduct>(stream, num_columns),
       {x, panels});
+}
+
+void PanelRows::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
+  out.set_data(mx::allocator::malloc(out.nbytes()));
+  auto& encoder = mx::cpu::get_command_encoder(stream());
+  const blas::ColumnPanels panels{
+      row_contiguous(inputs[1], encoder).data<float>(), num_rows_, out.shape(-1)};
+  encoder.dispatch([indices = row_contiguous(inputs[0], encoder).data<int32_t>(),
+                    count = static_cast<int64_t>(inputs[0].size()),
+                    panels,
+                    out = out.data<float>()]() {
+    for (int64_t i = 0; i < count; i++) {
+      copy_row(panels, indices[i], out + i * panels.depth);
+    }
+  });
+}
+
+void PanelRows::eval_gpu(const std::vector<mx::array>&, mx::array&) {
+  throw std::runtime_error("PanelRows has no GPU kernel");
+}
+
+std::vector<mx::Shape> PanelRows::output_shapes(const std::vector<mx::array>& inputs) {
+  mx::Shape shape = inputs[0].shape();
+  shape.push_back(inputs[1].shape(1));
+  return {shape};
+}
+
+bool PanelRows::is_equivalent(const mx::Primitive& other) const {
+  return num_rows_ == static_cast<const PanelRows&>(other).num_rows_;
+}
+
+mx::array panel_rows(
+    const mx::array& indices, const mx::array& panels, int num_rows, mx::Stream stream) {
+  check(indices.dtype() == mx::int32, "indices must be int32");
+  check_panels(panels, num_rows);
+  mx::Shape shape = indices.shape();
+  shape.push_back(panels.shape(1));
+  return mx::array(
+      std::move(shape),
+      mx::float32,
+      std::make_shared<PanelRows>(stream, num_rows),
+      {indices, panels});
 }
 
 mx::array lay_in_panels(mx::array weight, mx::Stream stream) {

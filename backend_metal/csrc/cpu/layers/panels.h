@@ -27,13 +27,33 @@ class PanelProduct : public mx::UnaryPrimitive {
   int num_columns_;
 };
 
+// Inputs: indices int32 of any shape, panels as PanelProduct has them. Output: float32 [..., depth].
+class PanelRows : public mx::UnaryPrimitive {
+ public:
+  PanelRows(mx::Stream stream, int num_rows) : UnaryPrimitive(stream), num_rows_(num_rows) {}
+
+  void eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) override;
+  void eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) override;
+  std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
+  bool is_equivalent(const mx::Primitive& other) const override;
+  DEFINE_NAME(PanelRows)
+
+ private:
+  int num_rows_;
+};
+
 // x w^T, with w [num_columns, depth] in panels. Raises std::invalid_argument for other shapes and
 // dtypes.
 mx::array panel_product(
     const mx::array& x, const mx::array& panels, int num_columns, mx::Stream stream);
 
+// Rows of w, from its end where an index is negative. Raises std::invalid_argument for other shapes and
+// dtypes; an index that w does not have is an error of the evaluation.
+mx::array panel_rows(
+    const mx::array& indices, const mx::array& panels, int num_rows, mx::Stream stream);
+
 // float32 [num_columns, depth] as panels of 8 columns of the product, [panels, depth, 8], with zeros
-// behind the last column: evaluated, on huge pages where the system has them. Raises
+// behind the last column: evaluated, on huge pages where the system has them for new memory. Raises
 // std::invalid_argument for other shapes and dtypes.
 mx::array lay_in_panels(mx::array weight, mx::Stream stream);
 
