@@ -22,6 +22,7 @@ from backend_metal.models.fused_heads import fuse_heads, fused_modules, separate
 from backend_metal.models.heads_check import NUM_TOKENS, separate_wrong_heads
 from backend_metal.models.paged_model import PagedModel
 from backend_metal.models.rotary import rotary_of
+from backend_metal.models.seam import catch_attention
 from deployments.backend import EngineConfig
 from tests.cuda_on_cpu.extension import execution, operators
 from tests.support.backend_metal import tiny_models
@@ -157,6 +158,7 @@ def test_parity_would_notice(
 @pytest.mark.parametrize("family", TYPICAL)
 def test_the_check_at_start_covers_each_kind_of_layer(family: str, rotate: RotateHeads) -> None:
     network, _ = tiny_models.build(family)
+    catch_attention(network)
     fuse_heads(network, rotate)
     operators().take_nodes()
     separate_wrong_heads(network, mx.float32)
@@ -169,6 +171,7 @@ def test_the_check_at_start_covers_each_kind_of_layer(family: str, rotate: Rotat
 def test_the_check_at_start_in_half_precision(dtype: mx.Dtype, rotate: RotateHeads) -> None:
     network, _ = tiny_models.build("qwen3")
     network.set_dtype(dtype)
+    catch_attention(network)
     fuse_heads(network, rotate)
     separate_wrong_heads(network, dtype)
     assert num_fused(network) > 0
