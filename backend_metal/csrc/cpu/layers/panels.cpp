@@ -31,10 +31,10 @@ void check_panels(const mx::array& panels, int num_columns) {
       "num_columns must be what panels have");
 }
 
-void copy_row(const blas::ColumnPanels& panels, blas::Index row, float* out) {
+void copy_row(const blas::ColumnPanels& panels, int row, float* out) {
   if (row < -panels.columns || row >= panels.columns) {
     throw std::out_of_range(
-        "indices must be in [0, " + std::to_string(panels.columns) + "), not " +
+        "indices must be in [0, " + std::to_string(int(panels.columns)) + "), not " +
         std::to_string(row));
   }
   const float* from = panels.at(row < 0 ? row + panels.columns : row);
