@@ -25,18 +25,15 @@ class _Panels(nn.Module):  # type: ignore[misc]
     @property
     def weight(self) -> mx.array:
         self._is_read = True
-        return self._stored()
+        panels: mx.array = self["panels"]
+        depth = panels.shape[1]
+        return panels.swapaxes(1, 2).reshape(-1, depth)[: self._num_outputs]
 
     @weight.deleter
     def weight(self) -> None:
         # As MLX does it before somebody's own weights become the layer's.
         self.pop("panels")
         self.__class__ = type(self).__bases__[1]
-
-    def _stored(self) -> mx.array:
-        panels: mx.array = self["panels"]
-        depth = panels.shape[1]
-        return panels.swapaxes(1, 2).reshape(-1, depth)[: self._num_outputs]
 
     def _product(self, x: mx.array) -> mx.array:
         panels: mx.array = self["panels"]
@@ -93,9 +90,6 @@ def is_read(layer: nn.Module) -> bool:
 
 def take_out_of_panels(layer: nn.Module) -> None:
     """Have it as it was."""
-    assert isinstance(layer, _Panels), "the layer lies in no panels"
-    weight = mx.contiguous(layer._stored())
+    weight = mx.contiguous(layer.weight)
     mx.eval(weight)
-    layer.__class__ = type(layer).__bases__[1]
-    layer.pop("panels")
-    layer["weight"] = weight
+    layer.weight = weight

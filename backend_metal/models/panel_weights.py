@@ -32,11 +32,12 @@ def lay_weights_in_panels(model: nn.Module, forward: Callable[[], None]) -> None
     itself in ``forward``, and embeddings that it only looks up. Besides ``model`` it takes the
     memory of one layer."""
     joined = joined_layers(model)
+    parts_of = {id(whole): parts for whole, parts in joined}
     heads = _embeddings_that_are_heads(model, forward)
     changed = []
     for layer in [*(whole for whole, _ in joined), *model.modules()]:
         if may_lie_in_panels(layer) and (id(layer) in heads or not isinstance(layer, nn.Embedding)):
-            for part in _parts_of(layer, joined):
+            for part in parts_of.get(id(layer), []):
                 # They have rows of the same array.
                 part.pop("weight", None)
             lay_in_panels(layer)
@@ -45,10 +46,6 @@ def lay_weights_in_panels(model: nn.Module, forward: Callable[[], None]) -> None
         forward()
     for layer in filter(is_read, changed):
         take_out_of_panels(layer)
-
-
-def _parts_of(whole: nn.Module, joined: list[tuple[nn.Module, list[nn.Module]]]) -> list[nn.Module]:
-    return next((parts for one, parts in joined if one is whole), [])
 
 
 def _embeddings_that_are_heads(model: nn.Module, forward: Callable[[], None]) -> set[int]:

@@ -30,9 +30,9 @@ from tests.support.tables import TABLE
 RECURRENT = sorted(name for name, family in FAMILIES.items() if family.recurrent is not None)
 # With attention and without: for what does not depend on the kind of recurrence.
 KINDS = ["mamba2", "qwen3_5"]
-NUM_TOKENS = 32
+NUM_TOKENS = 64
 BLOCK_SIZE = 8
-NUM_TIGHT = 10
+NUM_TIGHT = 14
 """Blocks that are too few for all prompts and their answers at a time."""
 NUM_TIGHT_WINDOWS = 10
 """The same of a model that sees no more than 16 tokens."""

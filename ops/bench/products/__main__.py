@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from copy import copy
 
 # Before mlx, so that MLX finds the BLAS.
 from backend_metal.device import select_device  # isort: skip
@@ -30,11 +31,9 @@ def contenders(columns: int, depth: int, bits: int, dtype: mx.Dtype) -> list[nn.
     floats.set_dtype(dtype)
     quantized = nn.Sequential(floats)
     nn.quantize(quantized, 64, bits)
-    unpacking = nn.Sequential(nn.QuantizedLinear(64, 64, bias=False, group_size=64, bits=bits))
+    unpacking = nn.Sequential(copy(quantized.layers[0]))
     unpacked_products.unpack_for_many_rows(unpacking)
-    layer = unpacking.layers[0]
-    layer.update(quantized.layers[0].parameters())
-    layers = [quantized.layers[0], layer, floats]
+    layers = [quantized.layers[0], unpacking.layers[0], floats]
     mx.eval([one.parameters() for one in layers])
     return layers
 
