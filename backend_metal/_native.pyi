@@ -140,6 +140,7 @@ def scatter_paged_attention(
     softcap: float | None = None,
     sinks: mx.array | None = None,
     one_kernel: bool = False,
+    decodes: bool = False,
 ) -> tuple[mx.array, mx.array, mx.array]: ...
 def paged_attention(
     q: mx.array,
@@ -154,6 +155,7 @@ def paged_attention(
     softcap: float | None = None,
     sinks: mx.array | None = None,
     one_kernel: bool = False,
+    decodes: bool = False,
 ) -> mx.array: ...
 def reshape_and_cache(
     k: mx.array, v: mx.array, k_cache: mx.array, v_cache: mx.array, slot_mapping: mx.array

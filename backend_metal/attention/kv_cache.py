@@ -122,6 +122,8 @@ class KVCachePool:
             "softcap": softcap,
             "sinks": sinks,
         }
+        if own.decodes:
+            step |= self._path.decode_options
         keys, values = self._keys[layer], self._values[layer]
         if values is None:
             out, self._keys[layer] = self._path.scatter_latent_attention(

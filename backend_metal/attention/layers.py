@@ -76,6 +76,13 @@ class AttentionMetadata:
     """``[num_seqs]``, from where the table begins, this step's tokens included"""
     cu_seqlens_q: mx.array
     """``[num_seqs + 1]``"""
+    decodes: bool = False
+    """Whether each sequence is known to have one token."""
+
+    @property
+    def arrays(self) -> tuple[mx.array, mx.array, mx.array, mx.array]:
+        """In their order."""
+        return self.slot_mapping, self.block_tables, self.seq_lens, self.cu_seqlens_q
 
 
 GroupedMetadata = Sequence[AttentionMetadata]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -12,8 +12,10 @@ import mlx.core as mx
 from backend_metal import native
 from backend_metal.attention import reference
 from backend_metal.attention.head_dims import have_kernels, missing_kernels
+from backend_metal.attention.quantized_product import QuantizedProduct
 from backend_metal.attention.recording import CudaRecording, Recorder
 from backend_metal.attention.rotate_heads import RotateHeads
+from backend_metal.attention.row_operators import RowOperators
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class AttentionPath:
     writes_in_place: bool = True
     """Whether it writes caches where they are even if a step that was submitted before has not
     ended; where it doesn't, MLX would copy them."""
+    decode_options: Mapping[str, Any] = field(default_factory=dict)
+    """What its operators are told of steps in which each sequence has one token."""
     recorder: Recorder | None = None
     """Records whole steps, where the device can launch them so."""
     repeats_graphs: bool = False
@@ -38,6 +42,10 @@ class AttentionPath:
     table no more than there is of a sequence, so that a wider one costs nothing."""
     rotate_heads: RotateHeads | None = None
     """What comes before attention, where the device has a kernel for it."""
+    rows: RowOperators | None = None
+    """What else of a layer the device has kernels for."""
+    quantized_product: QuantizedProduct | None = None
+    """For few rows, where the device has a kernel that is better than MLX's."""
     origin_multiple: int = 1
     """Tokens to a multiple of which the block tables of layers with windows are to begin."""
     one_way: bool = False
@@ -127,6 +135,7 @@ METAL = (
         native.metal.paged_attention,
         native.metal.reshape_and_cache,
         mx.zeros,
+        decode_options={"decodes": True},
         repeats_graphs=True,
         rotate_heads=native.metal.rotate_heads,
     )
@@ -142,8 +151,11 @@ CUDA = (
         native.cuda.paged_attention,
         native.cuda.reshape_and_cache,
         mx.zeros,
+        decode_options={"decodes": True},
         recorder=CudaRecording,
         rotate_heads=native.cuda.rotate_heads,
+        quantized_product=native.cuda.quantized_product,
+        rows=RowOperators(native.cuda.rms_norm_of_sum, native.cuda.silu_product),
     )
     if native.cuda is not None
     else None

@@ -78,7 +78,7 @@ def build_engine(config: EngineConfig) -> Engine:
     )
     if path is REFERENCE:
         # Asked for, or what is left where kernels of this machine are wrong.
-        loaded.model.separate_heads()
+        loaded.model.separate_operators()
     demand = demand_of(config, device, max_model_len)
     plan = state_plan(config, loaded, demand, memory_bytes)
     if plan is not None:

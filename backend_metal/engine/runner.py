@@ -133,6 +133,8 @@ class ModelRunner:
                 cu_seqlens_q=(
                     cu_seqlens_q if group.cu_seqlens_q is None else mx.array(group.cu_seqlens_q)
                 ),
+                # None has no tokens.
+                decodes=len(group.slot_mapping) == len(group.seq_lens),
             )
             for group in batch.groups
         ]

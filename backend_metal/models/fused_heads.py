@@ -19,11 +19,12 @@ from mlx_lm.models import Klear, lfm2, llama, qwen3
 from backend_metal.attention.rotate_heads import RotateHeads
 from backend_metal.linux_cpu.float_rows import NativeRMSNorm
 from backend_metal.linux_cpu.quantized import NativeQuantizedLinear
+from backend_metal.models.fused_rows import FusedRMSNorm
 from backend_metal.models.layer_cache import AttentionOptions, LayerCache, PagedMask
 from backend_metal.models.rotary import Rotary, rotary_of, rotated
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")
-NORMS = (nn.RMSNorm, NativeRMSNorm)
+NORMS = (nn.RMSNorm, NativeRMSNorm, FusedRMSNorm)
 LINEAR = (nn.Linear, nn.QuantizedLinear, NativeQuantizedLinear)
 
 

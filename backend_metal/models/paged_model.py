@@ -18,9 +18,10 @@ from backend_metal.attention.kv_cache import (
 )
 from backend_metal.attention.paths import path_on
 from backend_metal.attention.rotate_heads import RotateHeads
-from backend_metal.linux_cpu.activations import catch_activations
+from backend_metal.attention.row_operators import RowOperators
 from backend_metal.linux_cpu.float_rows import prepare_float_rows
 from backend_metal.linux_cpu.native_scope import native_layers
+from backend_metal.models.activations import catch_activations
 from backend_metal.models.cache_kinds import (
     AttentionKind,
     CacheKind,
@@ -33,6 +34,7 @@ from backend_metal.models.cache_kinds import (
 from backend_metal.models.families import family_of
 from backend_metal.models.fused_heads import fuse_heads, separate_heads
 from backend_metal.models.fused_projections import fuse_projections, separate_unshared
+from backend_metal.models.fused_rows import prepare_fused_rows, row_operators
 from backend_metal.models.heads_check import separate_wrong_heads
 from backend_metal.models.layer_cache import (
     Attending,
@@ -42,14 +44,15 @@ from backend_metal.models.layer_cache import (
     RecordingAttending,
 )
 from backend_metal.models.panel_weights import lay_weights_in_panels
+from backend_metal.models.quantized_products import compute_products_by_rows
 from backend_metal.models.recurrent_layers import (
     PooledStateCache,
     RecordingStateCache,
     RecurrentLayerCache,
     pack_recurrent,
 )
+from backend_metal.models.rows_check import right_row_operators
 from backend_metal.models.seam import catch_attention, select_logit_rows
-from backend_metal.models.unpacked_products import unpack_for_many_rows
 from backend_metal.recurrent import RecurrentSpec, StepStates
 
 DYNAMIC_ROPE = "DynamicNTKScalingRoPE"
@@ -84,12 +87,13 @@ class PagedModel:
         *,
         fuse: bool = True,
         rotate: RotateHeads | None = None,
+        rows: RowOperators | None = None,
     ) -> None:
         """``model``: an mlx-lm model, which keeps working with its own caches; ``config``: its
         config.json; ``fuse``: join projections of one input, which reads their weights, and what
-        is done with heads, by ``rotate`` or the kernel of MLX's default device, and lay matrices
-        out as a CPU reads them. Raises ``ValueError`` when the model can't run on a paged cache,
-        and why."""
+        is done with heads and with rows, by ``rotate`` and ``rows`` or the kernels of MLX's default
+        device, and lay matrices out as a CPU reads them. Raises ``ValueError`` when the model can't
+        run on a paged cache, and why."""
         family = family_of(config)
         # By name, since some model files have one of their own.
         if any(type(part).__name__ == DYNAMIC_ROPE for part in model.modules()):
@@ -102,11 +106,16 @@ class PagedModel:
         catch_attention(model)
         catch_activations(model)
         prepare_float_rows(model)
+        self._rows: RowOperators | None = None
         if fuse:
             fuse_projections(model)
-            rotate = rotate or path_on(mx.default_device()).rotate_heads
+            path = path_on(mx.default_device())
+            rotate = rotate or path.rotate_heads
             if rotate is not None:
                 fuse_heads(model, rotate)
+            self._rows = rows or path.rows
+            if self._rows is not None:
+                prepare_fused_rows(model)
         backbone = reduce(getattr, family.backbone.split("."), model)
         last = None if family.last is None else getattr(backbone, family.last)
         select_logit_rows(backbone, last)
@@ -125,13 +134,16 @@ class PagedModel:
         separate_unshared(model)
         if fuse:
             separate_wrong_heads(model, self.dtype)
+            if self._rows is not None:
+                self._rows = right_row_operators(self._rows, model, self.dtype)
             lay_weights_in_panels(model, self._trace)
             if mx.default_device() == mx.gpu and mx.cuda.is_available():
-                unpack_for_many_rows(model)
+                compute_products_by_rows(model, path_on(mx.default_device()).quantized_product)
 
-    def separate_heads(self) -> None:
-        """Have heads be computed by MLX's operators alone."""
+    def separate_operators(self) -> None:
+        """Have heads and rows be computed by MLX's operators alone."""
         separate_heads(self._model)
+        self._rows = None
 
     @property
     def cache_specs(self) -> tuple[LayerCacheSpec, ...]:
@@ -179,7 +191,7 @@ class PagedModel:
         return LayerCaches((_made_for(kind, cache_of) for kind in self._kinds), logit_rows)
 
     def _forward(self, token_ids: mx.array, caches: LayerCaches) -> ModelOutput:
-        with native_layers():
+        with native_layers(), row_operators(self._rows):
             logits: mx.array = self._model(token_ids[:, None], cache=caches)
         return ModelOutput(logits.squeeze(1), caches.states.squeeze(1))
 

@@ -62,6 +62,9 @@ POMONA_CONSTANT int kMaxRotaryPairs = 8;
 POMONA_CONSTANT int kManyRotaryTokens = 256;
 POMONA_CONSTANT int kRotaryHeads = 4;
 
+// Products of activations: threads of a block.
+POMONA_CONSTANT int kSiluThreads = 128;
+
 // Draws: threads of a threadgroup that scores a chunk, and the pairs of tokens that a chunk has.
 POMONA_CONSTANT int kDrawThreads = 256;
 POMONA_CONSTANT int kDrawPairs = 1024;

@@ -105,6 +105,22 @@ struct RotateHeadsParameters {
   float epsilon; // if has_norm
 };
 
+// Rows of [outer, inner, width]; `head` is the stride of inner.
+struct AddRmsNormParameters {
+  ElementStrides a, b;
+  int64_t weight; // stride
+  int inner;
+  int width;
+  float epsilon;
+};
+
+struct SiluProductParameters {
+  ElementStrides gate, up;
+  int inner;
+  int width;
+  int blocks_per_row;
+};
+
 // How a row of logits is drawn from, as rows of 32-bit words have it.
 struct DrawOptions {
   uint32_t key[2]; // of the row's noise

@@ -9,6 +9,7 @@ from mlx_lm.models.activations import swiglu
 from backend_metal import native
 from backend_metal.linux_cpu import activations
 from backend_metal.linux_cpu.native_scope import native_layers
+from backend_metal.models.activations import catch_activations
 from tests.support.backend_metal import tiny_models
 
 
@@ -86,7 +87,7 @@ def test_the_seam_is_used_within_its_context_only(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, _ = tiny_models.build(family)
-    activations.catch_activations(model)
+    catch_activations(model)
     calls = []
 
     def counted(gate: mx.array, x: mx.array) -> mx.array:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mlx.utils import tree_map
+from mlx_lm.models.activations import swiglu
 
 from backend_metal import LLM, SamplingParams, native
 from backend_metal.attention.checks import BLOCK_SIZES, DTYPES
@@ -27,6 +28,7 @@ from tests.support.backend_metal import (
     native_cases,
     recurrent_oracle,
     rotate_heads_cases,
+    row_cases,
     tiny_models,
 )
 from tests.support.backend_metal.dense import mixed_batches, mixed_batches_dense, worst_error
@@ -147,6 +149,25 @@ def test_any_heads_are_rotated_as_by_mlx(case: rotate_heads_cases.Case) -> None:
     rotate = path_on(mx.default_device()).rotate_heads
     assert rotate is not None
     rotate_heads_cases.check(rotate, case, is_exact=False)
+
+
+@fuzz(200)
+@given(case=row_cases.cases(most_rows=40))
+def test_any_sums_and_norms_have_mlxs_bits(case: row_cases.Case) -> None:
+    rows = path_on(mx.default_device()).rows
+    if rows is None:
+        pytest.skip("no kernels of rows")
+    row_cases.check_norm(rows, case, expected=row_cases.mlx_norm, most_ulps=0)
+
+
+@fuzz(200)
+@given(case=row_cases.cases(most_rows=8, most_dims=5))
+def test_any_activations_are_mlxs(case: row_cases.Case) -> None:
+    rows = path_on(mx.default_device()).rows
+    if rows is None:
+        pytest.skip("no kernels of rows")
+    # Exponentials of halves are approximate in MLX's.
+    row_cases.check_silu(rows, case, expected=swiglu, most_ulps=4)
 
 
 @pytest.mark.parametrize("dtype", LOGITS_TOLERANCES)

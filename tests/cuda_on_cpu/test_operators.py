@@ -43,6 +43,16 @@ def on_the_emulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+DECODES: dict[str, dict[str, Any]] = {
+    "short": {"spans": [(1, 20), (1, 0), (1, 63), (1, 64), (1, 65)]},
+    "splits": {"spans": [(1, 600), (1, 511), (1, 3)], "has_sinks": True},
+    "window": {"spans": [(1, 300), (1, 90)], "window": 33, "block_size": 32},
+    "no keys": {"spans": [(1, 12), (1, -1)], "has_sinks": True},
+    "skipped slots": {"spans": [(1, 20), (1, 11)], "skipped_slots": True, "shared_blocks": 1},
+    "groups": {"spans": [(1, 90), (1, 20)], "heads": (2, 20)},
+}
+
+
 def case_of(dtype: mx.Dtype, head_dims: tuple[int, int], **step: Any) -> oracle.Case:
     step = {"heads": (2, 3), "has_sinks": False} | step
     return make_case(5, dtype=dtype, head_dims=head_dims, **step)
@@ -53,6 +63,26 @@ def case_of(dtype: mx.Dtype, head_dims: tuple[int, int], **step: Any) -> oracle.
 def test_steps_match_float64(dtype: mx.Dtype, head_dims: tuple[int, int], step: str) -> None:
     with execution():
         native_cases.check(case_of(dtype, head_dims, **STEPS[step]))
+
+
+@pytest.mark.parametrize("step", DECODES)
+@pytest.mark.parametrize(("dtype", "head_dims"), SHAPES)
+def test_decode_steps_match_float64(dtype: mx.Dtype, head_dims: tuple[int, int], step: str) -> None:
+    case = case_of(dtype, head_dims, **DECODES[step])
+    with execution():
+        native_cases.check(case, decodes=True)
+    with execution(backwards=True):
+        native_cases.check(case, decodes=True)
+
+
+def test_a_decode_step_is_one_launch_and_one_more_for_splits() -> None:
+    for step, kernels in {"short": ["decode"], "splits": ["decode", "decode_reduce"]}.items():
+        case = case_of(mx.float16, (64, 64), **DECODES[step])
+        with execution():
+            operators().take_nodes()
+            native_cases.run(case, decodes=True)
+            nodes = operators().take_nodes()
+        assert [kernel.split("_half")[0] for kernel, *_ in nodes] == kernels
 
 
 @pytest.mark.parametrize("step", ["splits", "mixed"])

@@ -26,6 +26,7 @@ def path() -> AttentionPath:
         operators.paged_attention,
         operators.reshape_and_cache,
         native.zeros,
+        decode_options={"decodes": True},
         repeats_graphs=True,
     )
 

@@ -97,6 +97,20 @@ def test_no_barrier_between_scatter_and_attention() -> None:
         np.testing.assert_array_equal(first, second)
 
 
+def test_a_decode_step_launches_no_prefill() -> None:
+    case = make_case(4, (2, 2), False, dtype=mx.float32, spans=[(1, 20), (1, 0), (1, 9)])
+    module, results, launched = host.extension(), [], []
+    for options in ({}, {"decodes": True}):
+        module.take_launches()
+        outputs = module.scatter_paged_attention(**case.mlx(), **case.mlx_options(), **options)
+        results.append([np.array(array) for array in outputs])
+        (launch,) = host.take_launches()
+        launched.append([d.kernel.split("_float")[0] for d in launch.dispatches])
+    assert launched == [["decode", "prefill", "scatter_uint"], ["decode", "scatter_uint"]]
+    for first, second in zip(*results, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
 def in_one_encoder(*calls: str) -> list[bool]:
     """Operators on the cache "a" or "b" by turns; whether each waits for dispatches before it."""
     inputs, options = UNSPLIT.mlx(), UNSPLIT.mlx_options()

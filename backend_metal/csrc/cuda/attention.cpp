@@ -79,7 +79,7 @@ bool prefills_by_warpgroups(const AttentionOptions& options, const AttentionArra
 
 GpuLaunchPlan plan_of(const AttentionOptions& options, const AttentionArrays& a) {
   return plan_launch(
-      device_limits(), shape_of(options, a), batch_of(a), prefills_by_warpgroups(options, a));
+      device_limits(), shape_of(options, a), batch_of(options, a), prefills_by_warpgroups(options, a));
 }
 
 void encode_attention(
@@ -140,7 +140,8 @@ void encode_attention(
   if (!plan.prefill.reduce.empty()) {
     add("cuda/reduce.cu", "prefill_reduce", {dim_v}, plan.prefill.reduce, false);
   }
-  if (a.new_tokens) {
+  // A decode step's are written by the kernel that decodes.
+  if (a.new_tokens && !options.decodes) {
     encode_scatter(encoder, *a.new_tokens);
   }
 }

@@ -18,12 +18,13 @@ int max_context(const mx::array& block_tables, const mx::array& k_cache) {
   return static_cast<int>(std::min<int64_t>(context, INT32_MAX));
 }
 
-GpuBatch batch_of(const AttentionArrays& a) {
+GpuBatch batch_of(const AttentionOptions& options, const AttentionArrays& a) {
   return {
       a.out.shape(0),
       a.block_tables.shape(0),
       max_context(a.block_tables, a.k_cache),
-      static_cast<int>(a.out.itemsize())};
+      static_cast<int>(a.out.itemsize()),
+      options.decodes};
 }
 
 bool are_aligned(const AttentionArrays& a) {

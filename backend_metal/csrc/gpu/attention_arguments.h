@@ -34,7 +34,7 @@ struct AttentionArrays {
 AttentionShape shape_of(const AttentionOptions& options, const AttentionArrays& arrays);
 // Tokens that the block tables have room for.
 int max_context(const mx::array& block_tables, const mx::array& k_cache);
-GpuBatch batch_of(const AttentionArrays& arrays);
+GpuBatch batch_of(const AttentionOptions& options, const AttentionArrays& arrays);
 
 // Keys and values, new and cached, all start at multiples of 16 bytes.
 bool are_aligned(const AttentionArrays& arrays);

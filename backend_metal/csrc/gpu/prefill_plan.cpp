@@ -48,7 +48,7 @@ PrefillPlan plan_prefill_splits(
   plan.max_splits = std::clamp(power_of_two_from(wanted), kMinSplits, kMaxSplits);
 
   // One token is the decode kernel's.
-  if (batch.num_tokens < 2 || batch.num_seqs == 0) {
+  if (batch.num_tokens < 2 || batch.num_seqs == 0 || batch.decodes) {
     return plan;
   }
   plan.num_splits = 1;

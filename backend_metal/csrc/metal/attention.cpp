@@ -146,7 +146,7 @@ void encode_attention(
     const AttentionOptions& options,
     const AttentionArrays& a) {
   auto shape = shape_of(options, a);
-  auto plan = plan_gpu_launch(device_limits(device), shape, batch_of(a));
+  auto plan = plan_gpu_launch(device_limits(device), shape, batch_of(options, a));
   auto parameters = parameters_of(options, a);
   parameters.max_split_rows = plan.prefill.max_split_rows;
   auto decode_parameters = with_splits(parameters, plan.decode);

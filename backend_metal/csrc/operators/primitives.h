@@ -16,6 +16,8 @@ struct AttentionOptions {
   float softcap; // 0: none
   // On a CPU: a query's result does not depend on how many there are beside it in its sequence.
   bool one_kernel = false;
+  // On a GPU: each sequence has one token, which lengths on the device do not tell who launches.
+  bool decodes = false;
 
   bool operator==(const AttentionOptions&) const = default;
 };

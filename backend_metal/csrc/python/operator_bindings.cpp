@@ -13,8 +13,12 @@ namespace pomona {
 namespace {
 
 AttentionOptions options_of(
-    float scale, std::optional<int> window, std::optional<float> softcap, bool one_kernel) {
-  return {scale, window.value_or(0), softcap.value_or(0.0f), one_kernel};
+    float scale,
+    std::optional<int> window,
+    std::optional<float> softcap,
+    bool one_kernel,
+    bool decodes) {
+  return {scale, window.value_or(0), softcap.value_or(0.0f), one_kernel, decodes};
 }
 
 nb::tuple pair(const std::vector<mx::array>& arrays) {
@@ -51,7 +55,8 @@ void bind_operators(nb::module_& m, mx::Device device) {
                std::optional<int> window,
                std::optional<float> softcap,
                const std::optional<mx::array>& sinks,
-               bool one_kernel) {
+               bool one_kernel,
+               bool decodes) {
         return paged_attention(
             q,
             k_cache,
@@ -59,7 +64,7 @@ void bind_operators(nb::module_& m, mx::Device device) {
             block_tables,
             seq_lens,
             cu_seqlens_q,
-            options_of(scale, window, softcap, one_kernel),
+            options_of(scale, window, softcap, one_kernel, decodes),
             sinks,
             mx::default_stream(device));
       },
@@ -74,7 +79,8 @@ void bind_operators(nb::module_& m, mx::Device device) {
       "window"_a = nb::none(),
       "softcap"_a = nb::none(),
       "sinks"_a = nb::none(),
-      "one_kernel"_a = false);
+      "one_kernel"_a = false,
+      "decodes"_a = false);
   m.def(
       "scatter_paged_attention",
       [device](const mx::array& q,
@@ -90,7 +96,8 @@ void bind_operators(nb::module_& m, mx::Device device) {
                std::optional<int> window,
                std::optional<float> softcap,
                const std::optional<mx::array>& sinks,
-               bool one_kernel) {
+               bool one_kernel,
+               bool decodes) {
         auto arrays = scatter_paged_attention(
             q,
             k,
@@ -101,7 +108,7 @@ void bind_operators(nb::module_& m, mx::Device device) {
             block_tables,
             seq_lens,
             cu_seqlens_q,
-            options_of(scale, window, softcap, one_kernel),
+            options_of(scale, window, softcap, one_kernel, decodes),
             sinks,
             mx::default_stream(device));
         return nb::make_tuple(arrays[0], arrays[1], arrays[2]);
@@ -120,7 +127,8 @@ void bind_operators(nb::module_& m, mx::Device device) {
       "window"_a = nb::none(),
       "softcap"_a = nb::none(),
       "sinks"_a = nb::none(),
-      "one_kernel"_a = false);
+      "one_kernel"_a = false,
+      "decodes"_a = false);
 }
 
 } // namespace pomona

@@ -43,7 +43,7 @@ class _Inputs:
     def arrays(self) -> list[mx.array]:
         arrays = [self.token_ids, self.positions, self.logit_rows]
         for group in self.metadata:
-            arrays += vars(group).values()
+            arrays += group.arrays
         if self.states is not None:
             where = self.states.metadata
             arrays += [where.read_slots, where.write_slots, where.cu_seqlens_q]
@@ -59,7 +59,12 @@ class _Inputs:
     def of(self, arrays: Iterator[mx.array]) -> _Inputs:
         """The same with other arrays, in their order."""
         token_ids, positions, logit_rows = next(arrays), next(arrays), next(arrays)
-        metadata = [AttentionMetadata(*(next(arrays) for _ in vars(one))) for one in self.metadata]
+        metadata = [
+            AttentionMetadata(
+                next(arrays), next(arrays), next(arrays), next(arrays), decodes=one.decodes
+            )
+            for one in self.metadata
+        ]
         states = self.states
         if states is not None:
             where = replace(

@@ -79,6 +79,7 @@ class StepShape:
                 seq_lens=take(self.num_seqs),
                 block_tables=take(self.num_seqs * width).reshape(self.num_seqs, width),
                 cu_seqlens_q=cu_seqlens_q,
+                decodes=self.decodes,
             )
             for width in self.max_blocks
         ]

@@ -10,8 +10,8 @@ struct AttentionBuffers {
   const void* q;
   const void* k; // if has_new_tokens
   const void* v; // if has_new_tokens
-  const void* k_cache;
-  const void* v_cache;
+  void* k_cache;
+  void* v_cache;
   const int* slot_mapping; // if has_new_tokens
   const int* block_tables;
   const int* seq_lens;

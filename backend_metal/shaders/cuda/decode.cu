@@ -4,11 +4,43 @@
 //
 // A block owns one split of the keys of one sequence and K/V head, for up to 16 query heads of that
 // head's group: K and V are read from memory once for all of them. Its warps share the keys of a
-// tile. A row with one split is finished here, the others' states go to `decode_reduce`.
+// tile. A row with one split is finished here, the others' states go to `decode_reduce`. The block of
+// the last split also writes the token's key and value to their slot, where nobody reads them yet.
 #include "cuda/attend.h"
+#include "cuda/slots.h"
 #include "splits.h"
 
 namespace pomona {
+
+// Of one K/V head.
+template <typename T, int D, int DV>
+inline void write_new_token(
+    const AttentionParameters& p, const AttentionBuffers& b, Sequence seq, int kv_head) {
+  constexpr int threads = Tile<T, D, DV, true>::threads;
+  const int64_t token = seq.first_token;
+  const int slot = b.slot_mapping[token * p.slot_mapping_stride];
+  if (slot < 0) {
+    return;
+  }
+  copy_heads(
+      static_cast<T*>(b.k_cache) + slot_offset(p.k_cache, slot) +
+          kv_head * p.k_cache.head,
+      0,
+      static_cast<const T*>(b.k) + token * p.k.token + kv_head * p.k.head,
+      0,
+      1,
+      D,
+      threads);
+  copy_heads(
+      static_cast<T*>(b.v_cache) + slot_offset(p.v_cache, slot) +
+          kv_head * p.v_cache.head,
+      0,
+      static_cast<const T*>(b.v) + token * p.v.token + kv_head * p.v.head,
+      0,
+      1,
+      DV,
+      threads);
+}
 
 // Grid: (K/V heads * passes, splits, sequences).
 template <typename T, int D, int DV>
@@ -32,6 +64,9 @@ inline void decode(const AttentionParameters& p, const AttentionBuffers& b) {
   int kv_head = position.x / passes;
   int first_row = position.x % passes * kTileRows;
   TileRows owned{first_row, metal::min(first_row + kTileRows, p.group) - 1};
+  if (has_new_tokens && first_row == 0 && split == metal::max(splits.count, 1) - 1) {
+    write_new_token<T, D, DV>(p, b, seq, kv_head);
+  }
 
   attend<T, D, DV, true>(
       p,

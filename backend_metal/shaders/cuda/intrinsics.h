@@ -192,6 +192,78 @@ inline void store_floats(float* to, const float (&from)[1]) {
   *to = from[0];
 }
 
+// 16 bytes of global memory that no block reads again.
+inline void load_words_once(unsigned (&to)[4], const unsigned* from) {
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "l"(__cvta_generic_to_global(from)));
+}
+
+// 16 bytes of shared memory.
+inline void load_words(unsigned (&to)[4], const void* from) {
+  uint4 words = *static_cast<const uint4*>(from);
+  to[0] = words.x, to[1] = words.y, to[2] = words.z, to[3] = words.w;
+}
+
+inline float float_of_bits(unsigned bits) {
+  return __uint_as_float(bits);
+}
+
+// Of two words the upper halves or the lower ones; that of `low` is the lower one then.
+inline unsigned join_halves(unsigned low, unsigned high, bool upper) {
+  return __byte_perm(low, high, upper ? 0x7632 : 0x5410);
+}
+
+// left * right + addend for each of a word's two elements, rounded once.
+template <typename T>
+inline unsigned fused_pairs(unsigned left, unsigned right, unsigned addend);
+template <>
+inline unsigned fused_pairs<half>(unsigned left, unsigned right, unsigned addend) {
+  unsigned result;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(left), "r"(right), "r"(addend));
+  return result;
+}
+template <>
+inline unsigned fused_pairs<bfloat>(unsigned left, unsigned right, unsigned addend) {
+  unsigned result;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(left), "r"(right), "r"(addend));
+  return result;
+}
+
+// Whether this block is the last to come here of `blocks` that share the counter, which is zero before
+// and afterwards. The last one finds by load_from_blocks what the others had written.
+inline bool is_last_block(unsigned* counter, unsigned blocks) {
+  __shared__ bool is_last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    is_last = atomicAdd(counter, 1u) == blocks - 1;
+    if (is_last) {
+      *counter = 0;
+    }
+  }
+  __syncthreads();
+  __threadfence();
+  return is_last;
+}
+
+inline float load_from_blocks(const float* from) {
+  return __ldcg(from);
+}
+
+// Between registers and an aligned place in global memory.
+inline void load_16_bytes(unsigned (&to)[4], const void* from) {
+  uint4 words = *static_cast<const uint4*>(from);
+  to[0] = words.x, to[1] = words.y, to[2] = words.z, to[3] = words.w;
+}
+
+inline void store_16_bytes(void* to, const unsigned (&from)[4]) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(to)), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+               : "memory");
+}
+
 // Starts a copy of 16 bytes into shared memory, both sides aligned; zeros unless `present`, when
 // `from` is not read.
 inline void start_copy(void* to, const void* from, bool present) {

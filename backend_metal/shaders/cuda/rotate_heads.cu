@@ -3,23 +3,12 @@
 
 #include "cuda/rotate_heads_buffers.h"
 #include "cuda/rounding.h"
+#include "cuda/warp_sum.h"
 #include "constants.h"
 #include "parameters.h"
 #include "rotary_pairs.h"
 
 namespace pomona {
-
-template <typename T>
-inline float rounded_to(float value) {
-  return to_float(from_float<T>(value));
-}
-
-inline float warp_sum(float value) {
-  for (int mask = kSimdWidth / 2; mask > 0; mask /= 2) {
-    value += shuffle_xor(value, mask);
-  }
-  return value;
-}
 
 // Grid: (runs / kRotarySimdgroups, 1, 1).
 template <typename T, int PAIRS>

@@ -14,4 +14,9 @@ inline float from_float<float>(float value) {
   return value;
 }
 
+template <typename T>
+inline float rounded_to(float value) {
+  return to_float(from_float<T>(value));
+}
+
 } // namespace pomona

@@ -1,7 +1,8 @@
-"""Products with one matrix by how many rows there are: quantized, unpacked at each, and of floats.
+"""Products with one matrix by how many rows there are: quantized, as MLX computes them; with
+weights unpacked on their way, on CUDA, or before; and of floats.
 
-``python -m ops.bench.products [--columns N] [--depth N] [--bits N]``. From where unpacking pays is
-what ``backend_metal.models.unpacked_products`` has to know.
+``python -m ops.bench.products [--columns N] [--depth N] [--bits N]``. From how many rows which is
+best is what ``backend_metal.models.quantized_products`` has to know.
 """
 
 from __future__ import annotations
@@ -17,30 +18,38 @@ import mlx.core as mx
 import mlx.nn as nn
 from tqdm import tqdm
 
-from backend_metal.models import unpacked_products
+from backend_metal.attention.paths import path_on
+from backend_metal.models import quantized_products
 from ops.bench.timing import markdown_table, median_seconds
 
-ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 64, 128, 512, 2048)
+ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 64, 128, 256, 512, 2048)
 CHAIN = 10
 """Products that are handed over at once: what one takes, not what handing it over takes."""
 
 
-def contenders(columns: int, depth: int, bits: int, dtype: mx.Dtype) -> list[nn.Module]:
-    """Layers of the same weights, the first of which says what the others should compute."""
+Product = Callable[[mx.array], mx.array]
+
+
+def contenders(columns: int, depth: int, bits: int, dtype: mx.Dtype) -> dict[str, Product]:
+    """By name, of the same weights; the first says what the others should compute."""
     floats = nn.Linear(depth, columns, bias=False)
     floats.set_dtype(dtype)
-    quantized = nn.Sequential(floats)
-    nn.quantize(quantized, 64, bits)
-    unpacking = nn.Sequential(copy(quantized.layers[0]))
-    unpacked_products.unpack_for_many_rows(unpacking)
-    layers = [quantized.layers[0], unpacking.layers[0], floats]
-    mx.eval([one.parameters() for one in layers])
-    return layers
+    model = nn.Sequential(floats)
+    nn.quantize(model, 64, bits)
+    quantized = model.layers[0]
+    by_rows = nn.Sequential(copy(quantized))
+    kernel = path_on(mx.default_device()).quantized_product
+    quantized_products.compute_products_by_rows(by_rows, kernel)
+    mx.eval([layer.parameters() for layer in (quantized, floats)])
+    products: dict[str, Product] = {f"{bits} bits": quantized}
+    if kernel is not None:
+        products["unpacked on the way"] = by_rows.layers[0].kernel_product
+    return products | {"unpacked before": by_rows.layers[0].unpacked_product, "floats": floats}
 
 
-def chain_of(layer: nn.Module, x: mx.array) -> Callable[[], None]:
+def chain_of(product: Product, x: mx.array) -> Callable[[], None]:
     def run() -> None:
-        mx.eval([layer(x) for _ in range(CHAIN)])
+        mx.eval([product(x) for _ in range(CHAIN)])
 
     return run
 
@@ -56,23 +65,21 @@ def main() -> None:
     device = select_device("auto")
     mx.set_default_device(device.mlx)
     dtype = mx.float32 if device.mlx.type == mx.cpu else mx.bfloat16
-    # Whatever the rows are.
-    unpacked_products.FEWEST_ROWS = 1
-    layers = contenders(arguments.columns, arguments.depth, arguments.bits, dtype)
+    products = contenders(arguments.columns, arguments.depth, arguments.bits, dtype)
     table = []
     for rows in tqdm(arguments.rows, desc="products", unit="size"):
         x = mx.random.normal((rows, arguments.depth)).astype(dtype)
         mx.eval(x)
         times = [
-            median_seconds(chain_of(layer, x), budget=arguments.budget) / CHAIN for layer in layers
+            median_seconds(chain_of(product, x), budget=arguments.budget) / CHAIN
+            for product in products.values()
         ]
         flops = 2 * rows * arguments.columns * arguments.depth
         cells = (
             cell for one in times for cell in (f"{one * 1e3:.3f}", f"{flops / one / 1e12:.1f}")
         )
         table.append((str(rows), *cells))
-    names = (f"{arguments.bits} bits", "unpacked", "floats")
-    columns = (cell for name in names for cell in (f"{name}, ms", "TFLOP/s"))
+    columns = (cell for name in products for cell in (f"{name}, ms", "TFLOP/s"))
     sys.stdout.write(
         f"{device.name}, {arguments.columns:,} columns of depth {arguments.depth:,}, {dtype}\n\n"
         f"{markdown_table(('rows', *columns), table)}\n"

@@ -7,6 +7,8 @@
 
 #include "cuda/attention_tile.h"
 #include "cuda/kernel_source.h"
+#include "cuda/row_plan.h"
+#include "cuda/quantized_product_bindings.h"
 #include "cuda/upload_bindings.h"
 #include "cuda/warpgroup_tile.h"
 #include "driver.h"
@@ -17,6 +19,7 @@
 #include "python/operator_bindings.h"
 #include "python/recurrent_bindings.h"
 #include "python/rotate_heads_bindings.h"
+#include "python/row_bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -27,6 +30,8 @@ NB_MODULE(_cuda_on_cpu, m) {
   pomona::bind_draws(m, mlx::core::Device(mlx::core::Device::cpu));
   pomona::bind_rotate_heads(
       m, mlx::core::Device(mlx::core::Device::cpu), pomona::rotate_heads);
+  pomona::bind_rows(m, mlx::core::Device(mlx::core::Device::cpu));
+  pomona::cuda::bind_quantized_product(m, mlx::core::Device(mlx::core::Device::cpu));
   pomona::cuda::bind_upload(m, mlx::core::Device(mlx::core::Device::cpu));
   m.def("set_shader_folder", &pomona::set_shader_folder, "folder"_a);
   m.def(
@@ -71,6 +76,10 @@ NB_MODULE(_cuda_on_cpu, m) {
   });
   m.def("warpgroup_threads", [](int head_dim, int head_dim_v) {
     return pomona::warpgroup_tile(head_dim, head_dim_v).threads;
+  });
+  m.def("norm_block", [](int width, int itemsize) {
+    auto block = pomona::cuda::plan_norm_block(width, itemsize);
+    return nb::make_tuple(block.threads, block.chunks);
   });
   m.def("num_host_allocations", &cuda_on_cpu::num_host_allocations);
   m.def("take_failures", &cuda_on_cpu::take_failures);

@@ -12,6 +12,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.attention.rotate_heads import RotateHeads
+from backend_metal.attention.row_operators import RowOperators
 from backend_metal.models.paged_model import PagedModel
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.packed_step import Chunk, forward, relative_rms, states_for
@@ -50,12 +51,16 @@ def mixed_batches_dense(network: nn.Module) -> list[np.ndarray]:
 
 
 def mixed_batches(
-    network: nn.Module, config: Mapping[str, Any], *, rotate: RotateHeads | None = None
+    network: nn.Module,
+    config: Mapping[str, Any],
+    *,
+    rotate: RotateHeads | None = None,
+    rows: RowOperators | None = None,
 ) -> tuple[PagedModel, list[np.ndarray]]:
     """The paged model, and its logits of each sequence: chunked prefill and decode, three sequences
-    of different progress in one step. ``rotate``: as ``PagedModel`` takes it."""
+    of different progress in one step. ``rotate`` and ``rows``: as ``PagedModel`` takes them."""
     tokens = sequences()
-    model = PagedModel(network, config, rotate=rotate)
+    model = PagedModel(network, config, rotate=rotate, rows=rows)
     pool = KVCachePool(model.layers, num_blocks=14, block_size=8, dtype=model.dtype)
     states = states_for(model, num_slots=3)
     order = np.random.default_rng(7).permutation(14).astype(np.int32)

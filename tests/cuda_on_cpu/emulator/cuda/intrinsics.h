@@ -198,6 +198,66 @@ inline void store_floats(float* to, const float (&from)[1]) {
   *to = from[0];
 }
 
+inline void load_words_once(unsigned (&to)[4], const unsigned* from) {
+  current_block().check_global(from);
+  std::memcpy(to, from, 16);
+}
+
+inline void load_words(unsigned (&to)[4], const void* from) {
+  current_block().check_shared(from, 16);
+  std::memcpy(to, from, 16);
+}
+
+inline float float_of_bits(unsigned bits) {
+  return std::bit_cast<float>(bits);
+}
+
+inline unsigned join_halves(unsigned low, unsigned high, bool upper) {
+  return upper ? low >> 16 | (high & 0xffff0000u) : (low & 0xffff) | high << 16;
+}
+
+template <typename T>
+inline unsigned fused_pairs(unsigned left, unsigned right, unsigned addend) {
+  unsigned result = 0;
+  for (int shift : {0, 16}) {
+    auto element = [shift](unsigned word) {
+      T value;
+      value.bits = word >> shift;
+      return double(to_float(value));
+    };
+    float sum = float(element(left) * element(right) + element(addend));
+    result |= unsigned(rounded(sum, T{})) << shift;
+  }
+  return result;
+}
+
+inline bool is_last_block(unsigned* counter, unsigned blocks) {
+  static bool is_last; // blocks run one after another
+  current_block().meet_block();
+  if (thread_index() == 0) {
+    is_last = ++*counter == blocks;
+    if (is_last) {
+      *counter = 0;
+    }
+  }
+  current_block().meet_block();
+  return is_last;
+}
+
+inline float load_from_blocks(const float* from) {
+  return *from;
+}
+
+inline void load_16_bytes(unsigned (&to)[4], const void* from) {
+  current_block().check_global(from);
+  std::memcpy(to, from, 16);
+}
+
+inline void store_16_bytes(void* to, const unsigned (&from)[4]) {
+  current_block().check_global(to);
+  std::memcpy(to, from, 16);
+}
+
 inline void start_copy(void* to, const void* from, bool present) {
   current_block().start_copy(to, from, present);
 }

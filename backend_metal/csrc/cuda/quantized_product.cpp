@@ -1,0 +1,183 @@
+#include "cuda/quantized_product.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+
+#include "cuda/launch.h"
+#include "cuda/memory.h"
+#include "cuda/quantized_product_buffers.h"
+#include "cuda/staging.h"
+#include "plan_arithmetic.h"
+
+namespace pomona::cuda {
+
+namespace {
+
+// Blocks that a core has room for, or nearly.
+constexpr int kBlocksPerCore = 2;
+constexpr int kMostSplits = 16;
+
+// Tiles of eight rows of a block. More would leave too few registers for two blocks on a core.
+int row_tiles(int num_rows) {
+  return num_rows <= 8 ? 1 : num_rows <= 16 ? 2 : 4;
+}
+
+struct ProductPlan {
+  int tiles;
+  int num_splits;
+  int stages_per_split;
+  int64_t num_partials;
+  GpuGrid grid;
+};
+
+ProductPlan plan_product(int num_rows, int num_outputs, int depth, int bits) {
+  int tiles = row_tiles(num_rows), rows = tiles * 8;
+  int across = ceil_div(num_rows, rows), down = ceil_div(num_outputs, kProductOutputs);
+  int stages = ceil_div(depth, product_stage(bits));
+  int64_t tiles_of_out = int64_t(across) * down;
+  // Whatever the rows, so that one gets the same whoever is computed with it.
+  int splits = std::clamp(
+      kBlocksPerCore * device_limits().num_cores / down, 1, std::min(stages, kMostSplits));
+  if (tiles_of_out > kMostProductCounters) {
+    splits = 1;
+  }
+  int per_split = ceil_div(stages, splits);
+  splits = ceil_div(stages, per_split);
+  int64_t stage_bytes = int64_t(2) * product_stage(bits) * rows * 2;
+  int64_t sum_bytes = int64_t(kProductParts) * rows * kProductSumStride * sizeof(float);
+  return {
+      tiles,
+      splits,
+      per_split,
+      splits > 1 ? tiles_of_out * splits * rows * kProductOutputs : 0,
+      {across, down, splits, kProductThreads, std::max(stage_bytes, sum_bytes)}};
+}
+
+// Zeros, as kernels leave them, of one stream: what it runs is run one after another.
+const mx::array& counters(mx::Stream stream, mx::cu::CommandEncoder& encoder) {
+  static std::mutex mutex;
+  static auto* arrays = new std::map<int, mx::array>;
+  std::lock_guard lock(mutex);
+  auto found = arrays->find(stream.index);
+  if (found == arrays->end()) {
+    mx::array zeros({kMostProductCounters}, mx::uint32, nullptr, {});
+    allocate(zeros, encoder);
+    std::array<unsigned, kMostProductCounters> values{};
+    Staged::copy_of(std::as_bytes(std::span(values)))
+        ->upload(
+            reinterpret_cast<CUdeviceptr>(pointer(zeros)),
+            static_cast<cudaStream_t>(encoder.stream()));
+    found = arrays->emplace(stream.index, std::move(zeros)).first;
+  }
+  return found->second;
+}
+
+void require(bool holds, const char* what) {
+  if (!holds) {
+    throw std::invalid_argument(what);
+  }
+}
+
+} // namespace
+
+std::vector<mx::Shape> QuantizedProduct::output_shapes(const std::vector<mx::array>& inputs) {
+  auto shape = inputs[0].shape();
+  shape.back() = inputs[1].shape(0);
+  return {std::move(shape)};
+}
+
+bool QuantizedProduct::is_equivalent(const mx::Primitive& other) const {
+  return format_ == static_cast<const QuantizedProduct&>(other).format_;
+}
+
+void QuantizedProduct::eval_gpu(
+    const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  auto& encoder = mx::cu::get_command_encoder(stream());
+  const auto& x = inputs[0];
+  auto& out = outputs[0];
+  allocate(out, encoder);
+  if (out.size() == 0) {
+    return;
+  }
+  int depth = x.shape(-1), num_outputs = inputs[1].shape(0);
+  int num_rows = static_cast<int>(x.size() / depth);
+  auto plan = plan_product(num_rows, num_outputs, depth, format_.bits);
+  mx::array partials({static_cast<int>(plan.num_partials)}, mx::float32, nullptr, {});
+  allocate(partials, encoder);
+  encoder.add_temporary(partials);
+  QuantizedProductParameters parameters{
+      num_rows,
+      num_outputs,
+      depth,
+      std::countr_zero(static_cast<unsigned>(format_.group_size)),
+      plan.stages_per_split,
+      plan.num_splits};
+  QuantizedProductBuffers buffers{
+      pointer(x),
+      pointer<unsigned>(inputs[1]),
+      pointer(inputs[2]),
+      pointer(inputs[3]),
+      pointer(out),
+      pointer<float>(partials),
+      plan.num_splits > 1 ? pointer<unsigned>(counters(stream(), encoder)) : nullptr};
+  for (const auto& in : inputs) {
+    encoder.set_input_array(in);
+  }
+  encoder.set_output_array(partials);
+  encoder.set_output_array(out);
+  add_kernel(
+      encoder,
+      {"cuda/quantized_product.cu",
+       "quantized_product",
+       element_type(x.dtype()),
+       {format_.bits, plan.tiles},
+       "QuantizedProduct",
+       kProductThreads},
+      {},
+      plan.grid,
+      parameters,
+      buffers);
+}
+
+mx::array quantized_product(
+    const mx::array& x,
+    const mx::array& weights,
+    const mx::array& scales,
+    const mx::array& biases,
+    QuantizedFormat format,
+    mx::Stream stream) {
+  require(format.bits == 4 || format.bits == 8, "bits must be 4 or 8");
+  require(
+      format.group_size == 32 || format.group_size == 64 || format.group_size == 128,
+      "group_size must be 32, 64 or 128");
+  auto dtype = x.dtype();
+  require(dtype == mx::float16 || dtype == mx::bfloat16, "x must be of float16 or bfloat16");
+  require(
+      scales.dtype() == dtype && biases.dtype() == dtype && weights.dtype() == mx::uint32,
+      "scales and biases must be of the dtype of x, weights of uint32");
+  require(weights.ndim() == 2 && x.ndim() > 0, "weights must be a matrix, and x have rows");
+  int depth = x.shape(-1);
+  mx::Shape groups{weights.shape(0), depth / format.group_size};
+  require(
+      depth > 0 && depth % (512 / format.bits) == 0 && depth % format.group_size == 0 &&
+          weights.shape(1) == depth / 32 * format.bits && scales.shape() == groups &&
+          biases.shape() == groups,
+      "x, weights, scales and biases must be of one depth, a multiple of 512 / bits");
+  auto shape = x.shape();
+  shape.back() = weights.shape(0);
+  return mx::array(
+      std::move(shape),
+      dtype,
+      std::make_shared<QuantizedProduct>(stream, format),
+      {mx::contiguous(x, false, stream),
+       mx::contiguous(weights, false, stream),
+       mx::contiguous(scales, false, stream),
+       mx::contiguous(biases, false, stream)});
+}
+
+} // namespace pomona::cuda

@@ -1,0 +1,31 @@
+#include "cuda/quantized_product_bindings.h"
+
+#include "cuda/quantized_product.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace pomona::cuda {
+
+void bind_quantized_product(nb::module_& m, mx::Device device) {
+  m.def(
+      "quantized_product",
+      [device](const mx::array& x,
+               const mx::array& weights,
+               const mx::array& scales,
+               const mx::array& biases,
+               int group_size,
+               int bits) {
+        return quantized_product(
+            x, weights, scales, biases, {group_size, bits}, mx::default_stream(device));
+      },
+      "x"_a,
+      "weights"_a,
+      "scales"_a,
+      "biases"_a,
+      nb::kw_only(),
+      "group_size"_a,
+      "bits"_a);
+}
+
+} // namespace pomona::cuda

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <mlx/mlx.h>
+#include <nanobind/nanobind.h>
+
+namespace pomona::cuda {
+
+void bind_quantized_product(nanobind::module_& m, mlx::core::Device device);
+
+} // namespace pomona::cuda

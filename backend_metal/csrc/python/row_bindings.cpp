@@ -1,0 +1,30 @@
+#include "python/row_bindings.h"
+
+#include "operators/add_rms_norm.h"
+#include "operators/silu_product.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace pomona {
+
+void bind_rows(nb::module_& m, mx::Device device) {
+  m.def(
+      "rms_norm_of_sum",
+      // The caller's own array, which becomes another.
+      [device](mx::array& x, const mx::array& weight, float epsilon) {
+        return rms_norm_of_sum(x, weight, epsilon, mx::default_stream(device));
+      },
+      nb::arg("x").noconvert(),
+      "weight"_a,
+      "epsilon"_a);
+  m.def(
+      "silu_product",
+      [device](const mx::array& gate, const mx::array& up) {
+        return silu_product(gate, up, mx::default_stream(device));
+      },
+      "gate"_a,
+      "up"_a);
+}
+
+} // namespace pomona

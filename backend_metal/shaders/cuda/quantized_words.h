@@ -1,0 +1,97 @@
+// Weights of 4 and of 8 bits on their way to tensor cores: a lane turns 16 bytes of two rows of a
+// matrix into left sides of products, with no help from other lanes.
+//
+// A product sums over its depth in any order, so a lane's depths are those that it has loaded, as long
+// as the right side has them in the same order.
+#pragma once
+
+#include "cuda/intrinsics.h"
+
+namespace pomona {
+
+// In both halves of a word.
+template <typename T>
+struct PairConstants;
+template <>
+struct PairConstants<half> {
+  static constexpr unsigned kOne = 0x3c003c00;
+  static constexpr unsigned kOffset = 0x64006400; // 1024, whose last bit counts 1
+  static constexpr unsigned kMinusOffset = 0xe400e400;
+};
+template <>
+struct PairConstants<bfloat> {
+  static constexpr unsigned kOne = 0x3f803f80;
+  static constexpr unsigned kOffset = 0x43004300; // 128, whose last bit counts 1
+  static constexpr unsigned kMinusOffset = 0xc300c300;
+};
+
+// How a group's numbers become weights; in both halves.
+struct PairScale {
+  unsigned scale, bias;
+};
+
+// Of BITS bits: a word pair of two rows becomes the left sides of kProducts products, whose right
+// sides are in `order` words of eight neighbouring elements of x.
+template <typename T, int BITS>
+struct QuantizedWords;
+
+template <typename T>
+struct QuantizedWords<T, 4> {
+  // Eight numbers, which are two products.
+  static constexpr int kWordsPerPiece = 1;
+
+  // Numbers i and i + 4 are one pair, since no more than a shift brings them where pairs are.
+  static void left_sides(
+      unsigned (&left)[2][4], const unsigned* first, const unsigned* second,
+      const PairScale& first_scale, const PairScale& second_scale) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      left[i / 2][i % 2 * 2] = pair(*first >> 4 * i, first_scale);
+      left[i / 2][i % 2 * 2 + 1] = pair(*second >> 4 * i, second_scale);
+    }
+  }
+
+  static unsigned right(const unsigned (&x)[4], int i) {
+    return join_halves(x[i / 2], x[i / 2 + 2], i % 2);
+  }
+
+ private:
+  static unsigned pair(unsigned word, const PairScale& s) {
+    using C = PairConstants<T>;
+    const unsigned numbers = fused_pairs<T>(
+        (word & 0x000f000f) | C::kOffset, C::kOne, C::kMinusOffset);
+    return fused_pairs<T>(numbers, s.scale, s.bias);
+  }
+};
+
+template <typename T>
+struct QuantizedWords<T, 8> {
+  static constexpr int kWordsPerPiece = 2;
+
+  static void left_sides(
+      unsigned (&left)[2][4], const unsigned* first, const unsigned* second,
+      const PairScale& first_scale, const PairScale& second_scale) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      left[i / 2][i % 2 * 2] = pair(first[i / 2] >> 16 * (i % 2), first_scale);
+      left[i / 2][i % 2 * 2 + 1] = pair(second[i / 2] >> 16 * (i % 2), second_scale);
+    }
+  }
+
+  static unsigned right(const unsigned (&x)[4], int i) {
+    return x[i];
+  }
+
+ private:
+  // bfloat has room for them, but none for an offset beside them: that is a float's.
+  static unsigned pair(unsigned word, const PairScale& s) {
+    return fused_pairs<T>(pack<T>(number(word), number(word >> 8)), s.scale, s.bias);
+  }
+
+  static float number(unsigned word) {
+    // 2^23, whose last bit counts 1.
+    return float_of_bits(0x4b000000u | (word & 0xff)) - 8388608.0f;
+  }
+};
+
+} // namespace pomona
