@@ -177,11 +177,11 @@ def test_it_compiles(tiles: int, bits: int, element: str, architecture: str) -> 
         "quantized_product",
         element,
         "QuantizedProduct",
-        256,
+        128,
         architecture,
         False,
         sizes=(bits, tiles),
     )
-    # With 128 a multiprocessor has room for two blocks.
-    assert resources.registers <= 128
-    assert resources.spilled_bytes <= 64
+    # With 168 a multiprocessor has room for three blocks of 128 threads.
+    assert resources.registers <= 168
+    assert resources.spilled_bytes == 0

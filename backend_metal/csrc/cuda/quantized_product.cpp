@@ -18,11 +18,11 @@ namespace pomona::cuda {
 
 namespace {
 
-// Blocks that a core has room for, or nearly.
+// Blocks that keep a core busy.
 constexpr int kBlocksPerCore = 2;
 constexpr int kMostSplits = 16;
 
-// Tiles of eight rows of a block. More would leave too few registers for two blocks on a core.
+// Tiles of eight rows of a block. More would leave too few registers for three blocks on a core.
 int row_tiles(int num_rows) {
   return num_rows <= 8 ? 1 : num_rows <= 16 ? 2 : 4;
 }

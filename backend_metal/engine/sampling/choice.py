@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
+from collections.abc import Callable, Iterator
 
 import mlx.core as mx
 import numpy as np
@@ -62,14 +64,38 @@ def choose_draw(vocab_size: int, dtype: mx.Dtype) -> Draw:
 
 def _wrong_draw(kernel: Draw, vocab_size: int, dtype: mx.Dtype) -> str | None:
     """The first token that the graph does not draw, too; None: there is none."""
-    random = np.random.default_rng(vocab_size)
-    for params, batch in (_with_everything(vocab_size), _plain(vocab_size)):
-        shape = batch.num_rows, vocab_size
-        logits = mx.array(random.normal(0.0, SPREAD, shape).astype(np.float32)).astype(dtype)
-        drawn, expected = (np.array(draw(logits, batch)) for draw in (kernel, draw_by_graph))
+    for make in (_with_everything, _plain):
+        params, drawn = _drawn(kernel, make, vocab_size, dtype)
+        with _on_the_cpu():
+            _, expected = _drawn(draw_by_graph, make, vocab_size, dtype)
         for row in np.flatnonzero(drawn != expected):
             return f"token {drawn[row]} in place of {expected[row]} for {params[row]}"
     return None
+
+
+def _drawn(
+    draw: Draw,
+    make: Callable[[int], tuple[list[SamplingParams], SamplingBatch]],
+    vocab_size: int,
+    dtype: mx.Dtype,
+) -> tuple[list[SamplingParams], npt.NDArray[np.int32]]:
+    params, batch = make(vocab_size)
+    shape = batch.num_rows, vocab_size
+    logits = np.random.default_rng(vocab_size).normal(0.0, SPREAD, shape).astype(np.float32)
+    return params, np.array(draw(mx.array(logits).astype(dtype), batch))
+
+
+@contextlib.contextmanager
+def _on_the_cpu() -> Iterator[None]:
+    """Where MLX has all kernels: on CUDA it would compile those of the graph for minutes."""
+    is_disabled = "MLX_DISABLE_COMPILE" in os.environ
+    mx.disable_compile()
+    try:
+        with mx.stream(mx.cpu):
+            yield
+    finally:
+        if not is_disabled:
+            mx.enable_compile()
 
 
 def _with_everything(vocab_size: int) -> tuple[list[SamplingParams], SamplingBatch]:

@@ -199,10 +199,12 @@ inline void load_words_once(unsigned (&to)[4], const unsigned* from) {
                : "l"(__cvta_generic_to_global(from)));
 }
 
-// 16 bytes of shared memory.
+// 16 bytes of shared memory. By name: the compiler would load all that there is room for at once, and
+// more.
 inline void load_words(unsigned (&to)[4], const void* from) {
-  uint4 words = *static_cast<const uint4*>(from);
-  to[0] = words.x, to[1] = words.y, to[2] = words.z, to[3] = words.w;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared_address(from)));
 }
 
 inline float float_of_bits(unsigned bits) {

@@ -13,14 +13,16 @@
 #include "cuda/rounding.h"
 
 #undef POMONA_LEAST_BLOCKS
-#define POMONA_LEAST_BLOCKS , 2
+#define POMONA_LEAST_BLOCKS , 3
 
 namespace pomona {
 
-// Of a lane: its chunk's words of two tiles' rows, and of each row its scale and, above that, its bias.
+// Of a lane: its chunk's words of two tiles' rows, and of each row its scale and its bias. All are
+// under way, so that whatever is made of them is made only when they are used.
 struct ProductWeights {
   unsigned words[2][2][4];
-  unsigned factors[2][2];
+  unsigned short scales[2][2];
+  unsigned short biases[2][2];
 };
 
 template <typename T, int BITS, int TILES>
@@ -43,26 +45,34 @@ struct QuantizedProduct {
   const int num_chunks = p.depth / kChunk;
   T* const stages = reinterpret_cast<T*>(shared_memory());
 
-  // Where a piece of a chunk lies in a stage's memory: what the lanes of a warp read at once is 512
-  // bytes in a row, and what eight threads write at once meets all banks.
-  static int place(int chunk, int piece, int row, int lane_in_chunk) {
-    const int slot = (row % 8 * 4 + lane_in_chunk) ^ (piece * (8 / kPieces));
-    return (((chunk * kPieces + piece) * TILES + row / 8) * 32 + slot) * 8;
+  // Where a chunk's piece of eight rows of x lies in a stage's memory, and a row's part of that. What
+  // the lanes of a warp read at once is 512 bytes in a row, and what eight threads write at once
+  // meets all banks.
+  static constexpr int place(int chunk, int piece, int tile) {
+    return ((chunk * kPieces + piece) * TILES + tile) * 32 * 8;
+  }
+  static int place_within(int piece, int slot) {
+    return (slot ^ (piece * (8 / kPieces))) * 8;
   }
 
-  void start_stage(int stage) const {
-    constexpr int kAcross = kStage / 8;
-    T* to = stages + stage % 2 * kStageElements;
-    for (int i = thread_index(); i < kAcross * kRows; i += kProductThreads) {
-      const int row = i / kAcross, across = i % kAcross;
-      const int within = across % (kChunk / 8);
-      const int depth = stage * kStage + across * 8;
-      const bool present = first_row + row < p.num_rows && depth < p.depth;
-      const int64_t from = present ? int64_t(first_row + row) * p.depth + depth : 0;
+  // All that a thread copies is of one piece of the stage.
+  void start_stage(int stage, int buffer) const {
+    constexpr int kAcross = kStage / 8, kRowsAtOnce = kProductThreads / kAcross;
+    static_assert(kRowsAtOnce <= 8 && kRows % kRowsAtOnce == 0, "rows of a tile, one after another");
+    const int across = thread_index() % kAcross, row = thread_index() / kAcross;
+    const int within = across % (kChunk / 8);
+    const int piece = within % kPieces;
+    const int depth = stage * kStage + across * 8;
+    T* to = stages + buffer * kStageElements + place(across / (kChunk / 8), piece, 0) +
+        place_within(piece, row * 4 + within / kPieces);
+    const T* from = static_cast<const T*>(b.x) + int64_t(first_row + row) * p.depth + depth;
+    const int last = depth < p.depth ? p.num_rows - first_row - row : 0;
+#pragma unroll
+    for (int i = 0; i < kRows; i += kRowsAtOnce) {
       start_copy(
-          to + place(across / (kChunk / 8), within % kPieces, row, within / kPieces),
-          static_cast<const T*>(b.x) + from,
-          present);
+          to + place(0, 0, i / 8) + i % 8 * 4 * 8,
+          strides_behind(from, i, p.depth),
+          i < last);
     }
   }
 
@@ -80,17 +90,18 @@ struct QuantizedProduct {
     for (int i = 0; i < 4; i++) {
       const int behind = metal::min(8 * i, last - first);
       load_words_once(weights.words[i / 2][i % 2], strides_behind(words, behind, row_words));
-      weights.factors[i / 2][i % 2] = strides_behind(scales, behind, row_groups)->bits |
-          unsigned(strides_behind(biases, behind, row_groups)->bits) << 16;
+      weights.scales[i / 2][i % 2] = strides_behind(scales, behind, row_groups)->bits;
+      weights.biases[i / 2][i % 2] = strides_behind(biases, behind, row_groups)->bits;
     }
   }
 
-  static PairScale scale_of(unsigned factors) {
-    return {join_halves(factors, factors, false), join_halves(factors, factors, true)};
+  static PairScale scale_of(const ProductWeights& weights, int tile, int half_tile) {
+    const unsigned scale = weights.scales[tile][half_tile], bias = weights.biases[tile][half_tile];
+    return {join_halves(scale, scale, false), join_halves(bias, bias, false)};
   }
 
-  void add(float (&sums)[2][TILES][4], const ProductWeights& weights, int stage) const {
-    const T* from = stages + stage % 2 * kStageElements;
+  void add(float (&sums)[2][TILES][4], const ProductWeights& weights, int buffer) const {
+    const T* from = stages + buffer * kStageElements + place(part, 0, 0);
 #pragma unroll
     for (int piece = 0; piece < kPieces; piece++) {
       unsigned left[2][2][4];
@@ -101,16 +112,21 @@ struct QuantizedProduct {
             left[tile],
             &weights.words[tile][0][word],
             &weights.words[tile][1][word],
-            scale_of(weights.factors[tile][0]),
-            scale_of(weights.factors[tile][1]));
+            scale_of(weights, tile, 0),
+            scale_of(weights, tile, 1));
       }
+      const T* own = from + place(0, piece, 0) + place_within(piece, lane);
+      unsigned x[2][4];
+      load_words(x[0], own);
 #pragma unroll
       for (int rows = 0; rows < TILES; rows++) {
-        unsigned x[4];
-        load_words(x, from + place(part, piece, rows * 8 + lane / 4, lane % 4));
+        if (rows + 1 < TILES) {
+          load_words(x[(rows + 1) % 2], own + place(0, 0, rows + 1));
+        }
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-          const unsigned right = Words::right(x, 2 * i), next = Words::right(x, 2 * i + 1);
+          const unsigned right = Words::right(x[rows % 2], 2 * i);
+          const unsigned next = Words::right(x[rows % 2], 2 * i + 1);
 #pragma unroll
           for (int tile = 0; tile < 2; tile++) {
             multiply_accumulate<T>(sums[tile][rows], left[tile][i], right, next);
@@ -187,30 +203,43 @@ struct QuantizedProduct {
     return (p.num_rows + kRows - 1) / kRows;
   }
 
+  // One stage, while the next one is under way.
+  void take(
+      float (&sums)[2][TILES][4],
+      const ProductWeights& weights,
+      ProductWeights& next,
+      int buffer,
+      int stage,
+      int last) const {
+    wait_for_copies<0>();
+    // Everybody's copies are there, and nobody reads the other buffer any more.
+    sync_block();
+    if (stage + 1 < last) {
+      start_stage(stage + 1, 1 - buffer);
+      end_copies();
+      load(next, chunk_of(stage + 1));
+    }
+    if (stage * kProductParts + part < num_chunks) {
+      add(sums, weights, buffer);
+    }
+  }
+
   void run() const {
     const int first = block_position().z * p.stages_per_split;
     const int last =
         metal::min(first + p.stages_per_split, (num_chunks + kProductParts - 1) / kProductParts);
     float sums[2][TILES][4] = {};
-    ProductWeights weights, next;
-    start_stage(first);
+    ProductWeights even, odd;
+    start_stage(first, 0);
     end_copies();
-    load(weights, chunk_of(first));
-    for (int stage = first; stage < last; stage++) {
+    load(even, chunk_of(first));
+    for (int stage = first; stage < last; stage += 2) {
+      take(sums, even, odd, 0, stage, last);
       if (stage + 1 < last) {
-        start_stage(stage + 1);
-        load(next, chunk_of(stage + 1));
+        take(sums, odd, even, 1, stage + 1, last);
       }
-      end_copies();
-      wait_for_copies<1>();
-      sync_block();
-      if (stage * kProductParts + part < num_chunks) {
-        add(sums, weights, stage);
-      }
-      weights = next;
-      sync_block();
     }
-    wait_for_copies<0>();
+    sync_block();
     share(sums);
     sync_block();
     if (p.num_splits > 1) {

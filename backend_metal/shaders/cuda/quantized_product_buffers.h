@@ -9,8 +9,8 @@ namespace pomona {
 // Of a block: outputs (rows of the matrix), which two halves of its warps share, and in how many
 // parts each stage of the depth is cut among them.
 inline constexpr int kProductOutputs = 64;
-inline constexpr int kProductParts = 4;
-inline constexpr int kProductThreads = 256;
+inline constexpr int kProductParts = 2;
+inline constexpr int kProductThreads = 128;
 
 // Between the sums of two rows of x in shared memory: so that a warp's stores meet all banks.
 inline constexpr int kProductSumStride = kProductOutputs + 4;
