@@ -1,8 +1,8 @@
 """On CUDA, products with quantized matrices: of few rows by a kernel that unpacks weights on their
 way, and of many with the whole matrix unpacked first.
 
-MLX's own kernels read a matrix of 4 bits at a fifth of the memory's speed there (H100, up to 32
-rows), and with many rows they compute a fifth of what products of floats do.
+MLX's own kernels read a matrix of 4 bits at a quarter of the memory's speed there at best (H100),
+and with many rows they compute a fifth of what products of floats do.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from backend_metal.models.fused_projections import joined_layers
 
 logger = logging.getLogger(__name__)
 
-MOST_ROWS = 256
-"""With more the matrix is unpacked."""
+MOST_ROWS = 128
+"""With more the matrix is unpacked: that takes an H100 as long as 150 rows take the kernel."""
 MOST_WEIGHTS = 1 << 27
 """Unpacked at a time, of a matrix that is a vocabulary's."""
 CHUNK_BITS = 512

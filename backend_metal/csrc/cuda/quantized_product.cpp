@@ -48,14 +48,15 @@ ProductPlan plan_product(int num_rows, int num_outputs, int depth, int bits) {
   }
   int per_split = ceil_div(stages, splits);
   splits = ceil_div(stages, per_split);
-  int64_t stage_bytes = int64_t(2) * product_stage(bits) * rows * 2;
+  int64_t word_bytes = int64_t(kProductOutputs) * kProductParts * kProductChunkBytes;
+  int64_t ring_bytes = kProductRing * (word_bytes + int64_t(product_stage(bits)) * rows * 2);
   int64_t sum_bytes = int64_t(kProductParts) * rows * kProductSumStride * sizeof(float);
   return {
       tiles,
       splits,
       per_split,
       splits > 1 ? tiles_of_out * splits * rows * kProductOutputs : 0,
-      {across, down, splits, kProductThreads, std::max(stage_bytes, sum_bytes)}};
+      {across, down, splits, kProductThreads, std::max(ring_bytes, sum_bytes)}};
 }
 
 // Zeros, as kernels leave them, of one stream: what it runs is run one after another.

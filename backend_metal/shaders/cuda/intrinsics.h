@@ -192,13 +192,6 @@ inline void store_floats(float* to, const float (&from)[1]) {
   *to = from[0];
 }
 
-// 16 bytes of global memory that no block reads again.
-inline void load_words_once(unsigned (&to)[4], const unsigned* from) {
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "l"(__cvta_generic_to_global(from)));
-}
-
 // 16 bytes of shared memory. By name: the compiler would load all that there is room for at once, and
 // more.
 inline void load_words(unsigned (&to)[4], const void* from) {

@@ -3,9 +3,9 @@
 //
 // A block owns kProductOutputs outputs and TILES * 8 rows, over one split of the depth. Of each stage
 // of the depth its warps take parts: a warp two tiles of 16 outputs, over a chunk, of which a lane
-// has 16 bytes of each of four rows of the matrix. Rows of x come through shared memory, a stage
-// ahead, as they are in memory but for where their pieces of eight elements lie. At the end the parts
-// are summed up, and the splits, in their order, by the block that ends last.
+// has 16 bytes of each of four rows of the matrix. Words and rows of x come through shared memory,
+// some stages ahead: memory's latency is that of tens of KB on their way to each core. At the end the
+// parts are summed up, and the splits, in their order, by the block that ends last.
 #include <metal_stdlib>
 
 #include "cuda/quantized_product_buffers.h"
@@ -17,12 +17,11 @@
 
 namespace pomona {
 
-// Of a lane: its chunk's words of two tiles' rows, and of each row its scale and its bias. All are
-// under way, so that whatever is made of them is made only when they are used.
-struct ProductWeights {
-  unsigned words[2][2][4];
-  unsigned short scales[2][2];
-  unsigned short biases[2][2];
+// Of a lane, for each of its four rows of the matrix. On their way from memory, so that nothing is made
+// of them before they are used.
+struct ProductScales {
+  unsigned short scales[4];
+  unsigned short biases[4];
 };
 
 template <typename T, int BITS, int TILES>
@@ -32,7 +31,8 @@ struct QuantizedProduct {
   static constexpr int kPieces = kLaneElements / 8; // of 16 bytes of x, for each of a lane's words
   static constexpr int kStage = kProductParts * kChunk;
   static constexpr int kRows = TILES * 8;
-  static constexpr int kStageElements = kStage * kRows;
+  static constexpr int kWordBytes = kProductThreads * 4 * kProductLaneBytes; // of a stage
+  static constexpr int kStageBytes = kWordBytes + kStage * kRows * sizeof(T);
   using Words = QuantizedWords<T, BITS>;
 
   const QuantizedProductParameters& p;
@@ -43,9 +43,11 @@ struct QuantizedProduct {
   const int first_row = block_position().x * kRows;
   const int first_output = block_position().y * kProductOutputs;
   const int num_chunks = p.depth / kChunk;
-  T* const stages = reinterpret_cast<T*>(shared_memory());
+  // Of the matrix's rows a lane has this one and each eighth behind it, as far as there are.
+  const int last_output = p.num_outputs - 1;
+  const int own_output = metal::min(first_output + warp % 2 * 32 + lane / 4, last_output);
 
-  // Where a chunk's piece of eight rows of x lies in a stage's memory, and a row's part of that. What
+  // Where a chunk's piece of eight rows of x lies among a stage's rows, and a row's part of that. What
   // the lanes of a warp read at once is 512 bytes in a row, and what eight threads write at once
   // meets all banks.
   static constexpr int place(int chunk, int piece, int tile) {
@@ -55,81 +57,115 @@ struct QuantizedProduct {
     return (slot ^ (piece * (8 / kPieces))) * 8;
   }
 
+  static unsigned char* stage_memory(int stage) {
+    return shared_memory() + stage % kProductRing * kStageBytes;
+  }
+  // A thread's words, which nobody else reads.
+  static unsigned char* words_of(int stage, int row) {
+    return stage_memory(stage) + (row * kProductThreads + thread_index()) * kProductLaneBytes;
+  }
+  static T* rows_of(int stage) {
+    return reinterpret_cast<T*>(stage_memory(stage) + kWordBytes);
+  }
+
+  // Copies stand for a stage even where there is none any more, so that the latest are so many stages.
+  void start_stage(int stage, int last) const {
+    if (stage < last) {
+      copy_words(stage);
+      copy_rows(stage);
+    }
+    end_copies();
+  }
+
+  // Beyond the depth there are zeros, as in x.
+  void copy_words(int stage) const {
+    const int row_words = p.depth / (32 / BITS);
+    const int chunk = stage * kProductParts + part;
+    const unsigned* from = b.weights + int64_t(own_output) * row_words +
+        chunk * (kProductChunkBytes / 4) + lane % 4 * (kProductLaneBytes / 4);
+#pragma unroll
+    for (int row = 0; row < 4; row++) {
+      const int behind = metal::min(8 * row, last_output - own_output);
+      start_copy(
+          words_of(stage, row), strides_behind(from, behind, row_words), chunk < num_chunks);
+    }
+  }
+
   // All that a thread copies is of one piece of the stage.
-  void start_stage(int stage, int buffer) const {
+  void copy_rows(int stage) const {
     constexpr int kAcross = kStage / 8, kRowsAtOnce = kProductThreads / kAcross;
     static_assert(kRowsAtOnce <= 8 && kRows % kRowsAtOnce == 0, "rows of a tile, one after another");
     const int across = thread_index() % kAcross, row = thread_index() / kAcross;
     const int within = across % (kChunk / 8);
     const int piece = within % kPieces;
     const int depth = stage * kStage + across * 8;
-    T* to = stages + buffer * kStageElements + place(across / (kChunk / 8), piece, 0) +
+    T* to = rows_of(stage) + place(across / (kChunk / 8), piece, 0) +
         place_within(piece, row * 4 + within / kPieces);
     const T* from = static_cast<const T*>(b.x) + int64_t(first_row + row) * p.depth + depth;
-    const int last = depth < p.depth ? p.num_rows - first_row - row : 0;
+    const int present = depth < p.depth ? p.num_rows - first_row - row : 0;
 #pragma unroll
     for (int i = 0; i < kRows; i += kRowsAtOnce) {
       start_copy(
-          to + place(0, 0, i / 8) + i % 8 * 4 * 8,
-          strides_behind(from, i, p.depth),
-          i < last);
+          to + place(0, 0, i / 8) + i % 8 * 4 * 8, strides_behind(from, i, p.depth), i < present);
     }
   }
 
-  // Of the matrix's rows a lane has the first of its own and each eighth behind that.
-  void load(ProductWeights& weights, int chunk) const {
-    const int last = p.num_outputs - 1;
-    const int first = metal::min(first_output + warp % 2 * 32 + lane / 4, last);
-    const int depth = chunk * kChunk + lane % 4 * kLaneElements;
-    const int row_words = p.depth / (32 / BITS), row_groups = p.depth >> p.log2_group;
-    const unsigned* words = b.weights + int64_t(first) * row_words + depth / (32 / BITS);
-    const int64_t group = int64_t(first) * row_groups + (depth >> p.log2_group);
+  void load_scales(ProductScales& to, int stage) const {
+    const int chunk = metal::min(stage * kProductParts + part, num_chunks - 1);
+    const int groups = p.depth >> p.log2_group;
+    const int64_t group = int64_t(own_output) * groups +
+        ((chunk * kChunk + lane % 4 * kLaneElements) >> p.log2_group);
     const T* scales = static_cast<const T*>(b.scales) + group;
     const T* biases = static_cast<const T*>(b.biases) + group;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const int behind = metal::min(8 * i, last - first);
-      load_words_once(weights.words[i / 2][i % 2], strides_behind(words, behind, row_words));
-      weights.scales[i / 2][i % 2] = strides_behind(scales, behind, row_groups)->bits;
-      weights.biases[i / 2][i % 2] = strides_behind(biases, behind, row_groups)->bits;
+    for (int row = 0; row < 4; row++) {
+      const int behind = metal::min(8 * row, last_output - own_output);
+      to.scales[row] = strides_behind(scales, behind, groups)->bits;
+      to.biases[row] = strides_behind(biases, behind, groups)->bits;
     }
   }
 
-  static PairScale scale_of(const ProductWeights& weights, int tile, int half_tile) {
-    const unsigned scale = weights.scales[tile][half_tile], bias = weights.biases[tile][half_tile];
+  static PairScale scale_of(const ProductScales& from, int row) {
+    const unsigned scale = from.scales[row], bias = from.biases[row];
     return {join_halves(scale, scale, false), join_halves(bias, bias, false)};
   }
 
-  void add(float (&sums)[2][TILES][4], const ProductWeights& weights, int buffer) const {
-    const T* from = stages + buffer * kStageElements + place(part, 0, 0);
+  void add(float (&sums)[2][TILES][4], const ProductScales& scales, int stage) const {
+    unsigned words[4][4];
+#pragma unroll
+    for (int row = 0; row < 4; row++) {
+      load_words(words[row], words_of(stage, row));
+    }
+    const T* rows = rows_of(stage) + place(part, 0, 0);
 #pragma unroll
     for (int piece = 0; piece < kPieces; piece++) {
+      const T* own = rows + place(0, piece, 0) + place_within(piece, lane);
+      unsigned x[TILES][4];
+#pragma unroll
+      for (int tile = 0; tile < TILES; tile++) {
+        load_words(x[tile], own + place(0, 0, tile));
+      }
       unsigned left[2][2][4];
 #pragma unroll
-      for (int tile = 0; tile < 2; tile++) {
-        const int word = piece * Words::kWordsPerPiece;
+      for (int half_block = 0; half_block < 2; half_block++) {
+        const int word = piece * Words::kWordsPerPiece, row = half_block * 2;
         Words::left_sides(
-            left[tile],
-            &weights.words[tile][0][word],
-            &weights.words[tile][1][word],
-            scale_of(weights, tile, 0),
-            scale_of(weights, tile, 1));
+            left[half_block],
+            &words[row][word],
+            &words[row + 1][word],
+            scale_of(scales, row),
+            scale_of(scales, row + 1));
       }
-      const T* own = from + place(0, piece, 0) + place_within(piece, lane);
-      unsigned x[2][4];
-      load_words(x[0], own);
+      // A sum waits for the product before it, so those of all tiles are in between.
 #pragma unroll
-      for (int rows = 0; rows < TILES; rows++) {
-        if (rows + 1 < TILES) {
-          load_words(x[(rows + 1) % 2], own + place(0, 0, rows + 1));
-        }
+      for (int i = 0; i < 2; i++) {
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-          const unsigned right = Words::right(x[rows % 2], 2 * i);
-          const unsigned next = Words::right(x[rows % 2], 2 * i + 1);
+        for (int tile = 0; tile < TILES; tile++) {
+          const unsigned right = Words::right(x[tile], 2 * i);
+          const unsigned next = Words::right(x[tile], 2 * i + 1);
 #pragma unroll
-          for (int tile = 0; tile < 2; tile++) {
-            multiply_accumulate<T>(sums[tile][rows], left[tile][i], right, next);
+          for (int half_block = 0; half_block < 2; half_block++) {
+            multiply_accumulate<T>(sums[half_block][tile], left[half_block][i], right, next);
           }
         }
       }
@@ -203,25 +239,19 @@ struct QuantizedProduct {
     return (p.num_rows + kRows - 1) / kRows;
   }
 
-  // One stage, while the next one is under way.
+  // One stage, while the next ones are under way.
   void take(
       float (&sums)[2][TILES][4],
-      const ProductWeights& weights,
-      ProductWeights& next,
-      int buffer,
+      const ProductScales& scales,
+      ProductScales& next,
       int stage,
       int last) const {
-    wait_for_copies<0>();
-    // Everybody's copies are there, and nobody reads the other buffer any more.
+    wait_for_copies<kProductRing - 2>();
+    // Everybody's copies are there, and nobody reads the stage before any more, whose place is free.
     sync_block();
-    if (stage + 1 < last) {
-      start_stage(stage + 1, 1 - buffer);
-      end_copies();
-      load(next, chunk_of(stage + 1));
-    }
-    if (stage * kProductParts + part < num_chunks) {
-      add(sums, weights, buffer);
-    }
+    start_stage(stage + kProductRing - 1, last);
+    load_scales(next, stage + 1);
+    add(sums, scales, stage);
   }
 
   void run() const {
@@ -229,14 +259,15 @@ struct QuantizedProduct {
     const int last =
         metal::min(first + p.stages_per_split, (num_chunks + kProductParts - 1) / kProductParts);
     float sums[2][TILES][4] = {};
-    ProductWeights even, odd;
-    start_stage(first, 0);
-    end_copies();
-    load(even, chunk_of(first));
+    for (int ahead = 0; ahead < kProductRing - 1; ahead++) {
+      start_stage(first + ahead, last);
+    }
+    ProductScales even, odd;
+    load_scales(even, first);
     for (int stage = first; stage < last; stage += 2) {
-      take(sums, even, odd, 0, stage, last);
+      take(sums, even, odd, stage, last);
       if (stage + 1 < last) {
-        take(sums, odd, even, 1, stage + 1, last);
+        take(sums, odd, even, stage + 1, last);
       }
     }
     sync_block();
@@ -247,11 +278,6 @@ struct QuantizedProduct {
     } else {
       for_each_sum([&](int row, int output, int) { store(row, output, shared_sum(row, output)); });
     }
-  }
-
-  // This warp's of a stage; where there is none, any.
-  int chunk_of(int stage) const {
-    return metal::min(stage * kProductParts + part, num_chunks - 1);
   }
 };
 

@@ -12,6 +12,9 @@ inline constexpr int kProductOutputs = 64;
 inline constexpr int kProductParts = 2;
 inline constexpr int kProductThreads = 128;
 
+// Stages that are in shared memory or on their way there.
+inline constexpr int kProductRing = 3;
+
 // Between the sums of two rows of x in shared memory: so that a warp's stores meet all banks.
 inline constexpr int kProductSumStride = kProductOutputs + 4;
 

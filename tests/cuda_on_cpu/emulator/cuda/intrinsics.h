@@ -198,11 +198,6 @@ inline void store_floats(float* to, const float (&from)[1]) {
   *to = from[0];
 }
 
-inline void load_words_once(unsigned (&to)[4], const unsigned* from) {
-  current_block().check_global(from);
-  std::memcpy(to, from, 16);
-}
-
 inline void load_words(unsigned (&to)[4], const void* from) {
   current_block().check_shared(from, 16);
   std::memcpy(to, from, 16);
