@@ -26,6 +26,7 @@ from backend_metal.recurrent.paths import PATHS as RECURRENT_PATHS
 from deployments.backend import AttentionStatus
 from tests.support.backend_metal import (
     native_cases,
+    quantized_product_cases,
     recurrent_oracle,
     rotate_heads_cases,
     row_cases,
@@ -168,6 +169,25 @@ def test_any_activations_are_mlxs(case: row_cases.Case) -> None:
         pytest.skip("no kernels of rows")
     # Exponentials of halves are approximate in MLX's.
     row_cases.check_silu(rows, case, expected=swiglu, most_ulps=4)
+
+
+@pytest.mark.skipif(NAME != "cuda", reason="MLX's own products serve elsewhere")
+@fuzz(200)
+@given(case=quantized_product_cases.cases())
+def test_any_quantized_products_match_float64(case: quantized_product_cases.Case) -> None:
+    quantized_product_cases.check(OPERATORS.quantized_product, case)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("options", OPTIONS)
+def test_decode_steps_match_float64(options: dict[str, object], dtype: mx.Dtype) -> None:
+    spans = [(1, 20), (1, 0), (1, 700), (1, 5000)]
+    sinks = bool(options.get("has_sinks"))
+    own = {name: value for name, value in options.items() if name != "has_sinks"}
+    case = native_cases.make_case(
+        7, (2, 4), sinks, dtype=dtype, head_dims=(128, 128), spans=spans, **own
+    )
+    native_cases.check(case, decodes=True)
 
 
 @pytest.mark.parametrize("dtype", LOGITS_TOLERANCES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import mlx.core as mx
 import numpy as np
@@ -13,9 +12,7 @@ from hypothesis import strategies as st
 
 from tests.cuda_on_cpu.extension import execution, operators
 from tests.cuda_on_cpu.nvrtc import compile_kernel
-
-PRECISION = {mx.float16: 2.0**-11, mx.bfloat16: 2.0**-8}
-"""Of a rounded number, relative to it."""
+from tests.support.backend_metal.quantized_product_cases import Case, cases, check
 
 
 @pytest.fixture(autouse=True)
@@ -23,63 +20,6 @@ def on_the_emulator() -> Iterator[None]:
     # MLX's buffers then start where the stand-in expects them.
     with mx.stream(mx.cpu):
         yield
-
-
-@dataclass(frozen=True)
-class Case:
-    rows: int
-    outputs: int
-    chunks: int
-    group_size: int
-    bits: int
-    dtype: mx.Dtype
-    seed: int = 0
-
-    @property
-    def depth(self) -> int:
-        return self.chunks * 512 // self.bits
-
-    def quantized(self) -> list[mx.array]:
-        rng = np.random.default_rng(self.seed)
-        matrix = mx.array(rng.normal(size=(self.outputs, self.depth)).astype(np.float32))
-        arrays = mx.quantize(matrix.astype(self.dtype), self.group_size, self.bits)
-        return list(arrays)
-
-    def x(self) -> mx.array:
-        values = np.random.default_rng(self.seed + 1).normal(size=(self.rows, self.depth))
-        return mx.array(values.astype(np.float32)).astype(self.dtype)
-
-
-@st.composite
-def cases(draw: st.DrawFn) -> Case:
-    bits = draw(st.sampled_from([4, 8]))
-    # A chunk of 8 bits is no longer than a group of 64.
-    group_size = draw(st.sampled_from([32, 64, 128] if bits == 4 else [32, 64]))
-    return Case(
-        draw(st.integers(1, 70)),
-        draw(st.integers(1, 100)),
-        draw(st.integers(1, 11)),
-        group_size,
-        bits,
-        draw(st.sampled_from([mx.float16, mx.bfloat16])),
-        draw(st.integers(0, 99)),
-    )
-
-
-def check(case: Case) -> None:
-    x, (weights, scales, biases) = case.x(), case.quantized()
-    found = operators().quantized_product(
-        x, weights, scales, biases, group_size=case.group_size, bits=case.bits
-    )
-    assert found.dtype == case.dtype
-    # A weight is rounded once, as the scale and the bias are wide.
-    wide = [array.astype(mx.float32) for array in (scales, biases)]
-    matrix = mx.dequantize(weights, *wide, case.group_size, case.bits).astype(case.dtype)
-    left, right = (np.array(array.astype(mx.float32), np.float64) for array in (x, matrix))
-    expected = left @ right.T
-    error = np.abs(np.array(found.astype(mx.float32)) - expected)
-    bound = PRECISION[case.dtype] * np.abs(expected) + 2e-6 * (np.abs(left) @ np.abs(right).T)
-    assert (error <= bound).all(), (error / bound).max()
 
 
 @settings(
@@ -91,7 +31,7 @@ def check(case: Case) -> None:
 @given(case=cases(), num_cores=st.sampled_from([1, 4, 40]))
 def test_products_match_float64(case: Case, num_cores: int) -> None:
     with execution(backwards=case.seed % 2 == 1, num_cores=num_cores):
-        check(case)
+        check(operators().quantized_product, case)
 
 
 def test_splits_are_summed_up_again_and_again() -> None:
@@ -99,14 +39,14 @@ def test_splits_are_summed_up_again_and_again() -> None:
     case = Case(rows=3, outputs=130, chunks=40, group_size=64, bits=4, dtype=mx.bfloat16)
     for _ in range(3):
         with execution(num_cores=132):
-            check(case)
+            check(operators().quantized_product, case)
 
 
 def test_one_product_is_one_launch() -> None:
     with execution(num_cores=132):
-        check(Case(5, 64, 24, 64, 4, mx.float16))
+        check(operators().quantized_product, Case(5, 64, 24, 64, 4, mx.float16))
         operators().take_nodes()
-        check(Case(5, 64, 24, 64, 4, mx.float16))
+        check(operators().quantized_product, Case(5, 64, 24, 64, 4, mx.float16))
     (node,) = operators().take_nodes()
     assert node[0] == "quantized_product_half_4_1"
 
