@@ -85,11 +85,14 @@ class _LayerCheck:
         arguments = self._inputs.step(step.parts) | self._options
         arguments["window"] = None if window is None else min(window, step.most_window)
 
+        decodes = all(num_tokens == 1 for _, num_tokens in step.parts)
+
         def run(path: AttentionPath, caches: list[mx.array]) -> list[mx.array]:
+            own = {**arguments, **(path.decode_options if decodes else {})}
             if self._layer.cache.values_in_keys:
-                return [*path.scatter_latent_attention(**arguments, k_cache=caches[0])]
+                return [*path.scatter_latent_attention(**own, k_cache=caches[0])]
             keys, values = caches
-            return [*path.scatter_paged_attention(**arguments, k_cache=keys, v_cache=values)]
+            return [*path.scatter_paged_attention(**own, k_cache=keys, v_cache=values)]
 
         out, *self._caches = self._evaluated(step.name, lambda: run(self._path, self._caches))
         # On the CPU: GPUs multiply float32 in TF32, of 10 bits, unless the process forbids it.

@@ -133,8 +133,7 @@ class ModelRunner:
                 cu_seqlens_q=(
                     cu_seqlens_q if group.cu_seqlens_q is None else mx.array(group.cu_seqlens_q)
                 ),
-                # None has no tokens.
-                decodes=len(group.slot_mapping) == len(group.seq_lens),
+                decodes=_has_one_each(group.cu_seqlens_q, batch.cu_seqlens_q),
             )
             for group in batch.groups
         ]
@@ -205,6 +204,11 @@ class ModelForward:
         masks = self._runner.fill_masks(held)
         self._runner.clock.lap("mask")
         return masks
+
+
+def _has_one_each(of_group: Int32Array | None, of_batch: Int32Array) -> bool:
+    """Whether each sequence has one token."""
+    return bool((np.diff(of_batch if of_group is None else of_group) == 1).all())
 
 
 def _as_they_are(block_tables: Int32Array) -> Int32Array:

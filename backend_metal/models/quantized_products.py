@@ -24,11 +24,16 @@ from backend_metal.models.fused_projections import joined_layers
 logger = logging.getLogger(__name__)
 
 MOST_ROWS = 128
-"""With more the matrix is unpacked: that takes an H100 as long as 150 rows take the kernel."""
+"""With more the matrix is unpacked, which takes an H100 as long as 150 rows take the kernel; no
+other GPU was measured."""
 MOST_WEIGHTS = 1 << 27
 """Unpacked at a time, of a matrix that is a vocabulary's."""
 CHUNK_BITS = 512
 """Of a row, that the kernel takes at once."""
+ROWS_CHECKED = (5, 12, 27)
+"""One number for each kernel that there is."""
+OUTPUTS_CHECKED = (64, 20_000)
+"""At most."""
 TOLERANCE = 2e-2
 """Of the error's norm, over that of the result: MLX may round a weight otherwise."""
 
@@ -47,6 +52,10 @@ class _ByRows(nn.Module):  # type: ignore[misc]
         if self._kernel is None or x.dtype != self["scales"].dtype:
             return None
         return self.kernel_product(x)
+
+    @property
+    def has_kernel(self) -> bool:
+        return self._kernel is not None
 
     def kernel_product(self, x: mx.array) -> mx.array:
         assert self._kernel is not None
@@ -95,19 +104,36 @@ BY_ROWS: dict[type[nn.Module], type[nn.Module]] = {
 
 def compute_products_by_rows(model: nn.Module, kernel: QuantizedProduct | None) -> None:
     """Have the quantized layers of ``model`` do so, those of MLX's affine format. ``kernel`` is run
-    here for one layer of each format, and where it is wrong MLX's serve in its place, with an error
+    here with matrices of each format, and where it is wrong MLX's serve in its place, with an error
     in the log. Subclasses keep their own ways. Idempotent."""
-    works: dict[tuple[object, ...], bool] = {}
+    by_format: dict[tuple[object, ...], list[Any]] = {}
     for layer in _quantized_layers(model):
         layer.__class__ = BY_ROWS[type(layer)]
         layer._kernel = None
-        if kernel is None or not _is_for_kernel(layer):
-            continue
-        key = layer.bits, layer.group_size, layer.scales.dtype
-        if key not in works:
-            works[key] = _is_right(layer, kernel)
-        if works[key]:
-            layer._kernel = kernel
+        if _is_for_kernel(layer):
+            key = layer.bits, layer.group_size, layer.scales.dtype
+            by_format.setdefault(key, []).append(layer)
+    for layers in by_format.values():
+        if kernel is not None and _is_right(layers, kernel):
+            for layer in layers:
+                layer._kernel = kernel
+
+
+def _what_is_wrong(layer: Any, outputs: int, kernel: QuantizedProduct) -> str | None:
+    """Of the first so many outputs of a layer."""
+    options = {"group_size": layer.group_size, "bits": layer.bits}
+    arrays = [layer[name][:outputs] for name in ("weight", "scales", "biases")]
+    mx.eval(arrays)
+    matrix = mx.dequantize(*arrays, **options).T
+    for rows in ROWS_CHECKED:
+        x = mx.random.normal((rows, _depth(layer)), key=mx.random.key(0)).astype(matrix.dtype)
+        want = (x @ matrix).astype(mx.float32)
+        error = kernel(x, *arrays, **options).astype(mx.float32) - want
+        found, allowed = (float(np.array(mx.linalg.norm(array))) for array in (error, want))
+        # Written so that NaN fails too.
+        if not found <= TOLERANCE * allowed:
+            return f"an error of {found} of {allowed}, of {rows} rows and {outputs} outputs"
+    return None
 
 
 def _quantized_layers(model: nn.Module) -> Iterator[Any]:
@@ -129,15 +155,16 @@ def _depth(layer: Any) -> int:
     return int(layer.scales.shape[-1]) * int(layer.group_size)
 
 
-def _is_right(layer: Any, kernel: QuantizedProduct) -> bool:
-    options = {"group_size": layer.group_size, "bits": layer.bits}
-    arrays = [layer[name] for name in ("weight", "scales", "biases")]
-    x = mx.random.normal((5, _depth(layer)), key=mx.random.key(0)).astype(layer.scales.dtype)
+def _is_right(layers: list[Any], kernel: QuantizedProduct) -> bool:
+    """``layers``: of one format."""
+    layer = layers[0]
+    # Few outputs share their depth out among blocks, and many do not.
+    largest = max(layers, key=lambda one: int(one.scales.shape[0]))
     try:
-        want = (x @ mx.dequantize(*arrays, **options).T).astype(mx.float32)
-        error = kernel(x, *arrays, **options).astype(mx.float32) - want
-        found, allowed = (float(np.array(mx.linalg.norm(array))) for array in (error, want))
-        wrong = None if found <= TOLERANCE * allowed else f"an error of {found} of {allowed}"
+        wrong = None
+        for one in (layer, largest):
+            for outputs in OUTPUTS_CHECKED:
+                wrong = wrong or _what_is_wrong(one, outputs, kernel)
     except (RuntimeError, ValueError) as failure:
         logger.debug("the kernel for quantized matrices did not run", exc_info=failure)
         wrong = str(failure)

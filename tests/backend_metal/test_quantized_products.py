@@ -124,18 +124,19 @@ def test_few_rows_are_the_kernels(bias: bool) -> None:
     few, many = uniform((3, 1, 256), mx.bfloat16), uniform((MOST_ROWS + 1, 256), mx.bfloat16)
     expected = model(few)
     compute_products_by_rows(model, kernel)
-    assert kernel.calls == 1  # the check
+    assert kernel.calls > 0  # the check
+    kernel.calls = 0
     found = model(few)
-    assert kernel.calls == 2
+    assert kernel.calls == 1
     np.testing.assert_allclose(
         *(np.array(array.astype(mx.float32)) for array in (found, expected)), rtol=0, atol=0.1
     )
     model(many)
     model(few.astype(mx.float32))
-    assert kernel.calls == 2
+    assert kernel.calls == 1
     with being_recorded():
         model(many)
-    assert kernel.calls == 3
+    assert kernel.calls == 2
 
 
 @pytest.mark.parametrize(
@@ -154,17 +155,37 @@ def test_what_there_is_no_kernel_for_stays_mlx(
     assert kernel.calls == 0
 
 
+class WrongOnce(Kernel):
+    """About as many rows, or as many outputs, as only a part of the check has."""
+
+    def __init__(self, rows: int | None = None, outputs: int | None = None) -> None:
+        super().__init__()
+        self.wrong = rows, outputs
+
+    def __call__(self, x: mx.array, *arrays: mx.array, group_size: int, bits: int) -> mx.array:
+        is_wrong = x.shape[0] == self.wrong[0] or arrays[0].shape[0] == self.wrong[1]
+        self.factor = 1.05 if is_wrong else 1.0
+        return super().__call__(x, *arrays, group_size=group_size, bits=bits)
+
+
 def fail(*_arrays: mx.array, **_options: int) -> mx.array:
     raise RuntimeError("no such kernel")
 
 
 @pytest.mark.parametrize(
-    ("kernel", "message"), [(Kernel(1.05), "an error of"), (fail, "no such kernel")]
+    ("kernel", "message"),
+    [
+        (Kernel(1.05), "an error of"),
+        (fail, "no such kernel"),
+        *((WrongOnce(rows=rows), f"of {rows} rows") for rows in quantized_products.ROWS_CHECKED),
+        (WrongOnce(outputs=64), "and 64 outputs"),
+        (WrongOnce(outputs=70), "of 5 rows"),
+    ],
 )
 def test_a_wrong_kernel_does_not_serve(
     kernel: Kernel, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = quantized(nn.Linear(256, 37), 4)
+    model = quantized(nn.Linear(256, 70), 4)
     model.set_dtype(mx.float16)
     x = uniform((3, 256), mx.float16)
     expected = np.array(model(x))

@@ -125,3 +125,24 @@ def test_it_compiles(tiles: int, bits: int, element: str, architecture: str) -> 
     # With 168 a multiprocessor has room for three blocks of 128 threads.
     assert resources.registers <= 168
     assert resources.spilled_bytes == 0
+
+
+def test_parts_of_larger_arrays_are_taken_as_they_are() -> None:
+    case = Case(1, 96, 2, 64, 4, mx.bfloat16)
+    x, quantized = case.x(), case.quantized()
+    options = {"group_size": 64, "bits": 4}
+    # As where q, k and v were laid one behind another, and a row that starts at no multiple of 16.
+    parts = [mx.split(array, [40], 0)[1] for array in quantized]
+    wide = mx.concatenate([x[:, :3], x, x[:, :5]], axis=-1)
+    mx.eval(parts, wide)
+    with execution():
+        expected = operators().quantized_product(x, *quantized, **options)[:, 40:]
+        mx.eval(expected)
+        operators().take_nodes()
+        found = operators().quantized_product(wide[:, 3 : 3 + case.depth], *parts, **options)
+        mx.eval(found)
+    nodes = [node[0] for node in operators().take_nodes()]
+    assert nodes == ["pack_rows_unsigned short", "quantized_product_bfloat_4_1"]
+    np.testing.assert_array_equal(
+        *(np.array(array.astype(mx.float32)) for array in (found, expected))
+    )

@@ -26,6 +26,7 @@ Options options_of(const AttentionOptions& options, const AttentionArrays& a) {
   o.has_softcap = options.softcap > 0.0f;
   o.has_sinks = a.sinks != nullptr;
   o.has_new_tokens = a.new_tokens.has_value();
+  o.writes_new_tokens = a.new_tokens && options.decodes;
   o.aligned = are_aligned(a) && is_aligned(a.q);
   return o;
 }
@@ -79,7 +80,10 @@ bool prefills_by_warpgroups(const AttentionOptions& options, const AttentionArra
 
 GpuLaunchPlan plan_of(const AttentionOptions& options, const AttentionArrays& a) {
   return plan_launch(
-      device_limits(), shape_of(options, a), batch_of(options, a), prefills_by_warpgroups(options, a));
+      device_limits(),
+      shape_of(options, a),
+      batch_of(options, a),
+      prefills_by_warpgroups(options, a));
 }
 
 void encode_attention(

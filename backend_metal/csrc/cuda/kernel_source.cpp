@@ -33,6 +33,7 @@ std::string kernel_source(const Kernel& kernel, const Options& o) {
            {"has_softcap", o.has_softcap},
            {"has_sinks", o.has_sinks},
            {"has_new_tokens", o.has_new_tokens},
+           {"writes_new_tokens", o.writes_new_tokens},
            {"has_partials", o.has_partials},
            {"aligned", o.aligned}}) {
     text += std::string("constexpr bool ") + name + " = " + (value ? "true" : "false") + ";\n";

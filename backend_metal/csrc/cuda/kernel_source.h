@@ -30,6 +30,7 @@ struct Options {
   bool has_softcap = false;
   bool has_sinks = false;
   bool has_new_tokens = false;
+  bool writes_new_tokens = false; // to the caches, if has_new_tokens
   bool has_partials = false;
   bool aligned = false;
 

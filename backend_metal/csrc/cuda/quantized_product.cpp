@@ -8,10 +8,12 @@
 #include <mutex>
 #include <stdexcept>
 
+#include "cuda/attention_buffers.h"
 #include "cuda/launch.h"
 #include "cuda/memory.h"
 #include "cuda/quantized_product_buffers.h"
 #include "cuda/staging.h"
+#include "parameters.h"
 #include "plan_arithmetic.h"
 
 namespace pomona::cuda {
@@ -59,7 +61,8 @@ ProductPlan plan_product(int num_rows, int num_outputs, int depth, int bits) {
       {across, down, splits, kProductThreads, std::max(ring_bytes, sum_bytes)}};
 }
 
-// Zeros, as kernels leave them, of one stream: what it runs is run one after another.
+// Zeros, as kernels leave them. Those that use them are run one after another, since each is told to
+// be their writer.
 const mx::array& counters(mx::Stream stream, mx::cu::CommandEncoder& encoder) {
   static std::mutex mutex;
   static auto* arrays = new std::map<int, mx::array>;
@@ -76,6 +79,33 @@ const mx::array& counters(mx::Stream stream, mx::cu::CommandEncoder& encoder) {
     found = arrays->emplace(stream.index, std::move(zeros)).first;
   }
   return found->second;
+}
+
+// Contiguous rows that may start anywhere, where copies of 16 bytes may.
+mx::array aligned(mx::cu::CommandEncoder& encoder, const mx::array& rows) {
+  if (rows.offset() % kProductLaneBytes == 0) {
+    return rows;
+  }
+  mx::array packed(rows.shape(), rows.dtype(), nullptr, {});
+  allocate(packed, encoder);
+  encoder.add_temporary(packed);
+  encoder.set_input_array(rows);
+  encoder.set_output_array(packed);
+  int depth = rows.shape(-1);
+  add_kernel(
+      encoder,
+      {"cuda/pack.cu", "pack_rows", "unsigned short", {}, "Pack", kCopyThreads},
+      {},
+      {static_cast<int>(rows.size() / depth), 1, 1, kCopyThreads, 0},
+      PackParameters{{depth, depth, 1}, 1, depth},
+      PackBuffers{pointer(rows), pointer(packed)});
+  return packed;
+}
+
+// A model's own array as it is, so that no step copies it: rows of a larger one are contiguous, too.
+mx::array as_rows(const mx::array& in, mx::Stream stream) {
+  bool are_rows = in.is_available() && in.flags().row_contiguous;
+  return are_rows ? in : mx::contiguous(in, false, stream);
 }
 
 void require(bool holds, const char* what) {
@@ -99,12 +129,12 @@ bool QuantizedProduct::is_equivalent(const mx::Primitive& other) const {
 void QuantizedProduct::eval_gpu(
     const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   auto& encoder = mx::cu::get_command_encoder(stream());
-  const auto& x = inputs[0];
   auto& out = outputs[0];
   allocate(out, encoder);
   if (out.size() == 0) {
     return;
   }
+  auto x = aligned(encoder, inputs[0]);
   int depth = x.shape(-1), num_outputs = inputs[1].shape(0);
   int num_rows = static_cast<int>(x.size() / depth);
   auto plan = plan_product(num_rows, num_outputs, depth, format_.bits);
@@ -125,9 +155,15 @@ void QuantizedProduct::eval_gpu(
       pointer(inputs[3]),
       pointer(out),
       pointer<float>(partials),
-      plan.num_splits > 1 ? pointer<unsigned>(counters(stream(), encoder)) : nullptr};
-  for (const auto& in : inputs) {
-    encoder.set_input_array(in);
+      nullptr};
+  if (plan.num_splits > 1) {
+    const auto& zeros = counters(stream(), encoder);
+    buffers.counters = pointer<unsigned>(zeros);
+    encoder.set_output_array(zeros);
+  }
+  encoder.set_input_array(x);
+  for (size_t i = 1; i < inputs.size(); i++) {
+    encoder.set_input_array(inputs[i]);
   }
   encoder.set_output_array(partials);
   encoder.set_output_array(out);
@@ -176,9 +212,9 @@ mx::array quantized_product(
       dtype,
       std::make_shared<QuantizedProduct>(stream, format),
       {mx::contiguous(x, false, stream),
-       mx::contiguous(weights, false, stream),
-       mx::contiguous(scales, false, stream),
-       mx::contiguous(biases, false, stream)});
+       as_rows(weights, stream),
+       as_rows(scales, stream),
+       as_rows(biases, stream)});
 }
 
 } // namespace pomona::cuda

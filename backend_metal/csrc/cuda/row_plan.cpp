@@ -1,13 +1,13 @@
 #include "cuda/row_plan.h"
 
 #include "constants.h"
+#include "cuda/rows_of_elements.h"
 #include "plan_arithmetic.h"
 
 namespace pomona::cuda {
 
 namespace {
 
-constexpr int kVectorBytes = 16;
 constexpr int kMaxChunks = 8;
 constexpr int kNarrowThreads = 64;
 constexpr int kThreads = 128;

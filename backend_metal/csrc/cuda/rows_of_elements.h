@@ -9,7 +9,7 @@ namespace pomona::cuda {
 
 namespace mx = mlx::core;
 
-constexpr int64_t kVectorBytes = 16; // of the widest load
+constexpr int kVectorBytes = 16; // of the widest load
 
 // Of the dimension that is `behind` the last one; 0 where it has one element, or is not there.
 inline int64_t stride_before_last(const mx::array& in, int behind) {

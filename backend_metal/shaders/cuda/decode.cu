@@ -4,8 +4,9 @@
 //
 // A block owns one split of the keys of one sequence and K/V head, for up to 16 query heads of that
 // head's group: K and V are read from memory once for all of them. Its warps share the keys of a
-// tile. A row with one split is finished here, the others' states go to `decode_reduce`. The block of
-// the last split also writes the token's key and value to their slot, where nobody reads them yet.
+// tile. A row with one split is finished here, the others' states go to `decode_reduce`. Where no
+// scatter follows, the block of the last split writes the token's key and value to their slot, where
+// nobody reads them yet.
 #include "cuda/attend.h"
 #include "cuda/slots.h"
 #include "splits.h"
@@ -64,7 +65,8 @@ inline void decode(const AttentionParameters& p, const AttentionBuffers& b) {
   int kv_head = position.x / passes;
   int first_row = position.x % passes * kTileRows;
   TileRows owned{first_row, metal::min(first_row + kTileRows, p.group) - 1};
-  if (has_new_tokens && first_row == 0 && split == metal::max(splits.count, 1) - 1) {
+  if (has_new_tokens && writes_new_tokens && first_row == 0 &&
+      split == metal::max(splits.count, 1) - 1) {
     write_new_token<T, D, DV>(p, b, seq, kv_head);
   }
 

@@ -197,7 +197,8 @@ inline void store_floats(float* to, const float (&from)[1]) {
 inline void load_words(unsigned (&to)[4], const void* from) {
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(shared_address(from)));
+               : "r"(shared_address(from))
+               : "memory");
 }
 
 inline float float_of_bits(unsigned bits) {

@@ -22,8 +22,8 @@ inline constexpr int kProductSumStride = kProductOutputs + 4;
 inline constexpr int kProductLaneBytes = 16;
 inline constexpr int kProductChunkBytes = 64;
 
-// Splits and blocks of a launch whose splits are summed up by the last of them that ends.
-inline constexpr int kMostProductCounters = 4096;
+// Tiles of `out` of a launch that has splits.
+inline constexpr int kMostProductCounters = 16'384;
 
 // Elements of the depth that a block takes at once.
 inline constexpr int product_stage(int bits) {

@@ -30,20 +30,22 @@ struct PairScale {
   unsigned scale, bias;
 };
 
-// Of BITS bits: a word pair of two rows becomes the left sides of kProducts products, whose right
-// sides are in `order` words of eight neighbouring elements of x.
+// Of BITS bits: eight numbers of two rows become the left sides of two products, and eight elements of
+// x, which are neighbours, their right sides, of which `right` is one.
 template <typename T, int BITS>
 struct QuantizedWords;
 
 template <typename T>
 struct QuantizedWords<T, 4> {
-  // Eight numbers, which are two products.
-  static constexpr int kWordsPerPiece = 1;
+  static constexpr int kWordsPerPiece = 1; // that have eight numbers
 
   // Numbers i and i + 4 are one pair, since no more than a shift brings them where pairs are.
   static void left_sides(
-      unsigned (&left)[2][4], const unsigned* first, const unsigned* second,
-      const PairScale& first_scale, const PairScale& second_scale) {
+      unsigned (&left)[2][4],
+      const unsigned* first,
+      const unsigned* second,
+      const PairScale& first_scale,
+      const PairScale& second_scale) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       left[i / 2][i % 2 * 2] = pair(*first >> 4 * i, first_scale);
@@ -69,8 +71,11 @@ struct QuantizedWords<T, 8> {
   static constexpr int kWordsPerPiece = 2;
 
   static void left_sides(
-      unsigned (&left)[2][4], const unsigned* first, const unsigned* second,
-      const PairScale& first_scale, const PairScale& second_scale) {
+      unsigned (&left)[2][4],
+      const unsigned* first,
+      const unsigned* second,
+      const PairScale& first_scale,
+      const PairScale& second_scale) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       left[i / 2][i % 2 * 2] = pair(first[i / 2] >> 16 * (i % 2), first_scale);

@@ -42,7 +42,7 @@ def contenders(columns: int, depth: int, bits: int, dtype: mx.Dtype) -> dict[str
     quantized_products.compute_products_by_rows(by_rows, kernel)
     mx.eval([layer.parameters() for layer in (quantized, floats)])
     products: dict[str, Product] = {f"{bits} bits": quantized}
-    if kernel is not None:
+    if by_rows.layers[0].has_kernel:
         products["unpacked on the way"] = by_rows.layers[0].kernel_product
     return products | {"unpacked before": by_rows.layers[0].unpacked_product, "floats": floats}
 

@@ -62,7 +62,7 @@ NB_MODULE(_cuda_on_cpu, m) {
          bool options) {
         return pomona::cuda::kernel_source(
             {file, function, type, sizes, family, threads},
-            {16, options, options, options, options, options, options});
+            {16, options, options, options, options, options, options, options});
       },
       "file"_a,
       "function"_a,

@@ -78,6 +78,7 @@ CUfunction load(
          *symbol<bool>(library, "option_has_softcap") = options.has_softcap;
          *symbol<bool>(library, "option_has_sinks") = options.has_sinks;
          *symbol<bool>(library, "option_has_new_tokens") = options.has_new_tokens;
+         *symbol<bool>(library, "option_writes_new_tokens") = options.writes_new_tokens;
          *symbol<bool>(library, "option_has_partials") = options.has_partials;
          *symbol<bool>(library, "option_aligned") = options.aligned;
          run(launch);

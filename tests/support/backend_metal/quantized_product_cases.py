@@ -42,12 +42,13 @@ class Case:
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     bits = draw(st.sampled_from([4, 8]))
-    # A chunk of 8 bits is no longer than a group of 64.
-    group_size = draw(st.sampled_from([32, 64, 128] if bits == 4 else [32, 64]))
+    group_size = draw(st.sampled_from([32, 64, 128]))
+    # A group of 128 is two chunks of 8 bits.
+    chunks = draw(st.integers(1, 11)) * (2 if bits == 8 and group_size == 128 else 1)
     return Case(
         draw(st.integers(1, 70)),
         draw(st.integers(1, 100)),
-        draw(st.integers(1, 11)),
+        chunks,
         group_size,
         bits,
         draw(st.sampled_from([mx.float16, mx.bfloat16])),
