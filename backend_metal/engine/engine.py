@@ -178,11 +178,13 @@ class Engine:
                 request, prompt_token_ids, matcher, num_history_tokens=num_history_tokens
             )
             replayed = [delta for output in outputs if (delta := output.replay())]
+            finished = {delta.index for delta in replayed if delta.finish_reason}
+            unfinished = {o.sequence.index: o for o in outputs if o.sequence.index not in finished}
+            for output in unfinished.values():
+                self.scheduler.extend(output.sequence, output.begin())
         except BackendError as error:
             self._stats.request_failure[error.error_type] += 1
             raise
-        finished = {delta.index for delta in replayed if delta.finish_reason}
-        unfinished = {o.sequence.index: o for o in outputs if o.sequence.index not in finished}
         if unfinished:
             first, *siblings = (output.sequence for output in unfinished.values())
             alternatives = request.sampling.prompt_logprobs
@@ -347,7 +349,8 @@ class Engine:
                 sequence.learn(draw.token_id)
             told = self._read_prompt(sequence)
             if told or not (draw or item.has_prompt):
-                progress = Prefill(item.stop, sequence.num_prompt_tokens, logprobs=told)
+                length = sequence.num_prompt_tokens
+                progress = Prefill(min(item.stop, length), length, logprobs=told)
                 yield Output(sequence.request_id, progress)
             if draw:
                 yield self._emit(sequence, draw, now)
@@ -383,7 +386,7 @@ class Engine:
         output = state.unfinished[sequence.index]
         assert isinstance(output, SequenceOutput), "a sequence without a readout draws tokens"
         try:
-            delta = output.push(draw) if sequence.max_tokens else output.end_at_once()
+            delta = output.push(draw)
         except BackendError as error:
             return self._fail_request(sequence.request_id, error)
         except Exception as error:
@@ -394,7 +397,8 @@ class Engine:
             return self._fail_request(
                 sequence.request_id, StepError(f"the request's output failed: {error}")
             )
-        self.scheduler.extend(sequence, delta.token_ids[1:])
+        num_new = output.num_tokens - sequence.num_output_tokens
+        self.scheduler.extend(sequence, delta.token_ids[len(delta.token_ids) - num_new :])
         self._stats.record_tokens(state, sequence, len(delta.token_ids), now)
         if delta.finish_reason:
             self.scheduler.finish(sequence)

@@ -93,7 +93,7 @@ class StatsRecorder:
     def record_tokens(
         self, state: RequestState, sequence: Sequence, num_tokens: int, now: float
     ) -> None:
-        """What a draw brought: a token, and those that were forced behind it; or none, for an
+        """What a draw brought: a token, and those that were forced around it; or none, for an
         answer without a token."""
         self.generation_tokens += num_tokens
         self.forced_tokens += max(0, num_tokens - 1)

@@ -23,7 +23,11 @@ from tests.support.backend_metal.engine_harness import (
     run,
     token_ids,
 )
-from tests.support.backend_metal.stub_runner import expected_tokens, forced_after
+from tests.support.backend_metal.stub_runner import (
+    expected_tokens,
+    forced_after,
+    forced_at_first,
+)
 
 PREFIXES: tuple[list[int], ...] = ([], [1] * 8, [1] * 16, [1] * 8 + [2] * 8)
 Tokens = dict[tuple[str, int], list[int]]
@@ -74,7 +78,7 @@ def test_books_and_tokens_are_right_in_a_pool_that_is_too_small(tokenizer: Any, 
         ),
     )
     ends = tuple(data.draw(st.sets(st.integers(0, VOCAB_SIZE - 1), max_size=4), "ends"))
-    matcher: Any = StubMatcher() if data.draw(st.booleans(), "forces") else None
+    forces = data.draw(st.booleans(), "forces")
     added: dict[str, tuple[list[int], int, int]] = {}
     items: dict[str, list[Delta | Exception]] = {}
     ended: set[str] = set()
@@ -98,6 +102,7 @@ def test_books_and_tokens_are_right_in_a_pool_that_is_too_small(tokenizer: Any, 
         name, prompt = str(number), data.draw(prompts, "prompt")
         n, length = data.draw(st.integers(1, 4), "n"), data.draw(st.integers(1, 12), "length")
         added[name], items[name] = (prompt, n, min(length, engine.max_model_len - len(prompt))), []
+        matcher: Any = StubMatcher(forced_at_first(prompt)) if forces else None
         engine.add_request(
             *request(name, prompt, n=n, max_tokens=length, stop_token_ids=ends), matcher=matcher
         )
@@ -134,9 +139,7 @@ def test_books_and_tokens_are_right_in_a_pool_that_is_too_small(tokenizer: Any, 
         for index in range(n):
             drawn, expected = (
                 token_ids(items[name], index),
-                up_to_end(
-                    expected_tokens(prompt, length, VOCAB_SIZE, forces=matcher is not None), ends
-                ),
+                up_to_end(expected_tokens(prompt, length, VOCAB_SIZE, forces=forces), ends),
             )
             assert drawn == (expected[: len(drawn)] if failed or name in ended else expected)
 
@@ -151,11 +154,11 @@ class StubMatcher:
 
     is_complete = False
 
-    def __init__(self) -> None:
-        self._left: list[int] = []
+    def __init__(self, begins_with: list[int]) -> None:
+        self._left = list(begins_with)
 
     def copy(self) -> StubMatcher:
-        return StubMatcher()
+        return StubMatcher(self._left)
 
     def free_text(self) -> None:
         """Every token moves it."""

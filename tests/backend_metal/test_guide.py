@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend_metal import LLM  # isort: skip
+from backend_metal.engine.schedule.scheduler import Scheduler
+from backend_metal.engine.schedule.step import Step
 from backend_metal.engine.text import output
-from deployments.backend import Delta, GenerationRequest, Grammar, SamplingParams, Thoughts
+from backend_metal.engine.text.output import SequenceOutput
+from deployments.backend import (
+    Delta,
+    GenerationRequest,
+    Grammar,
+    Prefill,
+    SamplingParams,
+    Thoughts,
+)
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.engine_harness import run
 
@@ -37,6 +49,22 @@ WAYS: list[dict[str, Any]] = [
     {"logprobs": 0},
     {"logprobs": 3},
 ]
+CALL = Grammar(
+    "regex",
+    "<call>the_name_of_the_city: (Cologne on the Rhine|Cassel on the Fulda), days: [1-9][0-9]?",
+)
+"""It leaves no choice at first."""
+HELD: list[dict[str, Any]] = [
+    {"bad_words": ("the", "<", "o")},
+    {"allowed_token_ids": (*b"0123456789ao",)},
+    {"logit_bias": {ord("o"): -1.0}},
+    {"min_tokens": 40, "stop_token_ids": (ord("y"),)},
+    {"stop": ("of_the",), "include_stop": True},
+    {"stop": ("e: C",)},
+    {"stop": ("city",), "min_tokens": 60},
+    {"ignore_eos": True},
+]
+"""What has a say in which tokens may come, or are the last."""
 BEGUN = [*b"assistant: <think>"]
 THOUGHTS = Thoughts("<think>", "</think>")
 
@@ -154,6 +182,181 @@ def test_forced_tokens_are_counted(llm: LLM) -> None:
     after = llm.stats()
     assert after.generation_tokens - before.generation_tokens == len(one.token_ids)
     assert after.forced_tokens - before.forced_tokens == len(one.token_ids) - one.num_draws
+
+
+@pytest.fixture
+def beginning_later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+    """Where the first token is drawn, though it is forced, and the others follow."""
+
+    @contextmanager
+    def later() -> Iterator[None]:
+        with monkeypatch.context() as patched:
+            patched.setattr(SequenceOutput, "begin", lambda output: [])
+            yield
+
+    return later
+
+
+Later = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.mark.parametrize("how", [*WAYS, *HELD])
+@pytest.mark.parametrize("n", [1, 3])
+def test_what_is_forced_at_first_is_computed_with_the_prompt(
+    llm: LLM, beginning_later: Later, how: dict[str, Any], n: int
+) -> None:
+    prompt = [*range(40)]
+    for seed in range(2):
+        sampling = SamplingParams(**{"max_tokens": 300, "seed": seed, **how}, grammar=CALL)
+        request = GenerationRequest("a", tuple(prompt), sampling, n=n)
+        llm.reset_prefix_cache()
+        with beginning_later():
+            later = list(answers(llm, request, prompt))
+        llm.reset_prefix_cache()
+        at_once = list(answers(llm, request, prompt))
+        for one, other in zip(at_once, later, strict=True):
+            assert_same(one, other)
+        num_saved = later[0].num_steps - at_once[0].num_steps
+        if "logit_bias" in how:
+            assert num_saved == 0
+        elif not {"stop", "stop_token_ids"} & how.keys():
+            # The first's, and those of the others, which wait for its prompt.
+            assert num_saved == (1 if n == 1 else 2)
+
+
+def test_an_answer_that_is_forced_as_a_whole_is_a_prompt_alone(
+    llm: LLM, beginning_later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_tokens: list[int] = []
+    schedule = Scheduler.schedule
+
+    def scheduled(scheduler: Scheduler) -> Step:
+        step = schedule(scheduler)
+        num_tokens.append(step.num_tokens)
+        return step
+
+    monkeypatch.setattr(Scheduler, "schedule", scheduled)
+    prompt = [*range(40)]
+    for text, max_tokens in (("a", 300), ("the only one", 300), ("x" * 200, 300), ("abc", 2)):
+        grammar = Grammar("choice", json.dumps([text]))
+        hows: list[dict[str, Any]] = [
+            {},
+            {"logprobs": 2},
+            {"min_tokens": 9},
+            {"ignore_eos": True, "min_tokens": 9},
+        ]
+        for how, n in itertools.product(hows, (1, 3)):
+            sampling = SamplingParams(max_tokens=max_tokens, grammar=grammar, **how)
+            request = GenerationRequest("a", tuple(prompt), sampling, n=n)
+            with beginning_later():
+                later = list(answers(llm, request, prompt))
+            llm.reset_prefix_cache()
+            num_tokens.clear()
+            at_once = list(answers(llm, request, prompt))
+            for one, other in zip(at_once, later, strict=True):
+                assert_same(one, other)
+                assert one.text == text[:max_tokens]
+                assert one.finish_reason == ("stop" if max_tokens > len(text) else "length")
+            if len(text) <= output.MOST_FORCED:
+                # The others find two blocks of the prompt.
+                assert num_tokens == ([40] if n == 1 else [40, 8 * (n - 1)])
+
+
+def test_where_a_beginning_is_cut(llm: LLM, beginning_later: Later) -> None:
+    """By ``max_tokens``, and by the end of the context."""
+    sampling = SamplingParams(max_tokens=300, seed=1, grammar=CALL, temperature=1.0)
+    longest = llm.engine.max_model_len
+    for room in range(45):
+        cut = replace(sampling, max_tokens=room)
+        with beginning_later() if room else nullcontext():
+            later = answer(llm, cut)
+        assert_same(answer(llm, cut), later)
+        if room:
+            short = [number % 256 for number in range(longest - room)]
+            with beginning_later():
+                later = answer(llm, sampling, short)
+            assert_same(answer(llm, sampling, short), later)
+            assert len(later.token_ids) == room
+
+
+def test_a_beginning_that_was_given_is_not_given_again(llm: LLM) -> None:
+    sampling = SamplingParams(max_tokens=300, seed=1, grammar=CALL, logprobs=1)
+    whole = answer(llm, sampling)
+    for length in range(len(whole.token_ids)):
+        resume = (whole.token_ids[:length],)
+        request = GenerationRequest("a", (1, 2, 3), sampling, resume=resume)
+        (again,) = answers(llm, request, [1, 2, 3])
+        assert (again.token_ids, again.text) == (whole.token_ids, whole.text)
+
+
+def test_prompts_are_told_of_as_without_a_beginning(llm: LLM, beginning_later: Later) -> None:
+    """By what is read of them, and by how much of them was cached."""
+    prompt = [*range(48)]
+    sampling = SamplingParams(max_tokens=300, seed=1, grammar=CALL)
+
+    def told(request_id: str, sampling: SamplingParams) -> list[Any]:
+        request = GenerationRequest(request_id, tuple(prompt), sampling)
+        assert sampling.grammar is not None
+        matcher = llm.engine.grammars.compile(sampling.grammar)
+        llm.engine.add_request(request, prompt, matcher=matcher)
+        items = []
+        while llm.engine.has_work:
+            items += [one.item for one in llm.engine.step()]
+        for item in items:
+            if isinstance(item, Prefill):
+                assert item.num_computed_tokens <= len(prompt)
+            else:
+                assert item.num_cached_tokens <= len(prompt)
+        return items
+
+    llm.reset_prefix_cache()
+    read = told("read", replace(sampling, prompt_logprobs=1))
+    llm.reset_prefix_cache()
+    with beginning_later():
+        expected = told("later", replace(sampling, prompt_logprobs=1))
+    logprobs, wanted = (
+        [one for item in items if isinstance(item, Prefill) for one in item.logprobs]
+        for items in (read, expected)
+    )
+    assert [one.token_id for one in logprobs] == [one.token_id for one in wanted] == prompt
+    for _ in range(2):
+        before = llm.stats()
+        *_, last = told("cached", sampling)
+        after = llm.stats()
+        # The tokens behind the prompt are cached, too, and are none of it.
+        assert last.num_cached_tokens == 48
+        assert last.prefix_miss is None
+        assert after.prefix_cache_hit_tokens - before.prefix_cache_hit_tokens == 48
+
+
+def test_aborted_and_paused_before_a_first_draw(llm: LLM) -> None:
+    sampling = SamplingParams(max_tokens=300, seed=1, grammar=CALL)
+    expected = answer(llm, sampling)
+    engine = llm.engine
+    request = GenerationRequest("a", (1, 2, 3), sampling)
+    matcher = engine.grammars.compile(CALL)
+    engine.add_request(request, [1, 2, 3], matcher=matcher)
+    (aborted,) = engine.abort("a")
+    assert isinstance(aborted.item, Delta)
+    assert aborted.item.finish_reason == "abort"
+    assert aborted.item.text.encode() == bytes(aborted.item.token_ids)
+    assert expected.text.startswith(aborted.item.text)
+    engine.add_request(request, [1, 2, 3], matcher=matcher)
+    engine.pause("a")
+    engine.check_integrity()
+    engine.resume("a")
+    deltas = run(engine)["a"]
+    assert "".join(one.text for one in deltas if isinstance(one, Delta)) == expected.text
+
+
+def test_a_beginning_is_preempted(llm: LLM) -> None:
+    sampling = SamplingParams(max_tokens=300, seed=1, grammar=CALL, temperature=1.0)
+    expected = [answer(llm, replace(sampling, seed=seed)).token_ids for seed in range(6)]
+    small = LLM(llm.config.model, num_kv_blocks=10, max_num_seqs=4, max_num_batched_tokens=32)
+    params = [replace(sampling, seed=seed) for seed in range(6)]
+    together = small.generate([[1, 2, 3]] * 6, params, show_progress=False)
+    assert small.stats().preemptions > 0
+    assert [tuple(one.token_ids) for one in together] == expected
 
 
 def bounded(budget: int | None, **how: Any) -> SamplingParams:

@@ -25,6 +25,7 @@ from tests.support.backend_metal.unpipelined import unpipelined
 from tests.support.examples import examples
 
 GRAMMAR = Grammar("regex", "(Cologne|Cassel) on the (Rhine|Fulda), [0-9]{1,3}(, [a-z]+){0,2}")
+FORCED_AT_FIRST = Grammar("regex", "<call>a long name of a tool: (Cologne|Cassel), [a-z]+")
 WAYS: list[dict[str, Any]] = [
     {"temperature": 0.0},
     {"temperature": 0.0, "repetition_penalty": 1.3},
@@ -41,6 +42,9 @@ WAYS: list[dict[str, Any]] = [
     {"bad_words": ("a", "Q", "xy"), "allowed_token_ids": (*range(32, 127),)},
     {"grammar": GRAMMAR},
     {"grammar": GRAMMAR, "temperature": 0.0, "logprobs": 1},
+    {"grammar": FORCED_AT_FIRST},
+    {"grammar": FORCED_AT_FIRST, "frequency_penalty": 2.0, "stop": ("t", "C")},
+    {"grammar": FORCED_AT_FIRST, "prompt_logprobs": 0, "logprobs": 1},
     {"thoughts": Thoughts("<think>", "</think>", budget=5)},
     {"prompt_logprobs": 1},
 ]

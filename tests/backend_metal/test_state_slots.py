@@ -11,7 +11,11 @@ import pytest
 from backend_metal.engine.schedule.sequence import FROM_ZEROS, Sequence, Status
 from backend_metal.engine.schedule.snapshot_borders import SnapshotPolicy
 from tests.support.backend_metal.scheduler_harness import BLOCK_SIZE, Harness, output, scheduled
-from tests.support.backend_metal.stub_runner import CacheMismatchError, expected_tokens
+from tests.support.backend_metal.stub_runner import (
+    CacheMismatchError,
+    expected_tokens,
+    forced_at_first,
+)
 
 EVERY_BORDER = SnapshotPolicy(interval=2048, least_gain=1)
 
@@ -54,6 +58,24 @@ def test_a_prompt_that_comes_again_begins_at_the_last_border_before_its_end(leng
     done(harness, prompt)
     again = done(harness, prompt)
     assert again.num_cached_tokens == (length - 1) // BLOCK_SIZE * BLOCK_SIZE
+
+
+@pytest.mark.parametrize("length", range(3, 60, 3))
+def test_a_prompt_with_tokens_forced_behind_it_is_kept_at_its_own_end(length: int) -> None:
+    """These may be others for whoever comes next."""
+    harness = hybrid(forces=True)
+    prompt = list(range(length))
+    harness.add(prompt, max_tokens=40)
+    harness.run()
+    other = harness.add([*prompt, 49])
+    harness.run()
+    assert other.num_cached_tokens == (length - 1) // BLOCK_SIZE * BLOCK_SIZE
+    again = harness.add(prompt, max_tokens=40)
+    harness.run()
+    num_before_draw = length + len(forced_at_first(prompt))
+    cached = (num_before_draw - 1) // BLOCK_SIZE * BLOCK_SIZE
+    assert again.num_cached_tokens == min(cached, length)
+    assert again.prefix_miss is None
 
 
 def test_whoever_makes_a_snapshot_goes_on_in_another_slot() -> None:

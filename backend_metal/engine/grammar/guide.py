@@ -2,8 +2,9 @@
 may think.
 
 Where either leaves one way to go on, the tokens of it are ``forced``: they need no draw, and a step
-runs them together. Which tokens are forced is a function of the tokens so far, so a sequence that
-is computed again, here or elsewhere, is forced to the same.
+runs them together, those that an answer begins with behind its prompt. Which tokens are forced is a
+function of the tokens so far, so a sequence that is computed again, here or elsewhere, is forced to
+the same.
 """
 
 from __future__ import annotations

@@ -55,16 +55,17 @@ def why_no_more(
     groups: tuple[BlockGroup, ...],
     states: StateSlots | None,
 ) -> PrefixMiss | None:
-    """Why no more was reused; None: no more could be, or nobody may share it."""
-    found, known = match.num_blocks, match.num_known
+    """Why no more of the prompt was reused; None: no more could be, or nobody may share it."""
+    found, known, block_size = match.num_blocks, match.num_known, groups[0].block_size
+    if found >= (sequence.num_prompt_tokens - 1) // block_size:
+        return None
     if found < known:
         if states is None or states.deepest(sequence, known) > found:
             return "evicted"
         evicted = states.was_evicted(sequence, found, known)
         return "snapshot_evicted" if evicted else "no_snapshot"
-    block_size = groups[0].block_size
     hashes = sequence.block_hashes(block_size)[: found + 1]
-    if len(hashes) <= found or found == (sequence.num_tokens - 1) // block_size:
+    if len(hashes) <= found:
         return None
     if groups[0].pool.was_evicted(hashes[-1]):
         return "evicted"

@@ -147,7 +147,7 @@ class Scheduler:
                 sequence.status = Status.ENDING
 
     def extend(self, sequence: Sequence, forced_tokens: Iterable[int]) -> None:
-        """Tokens behind the one that was drawn, which need no draw."""
+        """Tokens behind the prompt, or behind the one that was drawn, which need no draw."""
         for token_id in forced_tokens:
             sequence.tokens.append(token_id)
 
@@ -289,7 +289,8 @@ class Scheduler:
     def _count_prefix_hit(self, sequence: Sequence) -> None:
         if sequence.counts_prefix_hit:
             sequence.counts_prefix_hit = False
-            sequence.num_cached_tokens = sequence.num_computed_tokens
+            num_found = sequence.num_computed_tokens
+            sequence.num_cached_tokens = min(num_found, sequence.num_prompt_tokens)
             if sequence.prefix_miss is not None:
                 self.prefix_misses[sequence.prefix_miss] += 1
             self.num_prefix_query_tokens += sequence.num_prompt_tokens

@@ -92,7 +92,8 @@ class StateSlots:
         borders = snapshot_borders(
             num_blocks * self._block_size,
             sequence.num_tokens,
-            parting=(parting, sequence.num_history_tokens),
+            # What follows the prompt need not be what follows it for others.
+            parting=(parting, sequence.num_history_tokens, sequence.num_prompt_tokens - 1),
             block_size=self._block_size,
             policy=self._policy,
         )

@@ -18,7 +18,7 @@ from deployments.backend import (
 )
 
 MOST_FORCED = 64
-"""Tokens behind a drawn one that are not drawn: as many as one step computes beside others."""
+"""Tokens between two drawn ones that are not drawn: as many as one step computes beside others."""
 
 
 def end_token_ids(sampling: SamplingParams, eos_token_ids: Set[int]) -> frozenset[int]:
@@ -52,7 +52,12 @@ class SequenceOutput:
             ),
             include_stop=sampling.include_stop,
         )
-        self._num_tokens = 0
+        self.num_tokens = 0
+        """That it has taken."""
+        # What no delta has told yet.
+        self._text = ""
+        self._draws: list[TokenDraw] = []
+        self._finish_reason: FinishReason | None = None
 
     def replay(self) -> Delta | None:
         """One delta of all the output that the sequence began with, if any. Raises ``ResumeError``
@@ -62,42 +67,63 @@ class SequenceOutput:
         token_ids: list[int] = self.sequence.token_range(start, stop).tolist()
         if not token_ids:
             return None
-        text, finish_reason = "", None
+        logprob = None if self.sequence.sampling.logprobs is None else 0.0
         for token_id in token_ids:
-            if finish_reason:
+            if self._finish_reason:
                 raise ResumeError(
                     f"the output to resume has {len(token_ids)} tokens, but ends at "
-                    f"{self._num_tokens}"
+                    f"{self.num_tokens}"
                 )
             try:
-                added, finish_reason = self._advance(token_id)
+                self._take(TokenDraw(token_id, logprob))
             except InvalidRequestError as error:
                 raise ResumeError(f"the output to resume breaks its grammar: {error}") from error
-            text += added
-        logprob = None if self.sequence.sampling.logprobs is None else 0.0
-        draws = [TokenDraw(token_id, logprob) for token_id in token_ids]
-        return self._delta(text, draws, finish_reason, replayed=True)
+        return self._tell(replayed=True)
+
+    def begin(self) -> list[int]:
+        """Take the tokens that are forced before any is drawn, and return them: they are computed
+        with the prompt, and the first draw's delta tells of them. Where they end the answer, or it
+        may have no token, there are none: the prompt is all there is to compute. Raises as ``push``
+        does."""
+        if self.sequence.wants_more:
+            self._take_forced()
+        else:
+            self._finish_reason = "length"
+        if self._finish_reason is None:
+            return [draw.token_id for draw in self._draws]
+        self.sequence.max_tokens = self.sequence.num_output_tokens
+        return []
 
     def ends_at(self, token_id: int) -> bool:
         """Whether such a token ends the answer, and is no part of it."""
         return token_id in self._stop_token_ids
 
     def push(self, draw: TokenDraw) -> Delta:
-        """The delta of the sequence's next token, and of those behind it that are forced. Raises
-        ``InvalidRequestError`` when its grammar has become too complex to go on with, or when no
-        token was left."""
-        text, finish_reason = self._advance(draw.token_id)
-        draws, guide = [draw], self.sequence.guide
-        while (
-            finish_reason is None
-            and guide is not None
-            and (forced := guide.forced) is not None
-            and len(draws) <= MOST_FORCED
-        ):
-            more, finish_reason = self._advance(forced)
-            text += more
-            draws.append(self._certain(forced))
-        return self._delta(text, draws, finish_reason)
+        """The delta of the sequence's next token, and of those around it that are forced; of these
+        alone where they have ended it. Raises ``InvalidRequestError`` when its grammar has become
+        too complex to go on with, or when no token was left."""
+        if self._finish_reason is None:
+            self._take(draw)
+            self._take_forced()
+        return self._tell()
+
+    def abort(self) -> Delta:
+        if self._finish_reason is None:
+            self._text += self._detokenizer.finish()
+        self._finish_reason = "abort"
+        return self._tell()
+
+    def _take(self, draw: TokenDraw) -> None:
+        text, self._finish_reason = self._advance(draw.token_id)
+        self._text += text
+        self._draws.append(draw)
+
+    def _take_forced(self) -> None:
+        guide = self.sequence.guide
+        for _ in range(MOST_FORCED):
+            if self._finish_reason or guide is None or guide.forced is None:
+                return
+            self._take(self._certain(guide.forced))
 
     def _certain(self, token_id: int) -> TokenDraw:
         """The draw of a token that is the only one."""
@@ -106,22 +132,15 @@ class SequenceOutput:
             return TokenDraw(token_id)
         return TokenDraw(token_id, 0.0, ((token_id, 0.0),) if asked else ())
 
-    def end_at_once(self) -> Delta:
-        """Instead of ``push``, for a sequence whose prompt is all there is to compute."""
-        return self._delta("", [], "length")
-
-    def abort(self) -> Delta:
-        return self._delta(self._detokenizer.finish(), [], "abort")
-
     def _advance(self, token_id: int) -> tuple[str, FinishReason | None]:
         """The text that a token makes certain, and why it is the last one, if it is."""
         sequence, sampling = self.sequence, self.sequence.sampling
         guide = sequence.guide
         is_forced = guide is not None and guide.forced == token_id
         if sequence.restrictions is not None and not is_forced:
-            sequence.restrictions.check(token_id, sequence.output_token_ids[: self._num_tokens])
-        self._num_tokens += 1
-        may_stop = self._num_tokens > sampling.min_tokens
+            sequence.restrictions.check(token_id, sequence.output_token_ids[: self.num_tokens])
+        self.num_tokens += 1
+        may_stop = self.num_tokens > sampling.min_tokens
         finish_reason: FinishReason | None = None
         text = ""
         if token_id in self._stop_token_ids:
@@ -135,7 +154,7 @@ class SequenceOutput:
             is_complete = guide is not None and guide.is_complete
             if is_complete or self._detokenizer.stop_hit is not None:
                 finish_reason = "stop"
-            elif self._num_tokens >= sequence.max_tokens:
+            elif self.num_tokens >= sequence.max_tokens:
                 finish_reason = "length"
         if finish_reason and self._detokenizer.stop_hit is None:
             text += self._detokenizer.finish(may_stop=may_stop)
@@ -143,26 +162,19 @@ class SequenceOutput:
                 finish_reason = "stop"
         return text, finish_reason
 
-    def _delta(
-        self,
-        text: str,
-        draws: list[TokenDraw],
-        finish_reason: FinishReason | None,
-        *,
-        replayed: bool = False,
-    ) -> Delta:
-        guide = self.sequence.guide
-        return Delta(
+    def _tell(self, *, replayed: bool = False) -> Delta:
+        guide, finish_reason = self.sequence.guide, self._finish_reason
+        delta = Delta(
             index=self.sequence.index,
-            text=text,
-            token_ids=tuple([draw.token_id for draw in draws]),
+            text=self._text,
+            token_ids=tuple([draw.token_id for draw in self._draws]),
             num_prompt_tokens=self.sequence.num_prompt_tokens,
             num_cached_tokens=self.sequence.num_cached_tokens,
             prefix_miss=self.sequence.prefix_miss,
             logprobs=tuple(
                 [
                     self._token_text.logprob(draw.token_id, draw.logprob, draw.top)
-                    for draw in draws
+                    for draw in self._draws
                     if draw.logprob is not None
                 ]
             ),
@@ -171,3 +183,5 @@ class SequenceOutput:
             stop_string=self._detokenizer.stop_hit if finish_reason == "stop" else None,
             replayed=replayed,
         )
+        self._text, self._draws = "", []
+        return delta

@@ -20,6 +20,7 @@ from tests.support.backend_metal.stub_runner import (
     StubForward,
     StubRunner,
     forced_after,
+    forced_at_first,
 )
 
 
@@ -104,6 +105,12 @@ class Harness:
             num_history_tokens=num_history_tokens,
             readout=readout,
         )
+        begun = forced_at_first(prompt) if self.forces and readout is None else []
+        if len(begun) < max_tokens:
+            self.scheduler.extend(sequence, begun)
+        else:
+            # They end it, and the prompt is all there is to compute.
+            sequence.max_tokens = 0
         self.scheduler.add(sequence)
         return sequence
 
@@ -143,12 +150,12 @@ class Harness:
             token = next(drawn).token_id if item.draws else None
             if sequence.status is Status.FINISHED:
                 continue
-            if token is not None:
+            if sequence.is_pending and token is not None:
                 sequence.learn(token)
                 room = sequence.max_tokens - sequence.num_output_tokens
                 if self.forces:
                     self.scheduler.extend(sequence, forced_after(token)[:room])
-            if item.ends_readout or 0 < sequence.max_tokens <= sequence.num_output_tokens:
+            if item.ends_readout or (token is not None and not sequence.wants_more):
                 self.scheduler.finish(sequence)
 
     def lose_cache(self) -> None:

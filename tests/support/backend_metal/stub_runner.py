@@ -150,13 +150,18 @@ def next_token(content: np.uint64, vocab_size: int) -> int:
 def expected_tokens(
     prompt: list[int], count: int, vocab_size: int, *, forces: bool = False
 ) -> list[int]:
-    """What a sequence must draw, whatever else happens around it. With ``forces`` some tokens are
-    followed by others that are not drawn."""
-    tokens = list(prompt)
+    """What a sequence must draw, whatever else happens around it. With ``forces`` some prompts and
+    tokens are followed by others that are not drawn."""
+    tokens = [*prompt, *(forced_at_first(prompt) if forces else [])]
     while len(tokens) < len(prompt) + count:
         tokens.append(next_token(content_chain(np.array(tokens))[-1], vocab_size))
         tokens += forced_after(tokens[-1]) if forces else []
     return tokens[len(prompt) :][:count]
+
+
+def forced_at_first(prompt: list[int]) -> list[int]:
+    """What follows a prompt where there is a grammar: mostly nothing, at times a lot."""
+    return [prompt[-1]] * (0 if len(prompt) % 3 else len(prompt) // 2)
 
 
 def forced_after(token: int) -> list[int]:
