@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.fleet.targets import http_sd
-from deployments.gateway.access.error_shapes import is_anthropics
+from deployments.gateway.access.error_shapes import MODELS_PATH, is_anthropics
 from deployments.gateway.anthropics_models import anthropics_model, anthropics_models
 from deployments.gateway.openapi import OPENAPI_PATH, openapi_document
 from deployments.gateway.parts import GatewayParts
@@ -26,8 +26,8 @@ VERSION = version("pomona-serve")
 def reading_routes(parts: GatewayParts) -> list[Route]:
     readings = _Readings(parts)
     return [
-        Route("/v1/models", readings.models),
-        Route("/v1/models/{name:path}", readings.model),
+        Route(MODELS_PATH, readings.models),
+        Route(f"{MODELS_PATH}/{{name:path}}", readings.model),
         Route(OPENAPI_PATH, readings.openapi),
         Route("/version", readings.version),
         # Clients look so whether anybody is there.

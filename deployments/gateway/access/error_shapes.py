@@ -12,6 +12,8 @@ from deployments.protocol import MESSAGES_PATH
 from deployments.protocol.anthropic.errors import in_anthropics_shape
 
 VERSION_HEADER = "anthropic-version"
+MODELS_PATH = "/v1/models"
+"""That both APIs have."""
 
 
 def shaped_response(error: ApiError, scope: Scope) -> Response:
@@ -19,12 +21,17 @@ def shaped_response(error: ApiError, scope: Scope) -> Response:
 
 
 def shaped_body(error: ApiError, scope: Scope) -> bytes:
-    body, path = error.json(), scope["path"]
-    if path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/") or is_anthropics(scope):
+    body = error.json()
+    if _is_under(MESSAGES_PATH, scope) or is_anthropics(scope):
         return in_anthropics_shape(body, scope.get(SCOPE_KEY))
     return body
 
 
 def is_anthropics(scope: Scope) -> bool:
     """Whether a client of that API asks, on a path that others ask, too."""
-    return VERSION_HEADER in Headers(scope=scope)
+    return _is_under(MODELS_PATH, scope) and VERSION_HEADER in Headers(scope=scope)
+
+
+def _is_under(path: str, scope: Scope) -> bool:
+    asked: str = scope["path"]
+    return asked == path or asked.startswith(f"{path}/")
