@@ -5,13 +5,13 @@
 
 #include "cuda/quantized_product_bindings.h"
 #include "cuda/recording_bindings.h"
+#include "cuda/row_bindings.h"
 #include "cuda/upload_bindings.h"
 #include "gpu/shader_source.h"
 #include "python/draw_bindings.h"
 #include "python/operator_bindings.h"
 #include "python/recurrent_bindings.h"
 #include "python/rotate_heads_bindings.h"
-#include "python/row_bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -23,7 +23,7 @@ NB_MODULE(_cuda, m) {
   pomona::bind_draws(m, mlx::core::Device::POMONA_CUDA_DEVICE);
   pomona::bind_rotate_heads(
       m, mlx::core::Device::POMONA_CUDA_DEVICE, pomona::rotate_heads);
-  pomona::bind_rows(m, mlx::core::Device::POMONA_CUDA_DEVICE);
+  pomona::cuda::bind_rows(m, mlx::core::Device::POMONA_CUDA_DEVICE);
   pomona::cuda::bind_quantized_product(m, mlx::core::Device::POMONA_CUDA_DEVICE);
   pomona::cuda::bind_recording(m);
   pomona::cuda::bind_upload(m, mlx::core::Device::POMONA_CUDA_DEVICE);

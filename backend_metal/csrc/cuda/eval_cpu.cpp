@@ -1,14 +1,14 @@
 // Arrays on the CPU are the other extension's: this one has kernels for a GPU alone.
 #include <stdexcept>
 
+#include "cuda/add_rms_norm.h"
 #include "cuda/quantized_product.h"
+#include "cuda/silu_product.h"
 #include "cuda/upload.h"
-#include "operators/add_rms_norm.h"
 #include "operators/draw_tokens.h"
 #include "operators/primitives.h"
 #include "operators/recurrent.h"
 #include "operators/rotate_heads.h"
-#include "operators/silu_product.h"
 
 namespace pomona {
 
@@ -52,11 +52,11 @@ void cuda::QuantizedProduct::eval_cpu(const std::vector<mx::array>&, std::vector
   refuse(*this);
 }
 
-void AddRmsNorm::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
+void cuda::AddRmsNorm::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
   refuse(*this);
 }
 
-void SiluProduct::eval_cpu(const std::vector<mx::array>&, mx::array&) {
+void cuda::SiluProduct::eval_cpu(const std::vector<mx::array>&, mx::array&) {
   refuse(*this);
 }
 

@@ -1,5 +1,7 @@
-// The evaluation by CUDA of silu(gate) * up: one kernel.
-#include "operators/silu_product.h"
+#include "cuda/silu_product.h"
+
+#include <memory>
+#include <stdexcept>
 
 #include "cuda/launch.h"
 #include "cuda/memory.h"
@@ -7,41 +9,67 @@
 #include "cuda/rows_of_elements.h"
 #include "cuda/silu_product_buffers.h"
 
-namespace pomona {
+namespace pomona::cuda {
+
+std::vector<mx::Shape> SiluProduct::output_shapes(const std::vector<mx::array>& inputs) {
+  return {inputs[0].shape()};
+}
+
+bool SiluProduct::is_equivalent(const mx::Primitive&) const {
+  return true;
+}
+
+mx::array silu_product(const mx::array& gate, const mx::array& up, mx::Stream stream) {
+  auto dtype = gate.dtype();
+  if (gate.shape() != up.shape() || dtype != up.dtype()) {
+    throw std::invalid_argument("gate and up must have one shape and dtype");
+  }
+  if (dtype != mx::float32 && dtype != mx::float16 && dtype != mx::bfloat16) {
+    throw std::invalid_argument("gate and up must be float32, float16 or bfloat16");
+  }
+  if (gate.ndim() == 0) {
+    throw std::invalid_argument("gate and up must have a dimension");
+  }
+  if (gate.ndim() > 3) {
+    // As of experts. These are views, of the halves of one product as well.
+    auto rows = [&](const mx::array& in) { return mx::flatten(in, 0, -2, stream); };
+    return mx::reshape(silu_product(rows(gate), rows(up), stream), gate.shape(), stream);
+  }
+  return mx::array(gate.shape(), dtype, std::make_shared<SiluProduct>(stream), {gate, up});
+}
 
 void SiluProduct::eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) {
-  using cuda::pointer;
   auto& encoder = mx::cu::get_command_encoder(stream());
   const auto &gate = inputs[0], &up = inputs[1];
-  cuda::allocate(out, encoder);
+  allocate(out, encoder);
   if (out.size() == 0) {
     return;
   }
   int width = gate.shape(-1);
-  int blocks_per_row = cuda::silu_blocks_per_row(width, int(gate.itemsize()));
-  auto grid = cuda::plan_silu_product(cuda::num_rows(gate), blocks_per_row);
-  cuda::Options options;
-  options.aligned = cuda::has_vectors(gate) && cuda::has_vectors(up);
+  int blocks_per_row = silu_blocks_per_row(width, int(gate.itemsize()));
+  auto grid = plan_silu_product(num_rows(gate), blocks_per_row);
+  Options options;
+  options.aligned = has_vectors(gate) && has_vectors(up);
   encoder.set_input_array(gate);
   encoder.set_input_array(up);
   encoder.set_output_array(out);
-  cuda::add_kernel(
+  add_kernel(
       encoder,
       {"cuda/silu_product.cu",
        "silu_product",
-       cuda::element_type(gate.dtype()),
+       element_type(gate.dtype()),
        {},
        "SiluProduct",
        grid.threads},
       options,
       grid,
       SiluProductParameters{
-          cuda::element_strides(gate),
-          cuda::element_strides(up),
-          cuda::inner_rows(gate),
+          element_strides(gate),
+          element_strides(up),
+          inner_rows(gate),
           width,
           blocks_per_row},
       SiluProductBuffers{pointer(gate), pointer(up), pointer(out)});
 }
 
-} // namespace pomona
+} // namespace pomona::cuda

@@ -9,6 +9,7 @@
 #include "cuda/kernel_source.h"
 #include "cuda/row_plan.h"
 #include "cuda/quantized_product_bindings.h"
+#include "cuda/row_bindings.h"
 #include "cuda/upload_bindings.h"
 #include "cuda/warpgroup_tile.h"
 #include "driver.h"
@@ -19,7 +20,6 @@
 #include "python/operator_bindings.h"
 #include "python/recurrent_bindings.h"
 #include "python/rotate_heads_bindings.h"
-#include "python/row_bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -30,7 +30,7 @@ NB_MODULE(_cuda_on_cpu, m) {
   pomona::bind_draws(m, mlx::core::Device(mlx::core::Device::cpu));
   pomona::bind_rotate_heads(
       m, mlx::core::Device(mlx::core::Device::cpu), pomona::rotate_heads);
-  pomona::bind_rows(m, mlx::core::Device(mlx::core::Device::cpu));
+  pomona::cuda::bind_rows(m, mlx::core::Device(mlx::core::Device::cpu));
   pomona::cuda::bind_quantized_product(m, mlx::core::Device(mlx::core::Device::cpu));
   pomona::cuda::bind_upload(m, mlx::core::Device(mlx::core::Device::cpu));
   m.def("set_shader_folder", &pomona::set_shader_folder, "folder"_a);

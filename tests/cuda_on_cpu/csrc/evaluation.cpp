@@ -6,18 +6,18 @@
 #include <cstring>
 #include <mutex>
 
+#include "cuda/add_rms_norm.h"
 #include "cuda/quantized_product.h"
+#include "cuda/silu_product.h"
 #include "cuda/upload.h"
 #include "evaluation.h"
 #include "kernels.h"
 #include "launch.h"
 #include "mlx/backend/cuda/device.h"
-#include "operators/add_rms_norm.h"
 #include "operators/draw_tokens.h"
 #include "operators/primitives.h"
 #include "operators/recurrent.h"
 #include "operators/rotate_heads.h"
-#include "operators/silu_product.h"
 
 namespace mlx::core::cu {
 
@@ -185,12 +185,12 @@ void cuda::QuantizedProduct::eval_cpu(
   cuda_on_cpu::evaluate(*this, inputs, outputs);
 }
 
-void AddRmsNorm::eval_cpu(
+void cuda::AddRmsNorm::eval_cpu(
     const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   cuda_on_cpu::evaluate(*this, inputs, outputs);
 }
 
-void SiluProduct::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
+void cuda::SiluProduct::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   std::vector<mx::array> outputs{out};
   cuda_on_cpu::evaluate(*this, inputs, outputs);
 }

@@ -1,12 +1,12 @@
-#include "python/row_bindings.h"
+#include "cuda/row_bindings.h"
 
-#include "operators/add_rms_norm.h"
-#include "operators/silu_product.h"
+#include "cuda/add_rms_norm.h"
+#include "cuda/silu_product.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
-namespace pomona {
+namespace pomona::cuda {
 
 void bind_rows(nb::module_& m, mx::Device device) {
   m.def(
@@ -27,4 +27,4 @@ void bind_rows(nb::module_& m, mx::Device device) {
       "up"_a);
 }
 
-} // namespace pomona
+} // namespace pomona::cuda

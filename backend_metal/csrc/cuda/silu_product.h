@@ -1,5 +1,4 @@
-// The product in the middle of a gated MLP, mlx-lm's `swiglu`, for CUDA; cpu/layers/swiglu.h has that
-// of CPUs.
+// The product in the middle of a gated MLP, mlx-lm's `swiglu`; cpu/layers/swiglu.h has that of CPUs.
 #pragma once
 
 #include <mlx/mlx.h>
@@ -7,7 +6,7 @@
 
 #include <vector>
 
-namespace pomona {
+namespace pomona::cuda {
 
 namespace mx = mlx::core;
 
@@ -28,4 +27,4 @@ class SiluProduct : public mx::UnaryPrimitive {
 // dtype, float32, float16 or bfloat16.
 mx::array silu_product(const mx::array& gate, const mx::array& up, mx::Stream stream);
 
-} // namespace pomona
+} // namespace pomona::cuda

@@ -1,4 +1,4 @@
-// What is between two blocks of a layer: a residual sum, and the norm of it. For CUDA.
+// What is between two blocks of a layer: a residual sum, and the norm of it.
 #pragma once
 
 #include <mlx/mlx.h>
@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace pomona {
+namespace pomona::cuda {
 
 namespace mx = mlx::core;
 
@@ -32,4 +32,4 @@ class AddRmsNorm : public mx::Primitive {
 mx::array rms_norm_of_sum(
     mx::array& x, const mx::array& weight, float epsilon, mx::Stream stream);
 
-} // namespace pomona
+} // namespace pomona::cuda
