@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from copy import copy
 from typing import Any
 
@@ -12,9 +10,8 @@ import mlx.nn as nn
 import numpy as np
 
 from backend_metal.models.fused_heads import PROJECTIONS, Fused, fused_modules, separate_heads
+from backend_metal.models.kernel_check import is_right, relative_rms
 from backend_metal.models.layer_cache import AttentionOptions, LayerCache, RecordingAttending
-
-logger = logging.getLogger(__name__)
 
 TOLERANCES = {mx.float32: 1e-4, mx.float16: 1e-3, mx.bfloat16: 8e-3}
 """Of the root mean square of the error, over that of the result: an element may be rounded to the
@@ -50,20 +47,7 @@ class _KeepsHeads(RecordingAttending):
 def separate_wrong_heads(model: nn.Module, dtype: mx.Dtype) -> None:
     """Have the modules of ``model`` be as they were if the operator is wrong on this machine about
     any of them, with an error in the log. ``dtype``: of its heads."""
-    try:
-        wrong = _wrong(model, dtype)
-    except (RuntimeError, ValueError) as error:
-        logger.debug("the kernel that rotates heads did not run", exc_info=error)
-        wrong = str(error)
-        # A GPU's failure is raised once for each wait that meets it.
-        with contextlib.suppress(RuntimeError):
-            mx.synchronize()
-    if wrong is not None:
-        logger.error(
-            "The kernel that rotates heads is wrong on this machine, so MLX's operators serve in "
-            "its place, more slowly. Please send us this: %s",
-            wrong,
-        )
+    if not is_right("The kernel that rotates heads is", lambda: _wrong(model, dtype)):
         separate_heads(model)
 
 
@@ -98,7 +82,7 @@ def _error(module: Any, fused: Fused, tokens: int, dtype: mx.Dtype) -> float:
     got = _heads(probe, positions)
     probe.__class__ = type(module).__bases__[1]
     want = _heads(probe, positions)
-    return max(_relative_rms(*pair) for pair in zip(got, want, strict=True))
+    return max(relative_rms(*pair) for pair in zip(got, want, strict=True))
 
 
 def _heads(probe: Any, positions: mx.array) -> tuple[mx.array, mx.array, mx.array]:
@@ -106,10 +90,3 @@ def _heads(probe: Any, positions: mx.array) -> tuple[mx.array, mx.array, mx.arra
     cache = LayerCache(attending, 0, positions, window=None)
     probe(mx.zeros((positions.size, 1, 1)), cache.make_mask(1), cache)
     return attending.heads
-
-
-def _relative_rms(got: mx.array, want: mx.array) -> float:
-    if got.shape != want.shape or got.dtype != want.dtype:
-        return float("inf")
-    floats, expected = (np.array(array.astype(mx.float32)) for array in (got, want))
-    return float(np.sqrt(np.mean((floats - expected) ** 2) / np.mean(expected**2)))

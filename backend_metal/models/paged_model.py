@@ -138,7 +138,7 @@ class PagedModel:
                 self._rows = right_row_operators(self._rows, model, self.dtype)
             lay_weights_in_panels(model, self._trace)
             if mx.default_device() == mx.gpu and mx.cuda.is_available():
-                compute_products_by_rows(model, path_on(mx.default_device()).quantized_product)
+                compute_products_by_rows(model, path.quantized_product)
 
     def separate_operators(self) -> None:
         """Have heads and rows be computed by MLX's operators alone."""

@@ -7,21 +7,17 @@ and with many rows they compute a fifth of what products of floats do.
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-import numpy as np
 
 from backend_metal.attention.quantized_product import QuantizedProduct
 from backend_metal.attention.recording import is_being_recorded
 from backend_metal.models.fused_projections import joined_layers
-
-logger = logging.getLogger(__name__)
+from backend_metal.models.kernel_check import is_right, relative_rms
 
 MOST_ROWS = 128
 """With more the matrix is unpacked, which takes an H100 as long as 150 rows take the kernel; no
@@ -33,9 +29,9 @@ CHUNK_BITS = 512
 ROWS_CHECKED = (5, 12, 27)
 """One number for each kernel that there is."""
 OUTPUTS_CHECKED = (64, 20_000)
-"""At most."""
+"""At most. Few share their depth out among blocks, and many do not."""
 TOLERANCE = 2e-2
-"""Of the error's norm, over that of the result: MLX may round a weight otherwise."""
+"""Of the error, over the result: MLX may round a weight otherwise."""
 
 
 class _ByRows(nn.Module):  # type: ignore[misc]
@@ -113,27 +109,32 @@ def compute_products_by_rows(model: nn.Module, kernel: QuantizedProduct | None) 
         if _is_for_kernel(layer):
             key = layer.bits, layer.group_size, layer.scales.dtype
             by_format.setdefault(key, []).append(layer)
-    for layers in by_format.values():
-        if kernel is not None and _is_right(layers, kernel):
+    if kernel is None:
+        return
+    for (bits, group_size, dtype), layers in by_format.items():
+        name = f"The kernel for matrices of {bits} bits, in groups of {group_size}, in {dtype}, is"
+        if is_right(name, partial(_wrong, layers, kernel)):
             for layer in layers:
                 layer._kernel = kernel
 
 
-def _what_is_wrong(layer: Any, outputs: int, kernel: QuantizedProduct) -> str | None:
-    """Of the first so many outputs of a layer."""
+def _wrong(layers: list[Any], kernel: QuantizedProduct) -> str | None:
+    """``layers``: of one format."""
+    for layer in (layers[0], max(layers, key=lambda one: int(one.scales.shape[0]))):
+        for outputs in OUTPUTS_CHECKED:
+            for rows in ROWS_CHECKED:
+                if not (error := _error(layer, outputs, rows, kernel)) <= TOLERANCE:
+                    return f"{error:.1e}, of {rows} rows and {outputs} outputs"
+    return None
+
+
+def _error(layer: Any, outputs: int, rows: int, kernel: QuantizedProduct) -> float:
+    """Of so many of the layer's outputs, or all that it has."""
     options = {"group_size": layer.group_size, "bits": layer.bits}
     arrays = [layer[name][:outputs] for name in ("weight", "scales", "biases")]
     mx.eval(arrays)
-    matrix = mx.dequantize(*arrays, **options).T
-    for rows in ROWS_CHECKED:
-        x = mx.random.normal((rows, _depth(layer)), key=mx.random.key(0)).astype(matrix.dtype)
-        want = (x @ matrix).astype(mx.float32)
-        error = kernel(x, *arrays, **options).astype(mx.float32) - want
-        found, allowed = (float(np.array(mx.linalg.norm(array))) for array in (error, want))
-        # Written so that NaN fails too.
-        if not found <= TOLERANCE * allowed:
-            return f"an error of {found} of {allowed}, of {rows} rows and {outputs} outputs"
-    return None
+    x = mx.random.normal((rows, _depth(layer)), key=mx.random.key(0)).astype(arrays[1].dtype)
+    return relative_rms(kernel(x, *arrays, **options), x @ mx.dequantize(*arrays, **options).T)
 
 
 def _quantized_layers(model: nn.Module) -> Iterator[Any]:
@@ -153,31 +154,3 @@ def _is_for_kernel(layer: Any) -> bool:
 
 def _depth(layer: Any) -> int:
     return int(layer.scales.shape[-1]) * int(layer.group_size)
-
-
-def _is_right(layers: list[Any], kernel: QuantizedProduct) -> bool:
-    """``layers``: of one format."""
-    layer = layers[0]
-    # Few outputs share their depth out among blocks, and many do not.
-    largest = max(layers, key=lambda one: int(one.scales.shape[0]))
-    try:
-        wrong = None
-        for one in (layer, largest):
-            for outputs in OUTPUTS_CHECKED:
-                wrong = wrong or _what_is_wrong(one, outputs, kernel)
-    except (RuntimeError, ValueError) as failure:
-        logger.debug("the kernel for quantized matrices did not run", exc_info=failure)
-        wrong = str(failure)
-        # A GPU's failure is raised once for each wait that meets it.
-        with contextlib.suppress(RuntimeError):
-            mx.synchronize()
-    if wrong is not None:
-        logger.error(
-            "The kernel for quantized matrices (%s bits, groups of %s, %s) is wrong on this "
-            "machine, so MLX's serves in its place, more slowly. Please send us this: %s",
-            layer.bits,
-            layer.group_size,
-            layer.scales.dtype,
-            wrong,
-        )
-    return wrong is None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from collections.abc import Iterator
 
 import mlx.core as mx
@@ -12,8 +10,7 @@ import numpy as np
 
 from backend_metal.attention.row_operators import RowOperators
 from backend_metal.models.fused_rows import FusedRMSNorm
-
-logger = logging.getLogger(__name__)
+from backend_metal.models.kernel_check import is_right, relative_rms
 
 TOLERANCES = {mx.float32: 1e-4, mx.float16: 2e-3, mx.bfloat16: 1.6e-2}
 """Of the root mean square of the error, over that of the result: an element may be rounded to the
@@ -28,22 +25,10 @@ def right_row_operators(
 ) -> RowOperators | None:
     """``operators``, or None if they are wrong on this machine about rows of this dtype, and as
     wide as the norms of ``model``, with an error in the log."""
-    try:
-        wrong = _wrong(operators, model, dtype)
-    except (RuntimeError, ValueError) as error:
-        logger.debug("the kernels of rows did not run", exc_info=error)
-        wrong = str(error)
-        # A GPU's failure is raised once for each wait that meets it.
-        with contextlib.suppress(RuntimeError):
-            mx.synchronize()
-    if wrong is None:
-        return operators
-    logger.error(
-        "The kernels of norms and activations are wrong on this machine, so MLX's operators serve "
-        "in their place, more slowly. Please send us this: %s",
-        wrong,
+    right = is_right(
+        "The kernels of norms and activations are", lambda: _wrong(operators, model, dtype)
     )
-    return None
+    return operators if right else None
 
 
 def _wrong(operators: RowOperators, model: nn.Module, dtype: mx.Dtype) -> str | None:
@@ -54,12 +39,12 @@ def _wrong(operators: RowOperators, model: nn.Module, dtype: mx.Dtype) -> str | 
     }
     for width, epsilon in sorted(norms):
         for got, want in _norms(operators, width, epsilon, dtype):
-            if not (error := _relative_rms(got, want)) <= TOLERANCES.get(dtype, 0.0):
+            if not (error := relative_rms(got, want)) <= TOLERANCES.get(dtype, 0.0):
                 return f"a norm of {width} elements: {error:.1e}"
     for width in WIDTHS:
         gate, up = mx.split(_normal(NUM_ROWS, 2 * width, dtype), 2, axis=-1)
         got, want = operators.silu_product(gate, up), nn.silu(gate) * up
-        if not (error := _relative_rms(got, want)) <= TOLERANCES.get(dtype, 0.0):
+        if not (error := relative_rms(got, want)) <= TOLERANCES.get(dtype, 0.0):
             return f"an activation of {width} elements: {error:.1e}"
     return None
 
@@ -80,10 +65,3 @@ def _norms(
 
 def _normal(rows: int, width: int, dtype: mx.Dtype) -> mx.array:
     return mx.array(np.random.default_rng(width).standard_normal((rows, width)), dtype)
-
-
-def _relative_rms(got: mx.array, want: mx.array) -> float:
-    if got.shape != want.shape or got.dtype != want.dtype:
-        return float("inf")
-    floats, expected = (np.array(array.astype(mx.float32)) for array in (got, want))
-    return float(np.sqrt(np.mean((floats - expected) ** 2) / np.mean(expected**2)))

@@ -175,7 +175,7 @@ def fail(*_arrays: mx.array, **_options: int) -> mx.array:
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
-        (Kernel(1.05), "an error of"),
+        (Kernel(1.05), "5.0e-02, of 5 rows"),
         (fail, "no such kernel"),
         *((WrongOnce(rows=rows), f"of {rows} rows") for rows in quantized_products.ROWS_CHECKED),
         (WrongOnce(outputs=64), "and 64 outputs"),
@@ -192,3 +192,12 @@ def test_a_wrong_kernel_does_not_serve(
     compute_products_by_rows(model, kernel)
     np.testing.assert_array_equal(np.array(model(x)), expected)
     assert message in caplog.text
+
+
+def test_a_matrix_of_zeros_is_no_fault_of_the_kernel() -> None:
+    model = quantized(nn.Linear(256, 70), 4)
+    model.set_dtype(mx.float16)
+    layer = model.layers[0]
+    layer.scales, layer.biases = mx.zeros_like(layer.scales), mx.zeros_like(layer.biases)
+    compute_products_by_rows(model, Kernel())
+    assert layer.has_kernel

@@ -149,7 +149,7 @@ struct QuantizedProduct {
 #pragma unroll
       for (int half_block = 0; half_block < 2; half_block++) {
         const int word = piece * Words::kWordsPerPiece, row = half_block * 2;
-        Words::left_sides(
+        left_sides<Words>(
             left[half_block],
             &words[row][word],
             &words[row + 1][word],
@@ -161,8 +161,8 @@ struct QuantizedProduct {
       for (int i = 0; i < 2; i++) {
 #pragma unroll
         for (int tile = 0; tile < TILES; tile++) {
-          const unsigned right = Words::right(x[tile], 2 * i);
-          const unsigned next = Words::right(x[tile], 2 * i + 1);
+          const unsigned right = Words::elements(x[tile], 2 * i);
+          const unsigned next = Words::elements(x[tile], 2 * i + 1);
 #pragma unroll
           for (int half_block = 0; half_block < 2; half_block++) {
             multiply_accumulate<T>(sums[half_block][tile], left[half_block][i], right, next);

@@ -30,8 +30,8 @@ struct PairScale {
   unsigned scale, bias;
 };
 
-// Of BITS bits: eight numbers of two rows become the left sides of two products, and eight elements of
-// x, which are neighbours, their right sides, of which `right` is one.
+// Of BITS bits, eight numbers of a row and the eight elements of x that they meet: pair i of numbers, as
+// weights, and of elements.
 template <typename T, int BITS>
 struct QuantizedWords;
 
@@ -39,30 +39,16 @@ template <typename T>
 struct QuantizedWords<T, 4> {
   static constexpr int kWordsPerPiece = 1; // that have eight numbers
 
-  // Numbers i and i + 4 are one pair, since no more than a shift brings them where pairs are.
-  static void left_sides(
-      unsigned (&left)[2][4],
-      const unsigned* first,
-      const unsigned* second,
-      const PairScale& first_scale,
-      const PairScale& second_scale) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      left[i / 2][i % 2 * 2] = pair(*first >> 4 * i, first_scale);
-      left[i / 2][i % 2 * 2 + 1] = pair(*second >> 4 * i, second_scale);
-    }
-  }
-
-  static unsigned right(const unsigned (&x)[4], int i) {
-    return join_halves(x[i / 2], x[i / 2 + 2], i % 2);
-  }
-
- private:
-  static unsigned pair(unsigned word, const PairScale& s) {
+  // Numbers i and i + 4, since no more than a shift brings them where pairs are.
+  static unsigned weights(const unsigned* words, int i, const PairScale& s) {
     using C = PairConstants<T>;
     const unsigned numbers = fused_pairs<T>(
-        (word & 0x000f000f) | C::kOffset, C::kOne, C::kMinusOffset);
+        (*words >> 4 * i & 0x000f000f) | C::kOffset, C::kOne, C::kMinusOffset);
     return fused_pairs<T>(numbers, s.scale, s.bias);
+  }
+
+  static unsigned elements(const unsigned (&x)[4], int i) {
+    return join_halves(x[i / 2], x[i / 2 + 2], i % 2);
   }
 };
 
@@ -70,33 +56,36 @@ template <typename T>
 struct QuantizedWords<T, 8> {
   static constexpr int kWordsPerPiece = 2;
 
-  static void left_sides(
-      unsigned (&left)[2][4],
-      const unsigned* first,
-      const unsigned* second,
-      const PairScale& first_scale,
-      const PairScale& second_scale) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      left[i / 2][i % 2 * 2] = pair(first[i / 2] >> 16 * (i % 2), first_scale);
-      left[i / 2][i % 2 * 2 + 1] = pair(second[i / 2] >> 16 * (i % 2), second_scale);
-    }
+  // bfloat has room for them, but none for an offset beside them: that is a float's.
+  static unsigned weights(const unsigned* words, int i, const PairScale& s) {
+    const unsigned word = words[i / 2] >> 16 * (i % 2);
+    return fused_pairs<T>(pack<T>(number(word), number(word >> 8)), s.scale, s.bias);
   }
 
-  static unsigned right(const unsigned (&x)[4], int i) {
+  static unsigned elements(const unsigned (&x)[4], int i) {
     return x[i];
   }
 
  private:
-  // bfloat has room for them, but none for an offset beside them: that is a float's.
-  static unsigned pair(unsigned word, const PairScale& s) {
-    return fused_pairs<T>(pack<T>(number(word), number(word >> 8)), s.scale, s.bias);
-  }
-
   static float number(unsigned word) {
     // 2^23, whose last bit counts 1.
     return float_of_bits(0x4b000000u | (word & 0xff)) - 8388608.0f;
   }
 };
+
+// Eight numbers of two rows as the left sides of two products.
+template <typename Words>
+inline void left_sides(
+    unsigned (&left)[2][4],
+    const unsigned* first,
+    const unsigned* second,
+    const PairScale& first_scale,
+    const PairScale& second_scale) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    left[i / 2][i % 2 * 2] = Words::weights(first, i, first_scale);
+    left[i / 2][i % 2 * 2 + 1] = Words::weights(second, i, second_scale);
+  }
+}
 
 } // namespace pomona
