@@ -121,8 +121,11 @@ void encode_attention(
         is_decode ? decode_buffers : prefill_buffers);
   };
   {
+    // New tokens are read where they came from, so that they may be written meanwhile. A decode
+    // step's are written by the kernel that decodes.
+    bool scatters = a.new_tokens && !options.decodes;
     std::optional<mx::cu::CommandEncoder::ConcurrentContext> concurrent;
-    if (!plan.decode.grid.empty() && !plan.prefill.grid.empty()) {
+    if (scatters + !plan.decode.grid.empty() + !plan.prefill.grid.empty() > 1) {
       concurrent.emplace(encoder);
     }
     if (!plan.decode.grid.empty()) {
@@ -137,16 +140,15 @@ void encode_attention(
           plan.prefill.grid,
           false);
     }
+    if (scatters) {
+      encode_scatter(encoder, *a.new_tokens);
+    }
   }
   if (!plan.reduce.empty()) {
     add("cuda/reduce.cu", "decode_reduce", {dim_v}, plan.reduce, true);
   }
   if (!plan.prefill.reduce.empty()) {
     add("cuda/reduce.cu", "prefill_reduce", {dim_v}, plan.prefill.reduce, false);
-  }
-  // A decode step's are written by the kernel that decodes.
-  if (a.new_tokens && !options.decodes) {
-    encode_scatter(encoder, *a.new_tokens);
   }
 }
 

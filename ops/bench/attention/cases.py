@@ -88,6 +88,8 @@ class Paged:
         mx.eval(self._caches, self._q, self._k, self._v, self._metadata)
 
     def run(self, path: AttentionPath) -> Run:
+        options = path.decode_options if self._case.new == 1 else {}
+
         def step() -> None:
             out = self._q
             for _ in range(self._calls):
@@ -101,6 +103,7 @@ class Paged:
                     v_cache,
                     scale=self._case.scale,
                     **self._metadata,
+                    **options,
                 )
                 del k_cache, v_cache
             mx.eval(out, self._caches)
