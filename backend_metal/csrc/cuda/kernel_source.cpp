@@ -1,5 +1,6 @@
 #include "cuda/kernel_source.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "gpu/shader_source.h"
@@ -26,6 +27,13 @@ std::string Kernel::name() const {
   return std::string(function) + "_" + arguments(*this, "_");
 }
 
+std::string Kernel::entry() const {
+  std::string entry = "pomona_" + name();
+  // Of "unsigned short".
+  std::replace(entry.begin(), entry.end(), ' ', '_');
+  return entry;
+}
+
 std::string kernel_source(const Kernel& kernel, const Options& o) {
   std::string text = "constexpr int block_size = " + std::to_string(o.block_size) + ";\n";
   for (auto [name, value] : {
@@ -40,8 +48,8 @@ std::string kernel_source(const Kernel& kernel, const Options& o) {
   }
   text += shader_source(std::string(kernel.file))->text;
   std::string family(kernel.family), function(kernel.function);
-  text += "POMONA_KERNEL(" + std::to_string(kernel.threads) + ", pomona::" + family +
-      "Parameters, pomona::" + family + "Buffers, pomona::" + function + "<" +
+  text += "POMONA_KERNEL(" + kernel.entry() + ", " + std::to_string(kernel.threads) +
+      ", pomona::" + family + "Parameters, pomona::" + family + "Buffers, pomona::" + function + "<" +
       arguments(kernel, ", ") + ">)\n";
   return text;
 }

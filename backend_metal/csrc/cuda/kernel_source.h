@@ -21,6 +21,7 @@ struct Kernel {
 
   auto operator<=>(const Kernel&) const = default;
   std::string name() const;
+  std::string entry() const; // of the text
 };
 
 // Constants of the text; shaders/options.h says who reads them. Each kernel takes those it knows.
@@ -37,7 +38,7 @@ struct Options {
   auto operator<=>(const Options&) const = default;
 };
 
-// The whole text, with every header of the project in its place. Its entry is `pomona_kernel`.
+// The whole text, with every header of the project in its place.
 std::string kernel_source(const Kernel& kernel, const Options& options);
 
 } // namespace pomona::cuda

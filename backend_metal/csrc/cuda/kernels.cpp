@@ -51,7 +51,9 @@ CUfunction load(
     auto code = compile(kernel_source(kernel, options), architecture(device));
     CUmodule module;
     check(cuModuleLoadData(&module, code.data()), "cuModuleLoadData");
-    check(cuModuleGetFunction(&loaded.function, module, "pomona_kernel"), "cuModuleGetFunction");
+    check(
+        cuModuleGetFunction(&loaded.function, module, kernel.entry().c_str()),
+        "cuModuleGetFunction");
   }
   if (memory_bytes > loaded.memory_bytes) {
     check(

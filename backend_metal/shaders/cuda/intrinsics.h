@@ -8,10 +8,10 @@
 // Of a multiprocessor, for __launch_bounds__, by kernels that need to say so.
 #define POMONA_LEAST_BLOCKS
 
-// The entry of a kernel: FUNCTION(const Parameters&, const Buffers&).
-#define POMONA_KERNEL(THREADS, PARAMETERS, BUFFERS, ...)                             \
+// The entry of a kernel, by the name that profilers tell: FUNCTION(const Parameters&, const Buffers&).
+#define POMONA_KERNEL(NAME, THREADS, PARAMETERS, BUFFERS, ...)                       \
   extern "C" __global__ void __launch_bounds__(THREADS POMONA_LEAST_BLOCKS)          \
-      pomona_kernel(const __grid_constant__ PARAMETERS p, const __grid_constant__ BUFFERS b) { \
+      NAME(const __grid_constant__ PARAMETERS p, const __grid_constant__ BUFFERS b) { \
     __VA_ARGS__(p, b);                                                               \
   }
 

@@ -7,7 +7,7 @@
 #include <block.h>
 #include "cuda/elements.h"
 
-#define POMONA_KERNEL(THREADS, PARAMETERS, BUFFERS, ...)                           \
+#define POMONA_KERNEL(NAME, THREADS, PARAMETERS, BUFFERS, ...)                     \
   extern "C" const size_t pomona_argument_bytes[2] = {sizeof(PARAMETERS), sizeof(BUFFERS)}; \
   extern "C" const int pomona_threads = THREADS;                                   \
   extern "C" void pomona_kernel(void** arguments) {                                \
