@@ -15,6 +15,11 @@ class StateArray:
 
     shape: tuple[int, ...]
     dtype: mx.Dtype
+    """Of at most 4 bytes: MLX's GPUs write no others into a pool."""
+
+    def __post_init__(self) -> None:
+        if self.dtype.size > 4:
+            raise ValueError(f"a state must be of at most 4 bytes an element, not of {self.dtype}")
 
     @property
     def is_inputs(self) -> bool:

@@ -93,3 +93,8 @@ def test_steps_that_break_the_promise(
 
 def test_a_prefix_hit_a_fork_and_a_new_sequence() -> None:
     metadata([3, 3, -1, 2], [0, 1, 4, 2], [0, 1, 3, 9, 10]).check_integrity(5)
+
+
+def test_states_are_such_as_gpus_can_write() -> None:
+    with pytest.raises(ValueError, match="at most 4 bytes an element, not of mlx.core.int64"):
+        StateArray((3,), mx.int64)
