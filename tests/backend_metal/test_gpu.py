@@ -144,8 +144,9 @@ def test_any_linear_attention_matches_float64(layout: recurrent_oracle.Layout, *
     check_linear_attention(KERNELS, layout, **case)
 
 
+# Of fewer dims MLX's own rotation asks CUDA for blocks deeper than there are.
 @fuzz(200)
-@given(case=rotate_heads_cases.cases(most_tokens=300))
+@given(case=rotate_heads_cases.cases(most_tokens=300).filter(lambda case: case.dims >= 32))
 def test_any_heads_are_rotated_as_by_mlx(case: rotate_heads_cases.Case) -> None:
     rotate = path_on(mx.default_device()).rotate_heads
     assert rotate is not None
