@@ -35,15 +35,16 @@
 #define POMONA_BUFFER_Q_OUT 7
 #define POMONA_BUFFER_K_OUT 8
 
-// draw_chunks and draw_rows. What is empty is the options once more.
+// Draws: draw_chunks, draw_weights, draw_slices, draw_rows. What is empty is the options once more.
 #define POMONA_BUFFER_LOGITS 1
 #define POMONA_BUFFER_DRAW_OPTIONS 2
 #define POMONA_BUFFER_MASKS 3
 #define POMONA_BUFFER_COUNTS 4
 #define POMONA_BUFFER_BIAS_IDS 5
 #define POMONA_BUFFER_BIASES 6
-#define POMONA_BUFFER_CHUNK_BESTS 7
-#define POMONA_BUFFER_CANDIDATES 8 // draw_rows
+#define POMONA_BUFFER_BESTS 7
+#define POMONA_BUFFER_CANDIDATES 8 // draw_slices, draw_rows
+#define POMONA_BUFFER_TALLIES 9
 
 // pack.
 #define POMONA_BUFFER_FROM 1

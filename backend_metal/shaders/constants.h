@@ -69,12 +69,14 @@ POMONA_CONSTANT int kSiluThreads = 128;
 POMONA_CONSTANT int kDrawThreads = 256;
 POMONA_CONSTANT int kDrawPairs = 1024;
 
-// Ranking of tokens: threads of a row's threadgroup, tokens whose logits one of them has on their way
-// at once, values of a digit, and those that one thread adds up. Two digits tell tokens apart.
+// Ranking of tokens: threads of a threadgroup that ranks a row or a slice of it, the pairs of tokens that
+// a slice has, tokens whose logits a thread has on their way at once, values of a digit, and those that
+// one thread adds up. Two digits tell tokens apart.
 POMONA_CONSTANT int kCutThreads = 512;
+POMONA_CONSTANT int kSlicePairs = 4096;
 POMONA_CONSTANT int kCutRun = 4;
 POMONA_CONSTANT int kRankDigit = 2048;
-POMONA_CONSTANT int kDigitRun = 32;
+POMONA_CONSTANT int kDigitRun = 8;
 POMONA_CONSTANT int kMaxDrawVocab = kRankDigit * kRankDigit;
 
 } // namespace pomona

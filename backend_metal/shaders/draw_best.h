@@ -38,18 +38,23 @@ inline void keep_better(thread DrawBest& best, DrawBest other, float temperature
   }
 }
 
-// Of a whole threadgroup, for all of its threads. `shared` has room for one of each.
+// Of a whole threadgroup, for all of its threads. `shared` has room for one of each. In steps of eight:
+// waiting for all costs more than a few comparisons.
 template <int THREADS>
 inline DrawBest best_of_all(
     DrawBest own, threadgroup DrawBest* shared, int thread_index, float temperature) {
   shared[thread_index] = own;
   sync_group();
-  for (int step = THREADS / 2; step > 0; step /= 2) {
-    if (thread_index < step) {
-      keep_better(own, shared[thread_index + step], temperature);
+  for (int count = THREADS; count > 1;) {
+    int left = count > 8 ? count / 8 : 1;
+    if (thread_index < left) {
+      for (int i = thread_index + left; i < count; i += left) {
+        keep_better(own, shared[i], temperature);
+      }
       shared[thread_index] = own;
     }
     sync_group();
+    count = left;
   }
   DrawBest best = shared[0];
   sync_group();

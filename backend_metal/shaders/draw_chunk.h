@@ -38,13 +38,29 @@ inline DrawBest best_of_chunk(RowLogits<T> row, int vocab_size, int chunk, int t
   return best;
 }
 
-// Of the chunks: by logit alone, where tokens are left out.
-inline DrawBest best_of_chunks(const device DrawBest* chunks, int count, float temperature, int thread_index) {
+// Of a row's chunks, and behind them of its slices. `Best` is a pointer to one.
+template <typename Best>
+inline Best row_bests(Best bests, int row, DrawParameters p) {
+  return bests + int64_t(row) * (p.num_chunks + p.num_slices);
+}
+
+// Of the chunks, for all threads that rank tokens: by logit alone, where tokens are left out.
+inline DrawBest best_of_chunks(
+    const device DrawBest* chunks,
+    int count,
+    float temperature,
+    threadgroup DrawBest* shared,
+    int thread_index) {
   DrawBest best = no_best();
   for (int i = thread_index; i < count; i += kCutThreads) {
     keep_better(best, chunks[i], temperature);
   }
-  return best;
+  return best_of_all<kCutThreads>(best, shared, thread_index, temperature);
+}
+
+// Whether a row is ranked: differences to an infinity are none.
+inline bool may_be_cut(DrawBest likeliest, DrawOptions o, int vocab_size) {
+  return likeliest.token >= 0 && likeliest.logit < INFINITY && cuts(o, vocab_size);
 }
 
 } // namespace pomona

@@ -10,10 +10,14 @@ namespace pomona {
 
 // A count is twice the times that a token has come in the output, and one more if it is in the prompt.
 inline float penalised(float logit, int count, DrawOptions o) {
+  // Of most tokens, and the quotient costs.
+  if (count == 0) {
+    return logit;
+  }
   float repeated = logit > 0.0f ? logit / o.repetition : logit * o.repetition;
   int times = count >> 1;
   float penalty = (times > 0 ? o.presence : 0.0f) + float(times) * o.frequency;
-  return (count != 0 ? repeated : logit) - penalty;
+  return repeated - penalty;
 }
 
 // Of a row's biases, whose tokens ascend.
@@ -73,10 +77,22 @@ inline RowLogits<T> row_logits(
       o};
 }
 
+inline bool cuts_by_count(DrawOptions o, int vocab_size) {
+  return o.top_k < vocab_size;
+}
+
+inline bool cuts_by_weight(DrawOptions o) {
+  return o.top_p < 1.0f;
+}
+
+// Whether tokens are left out by the weight ahead of them, not by their own alone.
+inline bool weighs(DrawOptions o, int vocab_size) {
+  return o.temperature > 0.0f && (cuts_by_count(o, vocab_size) || cuts_by_weight(o));
+}
+
 // Whether some tokens are left out: all of them are ranked then.
 inline bool cuts(DrawOptions o, int vocab_size) {
-  return o.temperature > 0.0f &&
-      (o.top_k < vocab_size || o.top_p < 1.0f || o.log_min_p > -INFINITY);
+  return weighs(o, vocab_size) || (o.temperature > 0.0f && o.log_min_p > -INFINITY);
 }
 
 } // namespace pomona

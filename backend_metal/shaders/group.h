@@ -5,7 +5,7 @@
 
 namespace pomona {
 
-// A word of threadgroup memory that all threads may add to at the same time.
+// A word that all threads who share its memory may add to at the same time.
 using Counter = metal::atomic_uint;
 
 inline uint add_to_counter(threadgroup Counter* counter, uint value) {
@@ -17,6 +17,18 @@ inline uint get_counter(threadgroup Counter* counter) {
 }
 
 inline void set_counter(threadgroup Counter* counter, uint value) {
+  metal::atomic_store_explicit(counter, value, metal::memory_order_relaxed);
+}
+
+inline uint add_to_counter(device Counter* counter, uint value) {
+  return metal::atomic_fetch_add_explicit(counter, value, metal::memory_order_relaxed);
+}
+
+inline uint get_counter(const device Counter* counter) {
+  return metal::atomic_load_explicit(counter, metal::memory_order_relaxed);
+}
+
+inline void set_counter(device Counter* counter, uint value) {
   metal::atomic_store_explicit(counter, value, metal::memory_order_relaxed);
 }
 

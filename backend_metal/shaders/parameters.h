@@ -142,6 +142,7 @@ struct DrawParameters {
   int vocab_size;
   int words_per_mask;
   int num_chunks; // of the vocabulary, each scored by one threadgroup
+  int num_slices; // likewise, where rows leave tokens out: each ranked by one
 };
 
 // [tokens, heads, dim] of any strides, to be packed.

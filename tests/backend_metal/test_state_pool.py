@@ -96,5 +96,5 @@ def test_a_prefix_hit_a_fork_and_a_new_sequence() -> None:
 
 
 def test_states_are_such_as_gpus_can_write() -> None:
-    with pytest.raises(ValueError, match="at most 4 bytes an element, not of mlx.core.int64"):
+    with pytest.raises(ValueError, match=r"at most 4 bytes an element, not of mlx\.core\.int64"):
         StateArray((3,), mx.int64)

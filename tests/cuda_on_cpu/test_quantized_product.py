@@ -34,6 +34,44 @@ def test_products_match_float64(case: Case, num_cores: int) -> None:
         check(operators().quantized_product, case)
 
 
+@pytest.mark.parametrize("group_size", [32, 64, 128])
+@pytest.mark.parametrize(("bits", "chunks"), [(4, 19), (8, 18)])
+def test_splits_start_within_what_scales_are_loaded_for(
+    bits: int, chunks: int, group_size: int
+) -> None:
+    # Splits of three stages, while scales are loaded for two or four.
+    case = Case(9, 70, chunks, group_size, bits, mx.bfloat16)
+    with execution(num_cores=4):
+        check(operators().quantized_product, case)
+
+
+@pytest.mark.parametrize(
+    ("bits", "group_size", "chunks"),
+    [(4, 128, 1), (4, 128, 3), (8, 64, 5), (8, 128, 2), (8, 128, 6)],
+)
+def test_rows_may_have_an_odd_number_of_groups(bits: int, group_size: int, chunks: int) -> None:
+    with execution():
+        check(operators().quantized_product, Case(3, 70, chunks, group_size, bits, mx.float16))
+
+
+def test_scales_may_start_within_a_word() -> None:
+    case = Case(2, 40, 2, 64, 4, mx.bfloat16)
+    x, (weights, scales, biases) = case.x(), case.quantized()
+    options = {"group_size": 64, "bits": 4}
+    parts = [
+        mx.concatenate([mx.zeros(1, array.dtype), array.reshape(-1)])[1:].reshape(array.shape)
+        for array in (scales, biases)
+    ]
+    mx.eval(parts)
+    with execution():
+        expected = operators().quantized_product(x, weights, scales, biases, **options)
+        found = operators().quantized_product(x, weights, *parts, **options)
+        mx.eval(expected, found)
+    np.testing.assert_array_equal(
+        *(np.array(array.astype(mx.float32)) for array in (found, expected))
+    )
+
+
 def test_splits_are_summed_up_again_and_again() -> None:
     # The counters that tell which split comes last are used by each product.
     case = Case(rows=3, outputs=130, chunks=40, group_size=64, bits=4, dtype=mx.bfloat16)

@@ -23,7 +23,7 @@ from deployments.backend import SamplingParams
 from tests.metal_on_cpu import host, operators
 from tests.metal_on_cpu.host.build import SHADERS
 from tests.metal_on_cpu.parity import check
-from tests.support.backend_metal.draw_oracle import Case
+from tests.support.backend_metal.draw_oracle import Case, check_many
 from tests.support.backend_metal.draw_oracle import check as check_draws
 from tests.support.backend_metal.native_cases import as_numpy, make_case
 from tests.support.backend_metal.packed_step import relative_rms
@@ -176,8 +176,17 @@ _MIXED = [(1, 70), (17, 60), (0, 5), (1, 0), (4, -2), (5, 0)]
 
 def _draw() -> None:
     kernel = KernelDraw(host.extension().draw_tokens, any_float=True)
-    params = [SamplingParams(), SamplingParams(top_k=40, top_p=0.9), SamplingParams(min_p=0.1)]
-    check_draws(kernel, Case(params, 5000, [1, 2], 1, 0, 0.5, ties=True, dtype=mx.bfloat16))
+    params = [
+        SamplingParams(),
+        SamplingParams(top_k=40, top_p=0.9),
+        SamplingParams(top_p=0.9),
+        SamplingParams(min_p=0.1),
+    ]
+    check_draws(kernel, Case(params, 9000, [1, 2], 1, 0, 0.5, ties=True, dtype=mx.bfloat16))
+
+
+def _draw_of_a_large_vocabulary() -> None:
+    check_many(KernelDraw(host.extension().draw_tokens, any_float=True), mx.bfloat16)
 
 
 STEPS: dict[str, Callable[[], None]] = {
@@ -209,6 +218,7 @@ STEPS: dict[str, Callable[[], None]] = {
     "linear attention": lambda: _linear_attention((1, 2), (64, 18)),
     "narrow states": lambda: _linear_attention((1, 70), (16, 1)),
     "draw": _draw,
+    "draw, large vocabulary": _draw_of_a_large_vocabulary,
     "decode traffic": _decode_traffic,
     "prefill traffic": _prefill_traffic,
 }

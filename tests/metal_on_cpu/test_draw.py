@@ -18,6 +18,7 @@ from tests.support.backend_metal.draw_oracle import (
     check,
     check_broken,
     check_equals,
+    check_many,
     make_logits,
     make_row,
 )
@@ -42,7 +43,7 @@ def kernel() -> KernelDraw:
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(case=cases([1, 31, 300, 2049, 5000]))
+@given(case=cases([1, 31, 300, 2049, 9001]))
 def test_draws_match_the_oracle(kernel: KernelDraw, case: Case) -> None:
     check(kernel, case)
 
@@ -53,15 +54,37 @@ def test_of_equal_logits_the_lowest_ids_are_kept(kernel: KernelDraw) -> None:
 
 
 @pytest.mark.usefixtures("schedule")
+@pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float32], ids=["bfloat16", "float32"])
+def test_of_a_large_vocabulary_most_may_stay(kernel: KernelDraw, dtype: mx.Dtype) -> None:
+    check_many(kernel, dtype)
+
+
+@pytest.mark.usefixtures("schedule")
 def test_logits_that_are_no_numbers_end_in_some_token(kernel: KernelDraw) -> None:
     check_broken(kernel)
 
 
-@pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(top_p=0.5)])
-def test_it_is_two_dispatches(kernel: KernelDraw, params: SamplingParams) -> None:
+def launches_of(kernel: KernelDraw, *params: SamplingParams) -> list[tuple[str, tuple[int, ...]]]:
+    """Of a vocabulary of 9,001 tokens: kernels and grids."""
     host.take_launches()
-    logits = make_logits(3, 5000).astype(mx.bfloat16)
-    mx.eval(kernel(logits, batch_of([make_row(params)] * 3, 5000)))
+    logits = make_logits(len(params), 9001).astype(mx.bfloat16)
+    mx.eval(kernel(logits, batch_of([*map(make_row, params)], 9001)))
     (launch,) = host.take_launches()
-    assert launch.kernels == ("draw_chunks_bfloat", "draw_rows_bfloat")
-    assert [dispatch.grid for dispatch in launch.dispatches] == [(3, 3, 1), (3, 1, 1)]
+    grids = [dispatch.grid for dispatch in launch.dispatches]
+    return [*zip(launch.kernels, grids, strict=True)]
+
+
+def test_it_is_two_dispatches(kernel: KernelDraw) -> None:
+    assert launches_of(kernel, SamplingParams(), SamplingParams(temperature=0.0)) == [
+        ("draw_chunks_bfloat", (5, 2, 1)),
+        ("draw_rows_bfloat", (2, 1, 1)),
+    ]
+
+
+def test_where_a_row_leaves_tokens_out_it_is_four(kernel: KernelDraw) -> None:
+    assert launches_of(kernel, SamplingParams(), SamplingParams(top_p=0.5)) == [
+        ("draw_chunks_bfloat", (5, 2, 1)),
+        ("draw_weights_bfloat", (2, 2, 1)),
+        ("draw_slices_bfloat", (2, 2, 1)),
+        ("draw_rows_bfloat", (2, 1, 1)),
+    ]

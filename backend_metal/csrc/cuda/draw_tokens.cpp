@@ -1,4 +1,4 @@
-// The evaluation by CUDA of draws: two kernels.
+// The evaluation by CUDA of draws: two kernels, or four where rows leave tokens out.
 #include "cuda/draw_buffers.h"
 #include "cuda/launch.h"
 #include "cuda/memory.h"
@@ -34,6 +34,7 @@ void DrawTokens::eval_gpu(
   auto plan = plan_draw(out.shape(0), parameters, cuts_);
   auto bests = workspace(plan.best_words, encoder);
   auto candidates = workspace(plan.num_candidates, encoder);
+  auto tallies = workspace(plan.tally_words, encoder);
   DrawBuffers buffers{
       pointer(a.logits),
       pointer<DrawOptions>(a.options),
@@ -43,6 +44,7 @@ void DrawTokens::eval_gpu(
       pointer<float>(a.biases),
       pointer<DrawBest>(bests),
       pointer<int>(candidates),
+      pointer<RowTally<unsigned>>(tallies),
       pointer<int>(out)};
   auto add = [&](const char* function, const GpuGrid& grid, auto... written) {
     for (const auto& in : inputs) {
@@ -62,8 +64,12 @@ void DrawTokens::eval_gpu(
         parameters,
         buffers);
   };
-  add("draw_chunks", plan.chunks, &bests);
-  add("draw_rows", plan.rows, &bests, &candidates, &out);
+  add("draw_chunks", plan.chunks, &bests, &tallies);
+  if (!plan.slices.empty()) {
+    add("draw_weights", plan.slices, &bests, &tallies);
+    add("draw_slices", plan.slices, &bests, &candidates, &tallies);
+  }
+  add("draw_rows", plan.rows, &bests, &candidates, &tallies, &out);
 }
 
 } // namespace pomona

@@ -27,9 +27,13 @@ DrawParameters parameters_of(const DrawArrays& arrays);
 
 struct DrawPlan {
   GpuGrid chunks; // draw_chunks. Grid: (chunks, rows, 1)
+  // draw_weights, draw_slices. Grid: (slices, rows, 1); empty where no row leaves tokens out
+  GpuGrid slices;
   GpuGrid rows; // draw_rows. Grid: (rows, 1, 1)
-  int best_words; // of 4 bytes, that the first leaves for the second
-  int num_candidates; // ids, that the second may keep
+  // What kernels leave for those behind them, in words of 4 bytes.
+  int best_words;
+  int num_candidates; // ids
+  int tally_words;
 };
 
 // Raises std::invalid_argument where there are too many candidates.

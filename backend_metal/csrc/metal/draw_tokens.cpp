@@ -1,4 +1,4 @@
-// The evaluation by Metal of draws: two dispatches.
+// The evaluation by Metal of draws: two dispatches, or four where rows leave tokens out.
 #include <mlx/allocator.h>
 #include <mlx/backend/metal/device.h>
 
@@ -12,7 +12,7 @@ namespace pomona {
 
 void DrawTokens::eval_gpu(
     const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
-  auto &out = outputs[0], &bests = outputs[1], &candidates = outputs[2];
+  auto &out = outputs[0], &bests = outputs[1], &candidates = outputs[2], &tallies = outputs[3];
   check_contiguous(inputs);
   auto a = draw_arrays(inputs);
   auto parameters = parameters_of(a);
@@ -20,6 +20,7 @@ void DrawTokens::eval_gpu(
   out.set_data(mx::allocator::malloc(out.nbytes()));
   metal::allocate(bests, plan.best_words);
   metal::allocate(candidates, plan.num_candidates);
+  metal::allocate(tallies, plan.tally_words);
   if (out.size() == 0) {
     return;
   }
@@ -44,11 +45,24 @@ void DrawTokens::eval_gpu(
         MTL::Size(grid.x, grid.y, grid.z), MTL::Size(grid.threads, 1, 1));
   };
   dispatch("draw_chunks", plan.chunks, [&] {
-    encoder.set_output_array(bests, POMONA_BUFFER_CHUNK_BESTS);
+    encoder.set_output_array(bests, POMONA_BUFFER_BESTS);
+    encoder.set_output_array(tallies, POMONA_BUFFER_TALLIES);
   });
+  if (!plan.slices.empty()) {
+    dispatch("draw_weights", plan.slices, [&] {
+      encoder.set_input_array(bests, POMONA_BUFFER_BESTS);
+      encoder.set_output_array(tallies, POMONA_BUFFER_TALLIES);
+    });
+    dispatch("draw_slices", plan.slices, [&] {
+      encoder.set_output_array(bests, POMONA_BUFFER_BESTS);
+      encoder.set_output_array(candidates, POMONA_BUFFER_CANDIDATES);
+      encoder.set_output_array(tallies, POMONA_BUFFER_TALLIES);
+    });
+  }
   dispatch("draw_rows", plan.rows, [&] {
-    encoder.set_input_array(bests, POMONA_BUFFER_CHUNK_BESTS);
-    encoder.set_output_array(candidates, POMONA_BUFFER_CANDIDATES);
+    encoder.set_input_array(bests, POMONA_BUFFER_BESTS);
+    encoder.set_input_array(candidates, POMONA_BUFFER_CANDIDATES);
+    encoder.set_input_array(tallies, POMONA_BUFFER_TALLIES);
     encoder.set_output_array(out, POMONA_BUFFER_OUT);
   });
 }

@@ -22,11 +22,11 @@ struct DrawTables {
 };
 
 // Inputs: logits [rows, vocab_size], options uint32 [rows, kDrawWords], then DrawTables. Outputs: int32
-// [rows], on Metal followed by workspaces, as primitives.h has them: the best token of each chunk,
-// and candidates.
+// [rows], on Metal followed by workspaces, as primitives.h has them: the best tokens of chunks and
+// slices, candidates, and tallies.
 class DrawTokens : public mx::Primitive {
  public:
-  static constexpr int kWorkspaces = 2;
+  static constexpr int kWorkspaces = 3;
 
   // `cuts`: whether some row leaves tokens out by min_p, top_k or top_p; it must be said.
   DrawTokens(mx::Stream stream, bool cuts) : mx::Primitive(stream), cuts_(cuts) {}

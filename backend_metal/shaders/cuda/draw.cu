@@ -5,6 +5,7 @@
 #include "cuda/group.h"
 #include "draw_chunk.h"
 #include "draw_cut.h"
+#include "draw_slice.h"
 
 namespace pomona {
 
@@ -21,6 +22,20 @@ inline RowLogits<T> own_logits(const DrawParameters& p, const DrawBuffers& b, in
       p);
 }
 
+inline CutMemory<Counter>* cut_memory() {
+  return reinterpret_cast<CutMemory<Counter>*>(shared_memory());
+}
+
+inline DrawBest likeliest_of(
+    const DrawParameters& p, const DrawBuffers& b, int row, DrawBest* shared) {
+  return best_of_chunks(
+      row_bests(b.bests, row, p),
+      p.num_chunks,
+      b.options[row].temperature,
+      shared,
+      thread_index());
+}
+
 // Grid: (chunks, rows, 1).
 template <typename T>
 inline void draw_chunks(const DrawParameters& p, const DrawBuffers& b) {
@@ -30,26 +45,65 @@ inline void draw_chunks(const DrawParameters& p, const DrawBuffers& b) {
   DrawBest best = best_of_chunk(own, p.vocab_size, chunk, thread_index());
   best = best_of_all<kDrawThreads>(best, shared, thread_index(), own.options.temperature);
   if (thread_index() == 0) {
-    b.bests[int64_t(row) * p.num_chunks + chunk] = best;
+    row_bests(b.bests, row, p)[chunk] = best;
+  }
+  if (cuts(own.options, p.vocab_size)) {
+    clear_tally(b.tallies + row, chunk, p.num_chunks, thread_index());
+  }
+}
+
+// Grid: (slices, rows, 1), as of draw_slices.
+template <typename T>
+inline void draw_weights(const DrawParameters& p, const DrawBuffers& b) {
+  auto* memory = cut_memory();
+  const int slice = block_position().x, row = block_position().y;
+  const RowLogits<T> own = own_logits<T>(p, b, row);
+  if (!weighs(own.options, p.vocab_size)) {
+    return;
+  }
+  const DrawBest likeliest = likeliest_of(p, b, row, memory->best);
+  if (may_be_cut(likeliest, own.options, p.vocab_size)) {
+    const RowSlice<T> own_slice = {
+        {own, likeliest.logit, p.vocab_size}, b.tallies + row, memory, slice, thread_index()};
+    own_slice.weigh();
+  }
+}
+
+template <typename T>
+inline void draw_slices(const DrawParameters& p, const DrawBuffers& b) {
+  auto* memory = cut_memory();
+  const int slice = block_position().x, row = block_position().y;
+  const RowLogits<T> own = own_logits<T>(p, b, row);
+  if (!cuts(own.options, p.vocab_size)) {
+    return;
+  }
+  const DrawBest likeliest = likeliest_of(p, b, row, memory->best);
+  if (may_be_cut(likeliest, own.options, p.vocab_size)) {
+    const RowSlice<T> own_slice = {
+        {own, likeliest.logit, p.vocab_size}, b.tallies + row, memory, slice, thread_index()};
+    const DrawBest best = own_slice.draw(b.candidates + int64_t(row) * p.vocab_size);
+    if (thread_index() == 0) {
+      row_bests(b.bests, row, p)[p.num_chunks + slice] = best;
+    }
   }
 }
 
 // Grid: (rows, 1, 1).
 template <typename T>
 inline void draw_rows(const DrawParameters& p, const DrawBuffers& b) {
-  auto* memory = reinterpret_cast<CutMemory<Counter>*>(shared_memory());
-  const int64_t row = block_position().x;
+  auto* memory = cut_memory();
+  const int row = block_position().x;
   const RowLogits<T> own = own_logits<T>(p, b, row);
-  const float temperature = own.options.temperature;
-  DrawBest best =
-      best_of_chunks(b.bests + row * p.num_chunks, p.num_chunks, temperature, thread_index());
-  best = best_of_all<kCutThreads>(best, memory->best, thread_index(), temperature);
-  int token = best.token;
-  // Differences to an infinity are none.
-  if (token >= 0 && best.logit < INFINITY && cuts(own.options, p.vocab_size)) {
+  const DrawBest likeliest = likeliest_of(p, b, row, memory->best);
+  int token = likeliest.token;
+  if (may_be_cut(likeliest, own.options, p.vocab_size)) {
     const RowCut<T> cut = {
-        own, b.candidates + row * p.vocab_size, memory, best.logit, p.vocab_size, thread_index()};
-    const int drawn = cut.draw();
+        {own, likeliest.logit, p.vocab_size},
+        b.tallies + row,
+        b.candidates + int64_t(row) * p.vocab_size,
+        memory,
+        thread_index()};
+    const int drawn = cut.draw(row_bests(b.bests, row, p) + p.num_chunks, p.num_slices);
     token = drawn < 0 ? token : drawn;
   }
   if (thread_index() == 0) {

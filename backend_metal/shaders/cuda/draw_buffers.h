@@ -13,8 +13,9 @@ struct DrawBuffers {
   const int* counts;
   const int* bias_tokens;
   const float* biases;
-  DrawBest* bests; // [rows, chunks]
+  DrawBest* bests; // [rows, chunks + slices]
   int* candidates; // [rows, vocab_size], if a row leaves tokens out
+  RowTally<unsigned>* tallies; // [rows], likewise
   int* out;
 };
 

@@ -29,9 +29,10 @@ inline int thread_index() {
   return threadIdx.x;
 }
 
-// Of the launch's size, aligned to 16 bytes.
+// Of the launch's size, aligned to 128 bytes: what is_last_block has lies before it, and copies should
+// bring sectors of 32 bytes to sectors.
 inline unsigned char* shared_memory() {
-  extern __shared__ __align__(16) unsigned char memory[];
+  extern __shared__ __align__(128) unsigned char memory[];
   return memory;
 }
 
@@ -48,7 +49,7 @@ inline T* strides_behind(T* from, int index, int stride) {
   return static_cast<T*>(__cvta_global_to_generic(__cvta_generic_to_global(from) + bytes));
 }
 
-// Adds to a word of shared memory, which others add to as well, and returns what was there.
+// Adds to a word of shared or global memory, which others add to as well, and returns what was there.
 inline unsigned add_shared(unsigned* to, unsigned value) {
   return atomicAdd(to, value);
 }
@@ -58,6 +59,9 @@ inline float shuffle_xor(float value, int mask) {
 }
 
 inline float shuffle(float value, int lane) {
+  return __shfl_sync(~0u, value, lane);
+}
+inline unsigned shuffle(unsigned value, int lane) {
   return __shfl_sync(~0u, value, lane);
 }
 
@@ -208,6 +212,11 @@ inline float float_of_bits(unsigned bits) {
 // Of two words the upper halves or the lower ones; that of `low` is the lower one then.
 inline unsigned join_halves(unsigned low, unsigned high, bool upper) {
   return __byte_perm(low, high, upper ? 0x7632 : 0x5410);
+}
+
+// `word` with a byte of `from`, by number, in place of its last one.
+inline unsigned with_byte(unsigned word, unsigned from, int byte) {
+  return __byte_perm(from, word, 0x7650 | byte);
 }
 
 // left * right + addend for each of a word's two elements, rounded once.

@@ -4,8 +4,9 @@
 // A block owns kProductOutputs outputs and TILES * 8 rows, over one split of the depth. Of each stage
 // of the depth its warps take parts: a warp two tiles of 16 outputs, over a chunk, of which a lane
 // has 16 bytes of each of four rows of the matrix. Words and rows of x come through shared memory,
-// some stages ahead: memory's latency is that of tens of KB on their way to each core. At the end the
-// parts are summed up, and the splits, in their order, by the block that ends last.
+// some stages ahead: memory's latency is that of tens of KB on their way to each core. Scales stay
+// in registers, a sector of each row spread over the four lanes that need it. At the end the parts
+// are summed up, and the splits, in their order, by the block that ends last.
 #include <metal_stdlib>
 
 #include "cuda/quantized_product_buffers.h"
@@ -17,11 +18,11 @@
 
 namespace pomona {
 
-// Of a lane, for each of its four rows of the matrix. On their way from memory, so that nothing is made
-// of them before they are used.
+// For each of a lane's four rows of the matrix those of two groups. Four lanes side by side have
+// those of a window of stages.
 struct ProductScales {
-  unsigned short scales[4];
-  unsigned short biases[4];
+  unsigned scales[4];
+  unsigned biases[4];
 };
 
 template <typename T, int BITS, int TILES>
@@ -31,8 +32,10 @@ struct QuantizedProduct {
   static constexpr int kPieces = kLaneElements / 8; // of 16 bytes of x, for each of a lane's words
   static constexpr int kStage = kProductParts * kChunk;
   static constexpr int kRows = TILES * 8;
-  static constexpr int kWordBytes = kProductThreads * 4 * kProductLaneBytes; // of a stage
-  static constexpr int kStageBytes = kWordBytes + kStage * kRows * sizeof(T);
+  static constexpr int kRowBytes = kProductParts * kProductChunkBytes; // of the matrix, of a stage
+  static constexpr int kWordBytes = kProductOutputs * kRowBytes;
+  static constexpr int kChunkBytes = kChunk * sizeof(T); // of a row of x
+  static constexpr int kStageBytes = kWordBytes + kProductParts * kRows * kChunkBytes;
   using Words = QuantizedWords<T, BITS>;
 
   const QuantizedProductParameters& p;
@@ -42,108 +45,177 @@ struct QuantizedProduct {
   const int part = warp / 2;
   const int first_row = block_position().x * kRows;
   const int first_output = block_position().y * kProductOutputs;
+  const int first_stage = block_position().z * p.stages_per_split;
   const int num_chunks = p.depth / kChunk;
-  // Of the matrix's rows a lane has this one and each eighth behind it, as far as there are.
+  const int last_stage = metal::min(
+      first_stage + p.stages_per_split, (num_chunks + kProductParts - 1) / kProductParts);
+  const int num_groups = p.depth >> p.log2_group;
   const int last_output = p.num_outputs - 1;
+  // Of the matrix's rows a lane has this one and each eighth behind it, as far as there are.
   const int own_output = metal::min(first_output + warp % 2 * 32 + lane / 4, last_output);
+  // A window is of as many stages as the words of four lanes are enough for: only with groups of 32
+  // at 4 bits a chunk needs two.
+  const int has_two_words = BITS == 4 && p.log2_group == 5;
+  const int log2_window = 2 - has_two_words;
+  const bool has_scale_words = num_groups % 2 == 0 && is_word(b.scales) && is_word(b.biases);
 
-  // Where a chunk's piece of eight rows of x lies among a stage's rows, and a row's part of that. What
-  // the lanes of a warp read at once is 512 bytes in a row, and what eight threads write at once
-  // meets all banks.
-  static constexpr int place(int chunk, int piece, int tile) {
-    return ((chunk * kPieces + piece) * TILES + tile) * 32 * 8;
-  }
-  static int place_within(int piece, int slot) {
-    return (slot ^ (piece * (8 / kPieces))) * 8;
+  const unsigned hidden = Words::kConstant | (unsigned(p.depth) & 0x80000000u); // a sign of 0
+
+  static bool is_word(const void* pointer) {
+    return reinterpret_cast<uint64_t>(pointer) % 4 == 0;
   }
 
-  static unsigned char* stage_memory(int stage) {
-    return shared_memory() + stage % kProductRing * kStageBytes;
+  // Of a stage in shared memory. What shares 128 bytes in memory does so here, too, so that copies
+  // read whole sectors; what eight lanes load at once, of two rows, meets all banks.
+  static int place_of_words(int row, int across) {
+    return row * kRowBytes + (across ^ row % 2 * 4) * kProductLaneBytes;
   }
-  // A thread's words, which nobody else reads.
-  static unsigned char* words_of(int stage, int row) {
-    return stage_memory(stage) + (row * kProductThreads + thread_index()) * kProductLaneBytes;
+  static int place_of_x(int chunk, int row, int of_lane, int piece) {
+    const int turn = kPieces == 4 ? row % 2 + of_lane / 2 * 2 : row % 2;
+    return kWordBytes + (chunk * kRows + row) * kChunkBytes +
+        (of_lane * kPieces + (piece ^ turn)) * 16;
   }
-  static T* rows_of(int stage) {
-    return reinterpret_cast<T*>(stage_memory(stage) + kWordBytes);
+
+  // A thread's copies: of the words some rows apart, and of x.
+  static constexpr int kWordsAcross = kRowBytes / kProductLaneBytes;
+  static constexpr int kWordRows = kProductThreads / kWordsAcross; // at once
+  const int across_words = thread_index() % kWordsAcross;
+  const int copied_output =
+      metal::min(first_output + int(thread_index()) / kWordsAcross, last_output);
+  const int row_words = p.depth / (32 / BITS);
+  const int to_words = place_of_words(thread_index() / kWordsAcross, across_words);
+
+  static constexpr int kXAcross = kStage / 8;
+  static constexpr int kXRows = kProductThreads / kXAcross;
+  static_assert(kXRows <= 8 && kXRows % 2 == 0, "all rows of x that a thread copies turn alike");
+  const int across_x = thread_index() % kXAcross;
+  const int copied_row = first_row + thread_index() / kXAcross;
+  const int to_x = place_of_x(
+      across_x / (kChunk / 8),
+      thread_index() / kXAcross,
+      across_x % (kChunk / 8) / kPieces,
+      across_x % kPieces);
+
+  // What a lane multiplies, of its first rows. Other pieces of x differ in bits of their place.
+  const int own_words =
+      place_of_words(warp % 2 * 32 + lane / 4, part * (kWordsAcross / kProductParts) + lane % 4);
+  const int own_x = place_of_x(part, lane / 4, lane % 4, 0);
+
+  // Of the stage that is copied next.
+  int copied_stage = first_stage;
+  int copied_slot = 0;
+  const unsigned* words_from = b.weights + int64_t(copied_output) * row_words +
+      first_stage * (kRowBytes / 4) + across_words * (kProductLaneBytes / 4);
+  const T* x_from = static_cast<const T*>(b.x) + int64_t(copied_row) * p.depth +
+      first_stage * kStage + across_x * 8;
+
+  // Rows that are not there are zeros in all stages.
+  void clear_rows() const {
+    for (int slot = 0; slot < kProductRing; slot++) {
+#pragma unroll
+      for (int i = 0; i < kRows; i += kXRows) {
+        if (i >= p.num_rows - copied_row) {
+          start_copy(shared_memory() + slot * kStageBytes + to_x + i * kChunkBytes, b.x, false);
+        }
+      }
+    }
   }
 
   // Copies stand for a stage even where there is none any more, so that the latest are so many stages.
-  void start_stage(int stage, int last) const {
-    if (stage < last) {
-      copy_words(stage);
-      copy_rows(stage);
+  void start_stage() {
+    if (copied_stage < last_stage) {
+      copy_words();
+      copy_x();
+      words_from += kRowBytes / 4;
+      x_from += kStage;
+      copied_stage++;
+      copied_slot = copied_slot + 1 == kProductRing ? 0 : copied_slot + 1;
     }
     end_copies();
   }
 
   // Beyond the depth there are zeros, as in x.
-  void copy_words(int stage) const {
-    const int row_words = p.depth / (32 / BITS);
-    const int chunk = stage * kProductParts + part;
-    const unsigned* from = b.weights + int64_t(own_output) * row_words +
-        chunk * (kProductChunkBytes / 4) + lane % 4 * (kProductLaneBytes / 4);
+  void copy_words() const {
+    unsigned char* to = shared_memory() + copied_slot * kStageBytes + to_words;
+    const bool is_present =
+        copied_stage * kProductParts + across_words / (kWordsAcross / kProductParts) < num_chunks;
 #pragma unroll
-    for (int row = 0; row < 4; row++) {
-      const int behind = metal::min(8 * row, last_output - own_output);
-      start_copy(
-          words_of(stage, row), strides_behind(from, behind, row_words), chunk < num_chunks);
+    for (int i = 0; i < kProductOutputs; i += kWordRows) {
+      const int behind = metal::min(i, last_output - copied_output);
+      start_copy(to + i * kRowBytes, strides_behind(words_from, behind, row_words), is_present);
     }
   }
 
-  // All that a thread copies is of one piece of the stage.
-  void copy_rows(int stage) const {
-    constexpr int kAcross = kStage / 8, kRowsAtOnce = kProductThreads / kAcross;
-    static_assert(kRowsAtOnce <= 8 && kRows % kRowsAtOnce == 0, "rows of a tile, one after another");
-    const int across = thread_index() % kAcross, row = thread_index() / kAcross;
-    const int within = across % (kChunk / 8);
-    const int piece = within % kPieces;
-    const int depth = stage * kStage + across * 8;
-    T* to = rows_of(stage) + place(across / (kChunk / 8), piece, 0) +
-        place_within(piece, row * 4 + within / kPieces);
-    const T* from = static_cast<const T*>(b.x) + int64_t(first_row + row) * p.depth + depth;
-    const int present = depth < p.depth ? p.num_rows - first_row - row : 0;
+  void copy_x() const {
+    unsigned char* to = shared_memory() + copied_slot * kStageBytes + to_x;
+    const bool is_present = copied_stage * kStage + across_x * 8 < p.depth;
 #pragma unroll
-    for (int i = 0; i < kRows; i += kRowsAtOnce) {
-      start_copy(
-          to + place(0, 0, i / 8) + i % 8 * 4 * 8, strides_behind(from, i, p.depth), i < present);
+    for (int i = 0; i < kRows; i += kXRows) {
+      if (i < p.num_rows - copied_row) {
+        start_copy(to + i * kChunkBytes, strides_behind(x_from, i, p.depth), is_present);
+      }
     }
   }
 
+  // Those of the window that a stage is in. Beyond the depth any are as good.
   void load_scales(ProductScales& to, int stage) const {
-    const int chunk = metal::min(stage * kProductParts + part, num_chunks - 1);
-    const int groups = p.depth >> p.log2_group;
-    const int64_t group = int64_t(own_output) * groups +
-        ((chunk * kChunk + lane % 4 * kLaneElements) >> p.log2_group);
-    const T* scales = static_cast<const T*>(b.scales) + group;
-    const T* biases = static_cast<const T*>(b.biases) + group;
-#pragma unroll
-    for (int row = 0; row < 4; row++) {
-      const int behind = metal::min(8 * row, last_output - own_output);
-      to.scales[row] = strides_behind(scales, behind, groups)->bits;
-      to.biases[row] = strides_behind(biases, behind, groups)->bits;
+    const int own_stage = (stage >> log2_window << log2_window) + (lane % 4 >> has_two_words);
+    const int depth = own_stage * kStage + part * kChunk + (lane & has_two_words) * (kChunk / 2);
+    const int group = metal::min(depth >> p.log2_group, num_groups - 1) & ~1;
+    const int64_t place = int64_t(own_output) * num_groups + group;
+    const T* scales = static_cast<const T*>(b.scales) + place;
+    const T* biases = static_cast<const T*>(b.biases) + place;
+    if (has_scale_words) {
+      load_scales(to, scales, biases, [](const T* from) {
+        return *reinterpret_cast<const unsigned*>(from);
+      });
+    } else {
+      const int next = metal::min(group + 1, num_groups - 1) - group;
+      load_scales(to, scales, biases, [next](const T* from) {
+        return join_halves(from->bits, from[next].bits, false);
+      });
     }
   }
 
-  static PairScale scale_of(const ProductScales& from, int row) {
-    const unsigned scale = from.scales[row], bias = from.biases[row];
-    return {join_halves(scale, scale, false), join_halves(bias, bias, false)};
+  template <typename Load>
+  void load_scales(ProductScales& to, const T* scales, const T* biases, Load load) const {
+#pragma unroll
+    for (int row = 0; row < 4; row++) {
+      const int behind = metal::min(8 * row, last_output - own_output);
+      to.scales[row] = load(strides_behind(scales, behind, num_groups));
+      to.biases[row] = load(strides_behind(biases, behind, num_groups));
+    }
   }
 
-  void add(float (&sums)[2][TILES][4], const ProductScales& scales, int stage) const {
+  // A stage's, from the lane that has them.
+  void share_scales(PairScale (&to)[4], const ProductScales& from, int stage) const {
+    const int of_lane = lane % 4;
+    const int loader =
+        lane - of_lane + (has_two_words ? stage % 2 * 2 + of_lane / 2 : stage % 4);
+    const int depth = stage * kStage + part * kChunk + of_lane * kLaneElements;
+    const bool is_second = depth >> p.log2_group & 1;
+#pragma unroll
+    for (int row = 0; row < 4; row++) {
+      const unsigned scale = shuffle(from.scales[row], loader);
+      const unsigned bias = shuffle(from.biases[row], loader);
+      to[row] = {join_halves(scale, scale, is_second), join_halves(bias, bias, is_second)};
+    }
+  }
+
+  void add(float (&sums)[2][TILES][4], const PairScale (&scales)[4], int slot) const {
+    const unsigned char* memory = shared_memory() + slot * kStageBytes;
     unsigned words[4][4];
 #pragma unroll
     for (int row = 0; row < 4; row++) {
-      load_words(words[row], words_of(stage, row));
+      load_words(words[row], memory + own_words + row * 8 * kRowBytes);
     }
-    const T* rows = rows_of(stage) + place(part, 0, 0);
 #pragma unroll
     for (int piece = 0; piece < kPieces; piece++) {
-      const T* own = rows + place(0, piece, 0) + place_within(piece, lane);
+      const unsigned char* piece_of_x = memory + (own_x ^ piece * 16);
       unsigned x[TILES][4];
 #pragma unroll
       for (int tile = 0; tile < TILES; tile++) {
-        load_words(x[tile], own + place(0, 0, tile));
+        load_words(x[tile], piece_of_x + tile * 8 * kChunkBytes);
       }
       unsigned left[2][2][4];
 #pragma unroll
@@ -153,8 +225,9 @@ struct QuantizedProduct {
             left[half_block],
             &words[row][word],
             &words[row + 1][word],
-            scale_of(scales, row),
-            scale_of(scales, row + 1));
+            scales[row],
+            scales[row + 1],
+            hidden);
       }
       // A sum waits for the product before it, so those of all tiles are in between.
 #pragma unroll
@@ -239,36 +312,31 @@ struct QuantizedProduct {
     return (p.num_rows + kRows - 1) / kRows;
   }
 
-  // One stage, while the next ones are under way.
-  void take(
-      float (&sums)[2][TILES][4],
-      const ProductScales& scales,
-      ProductScales& next,
-      int stage,
-      int last) const {
-    wait_for_copies<kProductRing - 2>();
-    // Everybody's copies are there, and nobody reads the stage before any more, whose place is free.
-    sync_block();
-    start_stage(stage + kProductRing - 1, last);
-    load_scales(next, stage + 1);
-    add(sums, scales, stage);
-  }
-
-  void run() const {
-    const int first = block_position().z * p.stages_per_split;
-    const int last =
-        metal::min(first + p.stages_per_split, (num_chunks + kProductParts - 1) / kProductParts);
+  void run() {
     float sums[2][TILES][4] = {};
+    clear_rows();
     for (int ahead = 0; ahead < kProductRing - 1; ahead++) {
-      start_stage(first + ahead, last);
+      start_stage();
     }
-    ProductScales even, odd;
-    load_scales(even, first);
-    for (int stage = first; stage < last; stage += 2) {
-      take(sums, even, odd, stage, last);
-      if (stage + 1 < last) {
-        take(sums, odd, even, stage + 1, last);
+    ProductScales window, next_window;
+    load_scales(next_window, first_stage);
+    int slot = 0;
+    for (int stage = first_stage; stage < last_stage; stage++) {
+      wait_for_copies<kProductRing - 2>();
+      // Everybody's copies are there, and nobody reads the stage before any more, whose place is free.
+      sync_block();
+      start_stage();
+      const int next_start = ((stage >> log2_window) + 1) << log2_window;
+      if (stage == first_stage || next_start - stage == 1 << log2_window) {
+        window = next_window;
+        if (next_start < last_stage) {
+          load_scales(next_window, next_start);
+        }
       }
+      PairScale scales[4];
+      share_scales(scales, window, stage);
+      add(sums, scales, slot);
+      slot = slot + 1 == kProductRing ? 0 : slot + 1;
     }
     sync_block();
     share(sums);

@@ -31,19 +31,21 @@ struct PairScale {
 };
 
 // Of BITS bits, eight numbers of a row and the eight elements of x that they meet: pair i of numbers, as
-// weights, and of elements.
+// weights, and of elements. `hidden` is kConstant in a register that the compiler does not know to
+// be one: it makes known ones anew for each instruction, which has no room for a second constant.
 template <typename T, int BITS>
 struct QuantizedWords;
 
 template <typename T>
 struct QuantizedWords<T, 4> {
   static constexpr int kWordsPerPiece = 1; // that have eight numbers
+  static constexpr unsigned kConstant = 0x000f000f;
 
   // Numbers i and i + 4, since no more than a shift brings them where pairs are.
-  static unsigned weights(const unsigned* words, int i, const PairScale& s) {
+  static unsigned weights(const unsigned* words, int i, const PairScale& s, unsigned hidden) {
     using C = PairConstants<T>;
     const unsigned numbers = fused_pairs<T>(
-        (*words >> 4 * i & 0x000f000f) | C::kOffset, C::kOne, C::kMinusOffset);
+        (*words >> 4 * i & hidden) | C::kOffset, C::kOne, C::kMinusOffset);
     return fused_pairs<T>(numbers, s.scale, s.bias);
   }
 
@@ -55,11 +57,14 @@ struct QuantizedWords<T, 4> {
 template <typename T>
 struct QuantizedWords<T, 8> {
   static constexpr int kWordsPerPiece = 2;
+  static constexpr unsigned kConstant = 0x4b000000; // of a float, 2^23, whose last bit counts 1
 
   // bfloat has room for them, but none for an offset beside them: that is a float's.
-  static unsigned weights(const unsigned* words, int i, const PairScale& s) {
-    const unsigned word = words[i / 2] >> 16 * (i % 2);
-    return fused_pairs<T>(pack<T>(number(word), number(word >> 8)), s.scale, s.bias);
+  static unsigned weights(const unsigned* words, int i, const PairScale& s, unsigned hidden) {
+    const unsigned word = words[i / 2];
+    const int byte = i % 2 * 2;
+    const unsigned numbers = pack<T>(number(word, byte, hidden), number(word, byte + 1, hidden));
+    return fused_pairs<T>(numbers, s.scale, s.bias);
   }
 
   static unsigned elements(const unsigned (&x)[4], int i) {
@@ -67,9 +72,8 @@ struct QuantizedWords<T, 8> {
   }
 
  private:
-  static float number(unsigned word) {
-    // 2^23, whose last bit counts 1.
-    return float_of_bits(0x4b000000u | (word & 0xff)) - 8388608.0f;
+  static float number(unsigned word, int byte, unsigned hidden) {
+    return float_of_bits(with_byte(hidden, word, byte)) - 8388608.0f;
   }
 };
 
@@ -80,11 +84,12 @@ inline void left_sides(
     const unsigned* first,
     const unsigned* second,
     const PairScale& first_scale,
-    const PairScale& second_scale) {
+    const PairScale& second_scale,
+    unsigned hidden) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    left[i / 2][i % 2 * 2] = Words::weights(first, i, first_scale);
-    left[i / 2][i % 2 * 2 + 1] = Words::weights(second, i, second_scale);
+    left[i / 2][i % 2 * 2] = Words::weights(first, i, first_scale, hidden);
+    left[i / 2][i % 2 * 2 + 1] = Words::weights(second, i, second_scale, hidden);
   }
 }
 

@@ -180,6 +180,33 @@ def check(draw: Draw, case: Case) -> None:
     assert draw(logits[-1:], alone).tolist() == drawn[-1:]
 
 
+def check_many(draw: Draw, dtype: mx.Dtype) -> None:
+    """Of a large vocabulary most stays, in rows beside others that leave out little or nothing."""
+    vocab_size = 20_001
+    params = (
+        SamplingParams(top_p=0.99),
+        SamplingParams(),
+        SamplingParams(top_k=9000, top_p=0.9),
+        SamplingParams(min_p=0.3, temperature=0.7),
+        SamplingParams(temperature=0.0),
+        SamplingParams(top_k=12_000, frequency_penalty=0.5, presence_penalty=0.1),
+        SamplingParams(top_k=50, temperature=0.01),
+        SamplingParams(top_p=0.5, min_p=0.1, logit_bias={7: 3.0, 20_000: 3.0}),
+    )
+    output = [3, 3, 19_000]
+    rows = [make_row(one, 5, position, output=output) for position in range(2) for one in params]
+    # Of 2 bytes, many are equal.
+    logits = (make_logits(len(rows), vocab_size, 1) * 0.1 + 20.0).astype(dtype)
+    exact = np.array(logits.astype(mx.float32), np.float64)
+    drawn = draw(logits, batch_of(rows, vocab_size)).tolist()
+    for row, own, token in zip(rows, exact, drawn, strict=True):
+        noise = exact_noise(row.seed, row.position, vocab_size)
+        if row.params.temperature == 0.0:
+            assert token == int(np.argmax(own))
+        else:
+            assert token in oracle_draw(own, row, noise), row.params
+
+
 def check_equals(draw: Draw, num_rows: int) -> None:
     """Of equal logits, as a half-precision model has many, the lowest ids are kept."""
     vocab_size = 1000

@@ -72,6 +72,10 @@ inline float shuffle(float value, int lane) {
   return std::bit_cast<float>(uint32_t(words[lane][0]));
 }
 
+inline unsigned shuffle(unsigned value, int lane) {
+  return unsigned(current_block().exchange({value}, "shuffle")[lane][0]);
+}
+
 inline float shuffle_xor(float value, int mask) {
   return shuffle(value, (thread_index() % 32) ^ mask);
 }
@@ -209,6 +213,10 @@ inline float float_of_bits(unsigned bits) {
 
 inline unsigned join_halves(unsigned low, unsigned high, bool upper) {
   return upper ? low >> 16 | (high & 0xffff0000u) : (low & 0xffff) | high << 16;
+}
+
+inline unsigned with_byte(unsigned word, unsigned from, int byte) {
+  return (word & ~0xffu) | (from >> 8 * byte & 0xff);
 }
 
 template <typename T>
