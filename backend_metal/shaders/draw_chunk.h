@@ -26,9 +26,11 @@ inline DrawBest best_of_chunk(RowLogits<T> row, int vocab_size, int chunk, int t
     if (!takes_largest) {
       words = words_of_pair(o.key[0], o.key[1], pairs, pair);
     }
-    for (int second = 0; second <= int(pairs.has_second(pair)); second++) {
-      int token = second ? pair + pairs.distance : pair;
-      float logit = row.at(token);
+    int tokens[2] = {pair, pairs.has_second(pair) ? pair + pairs.distance : -1};
+    LoadedLogit<T> loaded[2] = {row.load(tokens[0]), row.load(tokens[1])};
+    for (int second = 0; second < 2; second++) {
+      int token = tokens[second];
+      float logit = token < 0 ? -INFINITY : row.value(loaded[second], token);
       if (logit > -INFINITY) {
         float noise = takes_largest ? 0.0f : gumbel(second ? words.second : words.first);
         keep_better(best, {logit, noise, token}, o.temperature);

@@ -37,13 +37,15 @@ struct RowCut {
     return int(get_counter(&tally->num_level));
   }
 
-  // The candidate, none behind the last.
-  RankedToken load(int index, int num_ahead, int num_level) const {
-    if (index >= num_ahead + num_level) {
-      return no_token();
+  // Candidates, kCutThreads from one to the next.
+  TokenRun load(int first, int num_ahead, int num_level) const {
+    TokenIds tokens;
+    for (int i = 0; i < kCutRun; i++) {
+      int index = first + i * kCutThreads;
+      int place = index < num_ahead ? index : row.vocab_size - 1 - (index - num_ahead);
+      tokens.ids[i] = index < num_ahead + num_level ? candidates[place] : -1;
     }
-    int place = index < num_ahead ? index : row.vocab_size - 1 - (index - num_ahead);
-    return row.at(candidates[place]);
+    return row.load(tokens);
   }
 
   // Adds up the weights of the tokens that share all digits before this one with `last`, by this
@@ -54,13 +56,11 @@ struct RowCut {
     PendingWeight pending = {0, 0};
     int num_level = listed_level(), count = num_ahead + num_level;
     for (int first = thread_index; first < count; first += kCutRun * kCutThreads) {
-      RankedToken run[kCutRun];
+      TokenRun run = load(first, num_ahead, num_level);
       for (int i = 0; i < kCutRun; i++) {
-        run[i] = load(first + i * kCutThreads, num_ahead, num_level);
-      }
-      for (int i = 0; i < kCutRun; i++) {
-        if (run[i].token >= 0 && run[i].shares(last, digit) && !run[i].is_behind(limit)) {
-          histogram.add(pending, run[i], digit, by_weight);
+        RankedToken one = run.tokens[i];
+        if (one.token >= 0 && one.shares(last, digit) && !one.is_behind(limit)) {
+          histogram.add(pending, one, digit, by_weight);
         }
       }
     }
@@ -122,11 +122,15 @@ struct RowCut {
     }
     TokenPairs pairs = pairs_of(row.vocab_size);
     int num_ahead = listed_ahead(), num_level = listed_level();
-    for (int i = thread_index; i < num_ahead + num_level; i += kCutThreads) {
-      RankedToken one = load(i, num_ahead, num_level);
-      if (one.token >= 0 && !one.is_behind(limit)) {
-        float noise = gumbel(word_of_token(o.key[0], o.key[1], pairs, one.token));
-        keep_better(best, {one.logit, noise, one.token}, o.temperature);
+    int count = num_ahead + num_level;
+    for (int first = thread_index; first < count; first += kCutRun * kCutThreads) {
+      TokenRun run = load(first, num_ahead, num_level);
+      for (int i = 0; i < kCutRun; i++) {
+        RankedToken one = run.tokens[i];
+        if (one.token >= 0 && !one.is_behind(limit)) {
+          float noise = gumbel(word_of_token(o.key[0], o.key[1], pairs, one.token));
+          keep_better(best, {one.logit, noise, one.token}, o.temperature);
+        }
       }
     }
     return best_of_all<kCutThreads>(best, memory->best, thread_index, o.temperature).token;

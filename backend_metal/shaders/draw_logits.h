@@ -34,6 +34,14 @@ inline float bias_of(int token, const device int* tokens, const device float* bi
   return low < count && tokens[low] == token ? biases[low] : 0.0f;
 }
 
+// What memory has of a token.
+template <typename T>
+struct LoadedLogit {
+  T logit;
+  uint mask; // the word that has the token's bit
+  int count;
+};
+
 template <typename T>
 struct RowLogits {
   const device T* logits;
@@ -44,14 +52,21 @@ struct RowLogits {
   int64_t stride; // of logits
   DrawOptions options;
 
-  float at(int token) const {
-    if (options.mask_row >= 0 && !(mask[token / 32] >> (token % 32) & 1)) {
+  // Apart from what is made of it: those of several tokens are on their way at once. Of token 0 in place
+  // of none.
+  LoadedLogit<T> load(int token) const {
+    int some = metal::max(token, 0);
+    return {
+        logits[some * stride],
+        options.mask_row >= 0 ? mask[some / 32] : ~0u,
+        options.counts_row >= 0 ? counts[some] : 0};
+  }
+
+  float value(LoadedLogit<T> loaded, int token) const {
+    if (!(loaded.mask >> (token % 32) & 1)) {
       return -INFINITY;
     }
-    float logit = to_float(logits[token * stride]);
-    if (options.counts_row >= 0) {
-      logit = penalised(logit, counts[token], options);
-    }
+    float logit = penalised(to_float(loaded.logit), loaded.count, options);
     int num_biases = options.last_bias - options.first_bias;
     return num_biases > 0 ? logit + bias_of(token, bias_tokens, biases, num_biases) : logit;
   }

@@ -76,9 +76,14 @@ struct RankedToken {
   }
 };
 
-inline RankedToken no_token() {
-  return {-1, 0.0f, 0.0f};
-}
+// What a thread has on its way at once; -1: none.
+struct TokenIds {
+  int ids[kCutRun];
+};
+
+struct TokenRun {
+  RankedToken tokens[kCutRun];
+};
 
 template <typename T>
 struct RankedRow {
@@ -86,13 +91,28 @@ struct RankedRow {
   float largest;
   int vocab_size;
 
-  // None where min_p leaves the token out.
-  RankedToken at(int token) const {
-    float logit = logits.at(token);
+  // None where there is no token, or where min_p leaves it out.
+  RankedToken rank(LoadedLogit<T> loaded, int token) const {
+    if (token < 0) {
+      return {-1, 0.0f, 0.0f};
+    }
+    float logit = logits.value(loaded, token);
     float z = (logit - largest) / logits.options.temperature;
     bool may_come = z > -INFINITY && z >= logits.options.log_min_p;
     // Where the largest was found, a compiler may have rounded otherwise.
     return {may_come ? token : -1, logit, metal::min(z, 0.0f)};
+  }
+
+  TokenRun load(TokenIds tokens) const {
+    LoadedLogit<T> loaded[kCutRun];
+    for (int i = 0; i < kCutRun; i++) {
+      loaded[i] = logits.load(tokens.ids[i]);
+    }
+    TokenRun run;
+    for (int i = 0; i < kCutRun; i++) {
+      run.tokens[i] = rank(loaded[i], tokens.ids[i]);
+    }
+    return run;
   }
 };
 

@@ -34,10 +34,6 @@ inline void clear_tally(
   }
 }
 
-struct TokenRun {
-  RankedToken tokens[kCutRun];
-};
-
 template <typename T>
 struct RowSlice {
   RankedRow<T> row;
@@ -69,12 +65,11 @@ struct RowSlice {
   }
 
   TokenRun load(int first) const {
-    TokenRun run;
+    TokenIds tokens;
     for (int i = 0; i < kCutRun; i++) {
-      int token = token_at(first + i);
-      run.tokens[i] = token < 0 ? no_token() : row.at(token);
+      tokens.ids[i] = token_at(first + i);
     }
-    return run;
+    return row.load(tokens);
   }
 
   void weigh() const {

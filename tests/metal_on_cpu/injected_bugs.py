@@ -405,10 +405,10 @@ SHADER_BUGS = (
         NUMBERS,
     ),
     Bug(
-        "slices list candidates in each other's places",
+        "those level with the last are lost behind a slice's first run",
         "draw_slice.h",
-        "    level_place += memory->first_level;\n",
-        "",
+        "level |= uint(one.token >= 0 && digit == cut.digit) << (first + i);",
+        "level |= uint(one.token >= 0 && digit == cut.digit) << i;",
         "draw, large vocabulary",
         NUMBERS,
     ),
