@@ -121,11 +121,8 @@ void encode_attention(
         is_decode ? decode_buffers : prefill_buffers);
   };
   {
-    // New tokens are read where they came from, so that they may be written meanwhile. A decode
-    // step's are written by the kernel that decodes.
-    bool scatters = a.new_tokens && !options.decodes;
     std::optional<mx::cu::CommandEncoder::ConcurrentContext> concurrent;
-    if (scatters + !plan.decode.grid.empty() + !plan.prefill.grid.empty() > 1) {
+    if (!plan.decode.grid.empty() && !plan.prefill.grid.empty()) {
       concurrent.emplace(encoder);
     }
     if (!plan.decode.grid.empty()) {
@@ -140,15 +137,16 @@ void encode_attention(
           plan.prefill.grid,
           false);
     }
-    if (scatters) {
-      encode_scatter(encoder, *a.new_tokens);
-    }
   }
   if (!plan.reduce.empty()) {
     add("cuda/reduce.cu", "decode_reduce", {dim_v}, plan.reduce, true);
   }
   if (!plan.prefill.reduce.empty()) {
     add("cuda/reduce.cu", "prefill_reduce", {dim_v}, plan.prefill.reduce, false);
+  }
+  // A decode step's are written by the kernel that decodes.
+  if (a.new_tokens && !options.decodes) {
+    encode_scatter(encoder, *a.new_tokens);
   }
 }
 

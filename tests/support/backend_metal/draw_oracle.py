@@ -169,13 +169,7 @@ def check(draw: Draw, case: Case) -> None:
     masks, allowed = make_masks(case, len(rows))
     exact = np.array(logits.astype(mx.float32), np.float64)
     drawn = draw(logits, batch_of(rows, case.vocab_size, masks)).tolist()
-    for index, (row, token) in enumerate(zip(rows, drawn, strict=True)):
-        own = np.where(allowed[index], exact[index], -np.inf)
-        noise = exact_noise(row.seed, row.position, case.vocab_size)
-        if row.params.temperature == 0.0:
-            assert token == int(np.argmax(own))
-        else:
-            assert token in oracle_draw(own, row, noise), row.params
+    _check_drawn(rows, np.where(allowed, exact, -np.inf), drawn)
     alone = batch_of(rows[-1:], case.vocab_size, None if masks is None else _last(masks))
     assert draw(logits[-1:], alone).tolist() == drawn[-1:]
 
@@ -198,9 +192,13 @@ def check_many(draw: Draw, dtype: mx.Dtype) -> None:
     # Of 2 bytes, many are equal.
     logits = (make_logits(len(rows), vocab_size, 1) * 0.1 + 20.0).astype(dtype)
     exact = np.array(logits.astype(mx.float32), np.float64)
-    drawn = draw(logits, batch_of(rows, vocab_size)).tolist()
+    _check_drawn(rows, exact, draw(logits, batch_of(rows, vocab_size)).tolist())
+
+
+def _check_drawn(rows: Sequence[Row], exact: Array, drawn: Sequence[int]) -> None:
+    """``exact``: the logits of each row's tokens that may come."""
     for row, own, token in zip(rows, exact, drawn, strict=True):
-        noise = exact_noise(row.seed, row.position, vocab_size)
+        noise = exact_noise(row.seed, row.position, len(own))
         if row.params.temperature == 0.0:
             assert token == int(np.argmax(own))
         else:
