@@ -75,8 +75,9 @@ def test_a_chat_streams_and_the_status_shows_that_it_did(demo_serve: ServeProces
 def test_the_doctor_finds_nothing_wrong_here_nor_in_a_cluster_that_serves(
     demo_serve: ServeProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Nobody has downloaded anything.
+    # Nobody has downloaded anything, and who runs the tests may have kept a token of Ray's openly.
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HOME", str(demo_serve.home))
     config, hosts = tmp_path / "app.yaml", tmp_path / "hosts.yaml"
     port = demo_serve.url.rpartition(":")[2]
     shipped = (REPOSITORY / "configs" / "app.yaml").read_text()
