@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
 from deployments.backend.config import EngineConfig
@@ -116,14 +116,19 @@ class Backend(Protocol):
         ...
 
 
-def create_backend(name: str) -> Backend:
-    """Look ``name`` up among the installed entry points. Raises ``ValueError`` with those found, or
-    with what this one lacks."""
+def entry_point(name: str) -> EntryPoint:
+    """Where the backend ``name`` is. Raises ``ValueError`` with those there are."""
     found = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
     if name not in found:
         raise ValueError(f"engine.backend must be one of {sorted(found)}, not {name!r}")
+    return found[name]
+
+
+def create_backend(name: str) -> Backend:
+    """Look ``name`` up among the installed entry points. Raises ``ValueError`` with those found, or
+    with what this one lacks."""
     try:
-        backend: Backend = found[name].load()()
+        backend: Backend = entry_point(name).load()()
     except ImportError as error:
         raise ValueError(f"engine.backend {name!r} can't be loaded here: {error}") from error
     return backend

@@ -19,6 +19,7 @@ from deployments.http.bounded_protocol import (
     bounded_protocol,
     openais_body,
 )
+from deployments.http.open_files import raise_limit
 
 # Longer than a gateway keeps an idle connection, so that the client side always closes first.
 KEEP_ALIVE_S = 75
@@ -75,6 +76,7 @@ class HttpServer:
         """Listen, with a socket of its own or with another server's ``listener``; returns the base
         URL. Raises ``OSError`` naming the address, if it is still taken after ``patience_s``
         seconds."""
+        raise_limit()
         if listener is None:
             listener = await self._bind_patiently(patience_s)
         self._listener = listener

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import ray
 from ray import serve
 from starlette.datastructures import State
 
-from deployments.backend import Backend, UnavailableError, create_backend
+from deployments.backend import Backend, UnavailableError
+from deployments.backend.apart import EngineProcess
 from deployments.fleet.directory import Replica
 from deployments.http.own_host import OwnHostMiddleware
 from deployments.http.server import HttpServer
@@ -50,9 +52,8 @@ class EngineReplica:
     async def __init__(self, settings: EngineReplicaSettings) -> None:  # type: ignore[misc]
         self._is_serving = False
         keep_replica_port_to_node()
-        # Importing a backend can take seconds, in which the actor must still answer Serve.
-        self._backend = await asyncio.to_thread(create_backend, settings.engine.backend)
-        join_serve_log("deployments", type(self._backend).__module__.partition(".")[0])
+        self._backend = EngineProcess(settings.engine.backend)
+        join_serve_log("deployments", self._backend.package)
         folder = Path(ray.get_runtime_context().get_temp_dir())
         await wait_for_room(folder)
         model = await self._backend.start(settings.engine)
@@ -100,6 +101,7 @@ class EngineReplica:
             longest_token=model.longest_token,
         )
         self._load_log = asyncio.create_task(log_load(self._backend.stats))
+        self._ending = asyncio.create_task(end_with(self._backend))
         self._is_serving = True
         spare_what_is_there()
         logger.info("The engine for %s answers gateways at %s", model.name, self._replica.url)
@@ -121,10 +123,19 @@ class EngineReplica:
         if not self._is_serving:
             return
         self._load_log.cancel()
+        self._ending.cancel()
         await drain(self._backend, self._app.state, self._drain_timeout_s)
         await self._backend.stop()
         await asyncio.to_thread(self._host.stop)
         await self._server.stop(timeout_s=HAND_OVER_S)
+
+
+async def end_with(engine: EngineProcess) -> None:
+    """Once the engine's process has ended by itself, this one does, for Serve and the gateways to
+    see it at once."""
+    await engine.lost.wait()
+    logging.shutdown()
+    os._exit(1)
 
 
 async def drain(backend: Backend, state: State, timeout_s: float) -> None:

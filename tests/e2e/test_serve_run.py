@@ -16,11 +16,13 @@ from typing import Any
 
 import httpx
 import openai
+import psutil
 import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import Response
 from prometheus_client.parser import text_string_to_metric_families
 
+from deployments.backend import apart
 from tests.support.deployments import resumable_streams
 from tests.support.deployments.resumable_streams import data_of
 from tests.support.e2e.serve_process import READY_TIMEOUT_S, ServeProcess, scrape_url
@@ -228,17 +230,25 @@ def test_both_stages_measure_time_to_first_token(client: OpenAI, fake_serve: Ser
     assert [new - old for new, old in zip(after, before, strict=True)] == [1, 1]
 
 
-@pytest.mark.skipif(not Path("/proc").exists(), reason="finds the replica's process in /proc")
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds the processes in /proc")
+@pytest.mark.parametrize("killed", ["replica", "engine"])
 def test_a_killed_replica_is_replaced_and_found_again(
-    client: OpenAI, fake_serve: ServeProcess
+    client: OpenAI, fake_serve: ServeProcess, killed: str
 ) -> None:
+    """So is one whose engine, in a process of its own, is killed."""
     old = scrape_url(fake_serve, "engine")
     [pid] = [
         pid
         for pid, line in fake_serve.ray_processes().items()
         if line.startswith("ray::ServeReplica:pomona:EngineReplica")
     ]
-    os.kill(pid, signal.SIGKILL)
+    replica = psutil.Process(pid)
+    [engine] = [one for one in replica.children() if apart.__name__ in one.cmdline()]
+    (replica if killed == "replica" else engine).kill()
+    # Neither outlives the other.
+    psutil.wait_procs([replica, engine], timeout=60)
+    assert not replica.is_running()
+    assert not engine.is_running()
     # Which waits for the engine that takes the place of the lost one.
     answer = client.chat.completions.create(model=MODEL, messages=messages())
     assert answer.choices[0].message.content == WORDS

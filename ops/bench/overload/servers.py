@@ -12,7 +12,8 @@ import aiohttp
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-from deployments.backend import EngineConfig, create_backend
+from deployments.backend import EngineConfig
+from deployments.backend.apart import EngineProcess
 from deployments.fleet.directory import Replica
 from deployments.http.server import HttpServer
 from deployments.observe.metrics import EngineMetrics, Identity
@@ -61,7 +62,7 @@ class Running:
 async def serve_engine(config: EngineConfig, environment: Mapping[str, str]) -> Replica:
     # Before anything imports MLX.
     os.environ.update(environment)
-    backend = create_backend(config.backend)
+    backend = EngineProcess(config.backend)
     model = await backend.start(config)
     metrics = EngineMetrics(backend.stats, Identity(model=model.name, replica="engine", node=HOST))
     app = build_replica_app(

@@ -1,0 +1,259 @@
+"""The other side of an engine's process: a ``Backend`` that has all its work done there."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from deployments.backend.apart.channel import Channel
+from deployments.backend.apart.messages import (
+    Ask,
+    Ended,
+    Failure,
+    FromEngine,
+    Item,
+    Leave,
+    Logged,
+    Made,
+    Stats,
+    Stream,
+    Taken,
+    ToEngine,
+    nobody,
+)
+from deployments.backend.config import EngineConfig
+from deployments.backend.delta import SpelledToken
+from deployments.backend.errors import EngineStoppedError, UnavailableError
+from deployments.backend.pooling import PoolingRequest
+from deployments.backend.protocol import ModelInfo, create_backend, entry_point
+from deployments.backend.request import GenerationRequest
+from deployments.backend.stats import BackendStats
+
+logger = logging.getLogger(__name__)
+
+TOLD_EVERY = 8
+"""Items of a stream after which the engine hears that they were read; as ``server.AHEAD``."""
+END_S = 10.0
+"""For a process that is to end, after which it is killed."""
+
+
+class _Reading:
+    """A stream that somebody reads."""
+
+    def __init__(self, on_made: Callable[[int, Any], None]) -> None:
+        self.on_made = on_made
+        self.items: asyncio.Queue[Item | Ended] = asyncio.Queue()
+
+
+class EngineProcess:
+    """The backend ``name``, in a process that ends with this one. Belongs to one event loop.
+
+    If that process ends by itself, its streams get ``EngineStoppedError`` at once, and whatever is
+    asked from then on ``UnavailableError``. One that is stopped, or hangs, answers nothing:
+    ``check_health`` says so after ``EngineConfig.step_timeout_s``.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Raises ``ValueError`` as ``create_backend`` does, for a name that is not known."""
+        self.package = entry_point(name).module.partition(".")[0]
+        """Whose log the backend writes."""
+        self.lost = asyncio.Event()
+        """The process has ended by itself."""
+        self._name = name
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._read: dict[int, _Reading] = {}
+        self._stats: BackendStats | None = None
+        self._patience_s = 0.0
+        self._channel: Channel | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._hearing: asyncio.Task[None] | None = None
+        self._gone = "the engine has not started"
+        """Why nothing can be asked; empty: it can."""
+
+    def check(self, config: EngineConfig) -> None:
+        create_backend(self._name).check(config)
+
+    async def start(self, config: EngineConfig) -> ModelInfo:
+        self._patience_s = config.step_timeout_s
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = self._spawn(theirs)
+        self._channel = await Channel.over(ours)
+        self._gone = ""
+        self._hearing = asyncio.create_task(self._hear(self._channel))
+        try:
+            model: ModelInfo = await self._ask("start", config)
+        except BaseException:
+            await self._end()
+            raise
+        return model
+
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[Any, None]:
+        def on_made(place: int, item: Any) -> None:
+            request.on_made(item)
+
+        return self._items("generate", replace(request, on_made=nobody), on_made)
+
+    def pool(self, request: PoolingRequest) -> AsyncGenerator[Any, None]:
+        return self._items("pool", replace(request, on_made=nobody), request.on_made)
+
+    async def tokenize(
+        self, request: GenerationRequest, *, add_special_tokens: bool = True
+    ) -> list[int]:
+        asked = replace(request, on_made=nobody)
+        token_ids: list[int] = await self._ask(
+            "tokenize", asked, add_special_tokens=add_special_tokens
+        )
+        return token_ids
+
+    async def detokenize(self, token_ids: Sequence[int], *, tenant: str = "") -> str:
+        text: str = await self._ask("detokenize", token_ids, tenant=tenant)
+        return text
+
+    async def spell(self, token_ids: Sequence[int], *, tenant: str = "") -> list[SpelledToken]:
+        spelled: list[SpelledToken] = await self._ask("spell", token_ids, tenant=tenant)
+        return spelled
+
+    def stats(self) -> BackendStats:
+        """As they were a tenth of a second ago, but with all requests that have begun or ended."""
+        if self._stats is None:
+            raise UnavailableError(self._gone or "the engine has not started")
+        return self._stats
+
+    async def check_health(self) -> None:
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self._ask("check_health")
+        except TimeoutError as error:
+            raise UnavailableError(
+                f"the engine's process has not answered for {self._patience_s:g} s"
+            ) from error
+
+    async def drain(self) -> None:
+        await self._ask("drain")
+
+    async def stop(self) -> None:
+        if self._process is None or self._process.returncode is not None:
+            return
+        try:
+            async with asyncio.timeout(self._patience_s + END_S):
+                await self._ask("stop")
+        except (TimeoutError, UnavailableError) as error:
+            logger.warning("The engine's process is ended without having stopped: %r", error)
+        await self._end()
+
+    def _spawn(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
+        # Its modules are those of this process, whatever put them on its path.
+        path = os.pathsep.join(one or os.getcwd() for one in sys.path)
+        module = __name__.rpartition(".")[0]
+        level = logging.getLogger(module).getEffectiveLevel()
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", module, self._name, str(theirs.fileno()), str(level)],
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+        )
+
+    async def _end(self) -> None:
+        assert self._process is not None
+        assert self._channel is not None
+        assert self._hearing is not None
+        self._gone = self._gone or "the engine is not running"
+        self._channel.close()
+        try:
+            await asyncio.to_thread(self._process.wait, END_S)
+        except subprocess.TimeoutExpired:
+            logger.error("the engine's process does not end, and is killed")
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+        await self._hearing
+
+    async def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
+        number = next(self._numbers)
+        self._send(Ask(number, method, arguments, options))
+        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            return await answer
+        finally:
+            if self._asked.pop(number, None) is not None:
+                self._tell(Leave(number))
+
+    async def _items(
+        self,
+        method: str,
+        request: GenerationRequest | PoolingRequest,
+        on_made: Callable[[int, Any], None],
+    ) -> AsyncGenerator[Any, None]:
+        number = next(self._numbers)
+        self._send(Stream(number, method, request))
+        reading = self._read[number] = _Reading(on_made)
+        num_read = 0
+        try:
+            while not isinstance(item := await reading.items.get(), Ended):
+                num_read += 1
+                if num_read % TOLD_EVERY == 0:
+                    self._tell(Taken(number, TOLD_EVERY))
+                yield item
+            if item.failure is not None:
+                raise item.failure.error()
+        finally:
+            if self._read.pop(number, None) is not None:
+                self._tell(Leave(number))
+
+    def _tell(self, message: Taken | Leave) -> None:
+        """If there is anybody to hear it."""
+        if not self._gone:
+            self._send(message)
+
+    def _send(self, message: ToEngine) -> None:
+        if self._gone or self._channel is None:
+            raise UnavailableError(self._gone)
+        self._channel.send(message)
+
+    async def _hear(self, channel: Channel) -> None:
+        async for messages in channel.received():
+            for message in messages:
+                self._heard(message)
+        was_told = bool(self._gone)
+        self._gone = self._gone or "the engine's process has ended"
+        for number in [*self._asked]:
+            self._heard(Ended(number, Failure.of(UnavailableError(self._gone))))
+        for number in [*self._read]:
+            self._heard(Ended(number, Failure.of(EngineStoppedError(self._gone))))
+        if not was_told:
+            assert self._process is not None
+            logger.error(
+                "The engine's process has ended by itself, with status %s",
+                await asyncio.to_thread(self._process.wait),
+            )
+            self.lost.set()
+
+    def _heard(self, message: FromEngine) -> None:
+        match message:
+            case Made(number, item, place):
+                if reading := self._read.get(number):
+                    reading.on_made(place, item)
+                    reading.items.put_nowait(item)
+            case Stats(stats):
+                self._stats = stats
+            case Logged(record):
+                told = logging.getLogger(record.name)
+                if told.isEnabledFor(record.levelno):
+                    told.handle(record)
+            case Ended(number, failure, value):
+                if reading := self._read.pop(number, None):
+                    reading.items.put_nowait(message)
+                elif (answer := self._asked.pop(number, None)) and not answer.done():
+                    if failure is None:
+                        answer.set_result(value)
+                    else:
+                        answer.set_exception(failure.error())
