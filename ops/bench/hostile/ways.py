@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import psutil
 
 from ops.bench.hostile.application import HOST, Application, free_ports, wait_until_ready
+from ops.bench.overload.servers import resident_bytes
 from ops.load_balancer.foreground import start
 from ops.load_balancer.plan import Plan
 
@@ -27,7 +28,7 @@ class Way:
     processes: Callable[[], dict[str, psutil.Process]]
 
     def resident_bytes(self) -> dict[str, int]:
-        return {name: one.memory_info().rss for name, one in self.processes().items()}
+        return {name: resident_bytes(one) for name, one in self.processes().items()}
 
 
 @contextmanager

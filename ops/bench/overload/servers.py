@@ -49,7 +49,7 @@ class Running:
             text = await response.text()
         return Sample(
             at,
-            {name: process.memory_info().rss for name, process in self.processes.items()},
+            {name: resident_bytes(process) for name, process in self.processes.items()},
             {name: process.num_fds() for name, process in self.processes.items()},
             {
                 sample.name: sample.value
@@ -57,6 +57,11 @@ class Running:
                 for sample in family.samples
             },
         )
+
+
+def resident_bytes(process: psutil.Process) -> int:
+    """Of it and what it has started: an engine is in a process of its own."""
+    return sum(one.memory_info().rss for one in (process, *process.children(recursive=True)))
 
 
 async def serve_engine(config: EngineConfig, environment: Mapping[str, str]) -> Replica:
