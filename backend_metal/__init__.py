@@ -10,6 +10,7 @@ without a server.
 # First: what it loads must be there before mlx.core is.
 from backend_metal.linux_cpu.blas import blas_in_use
 from backend_metal.open_files import limit_kept
+from deployments.backend.open_files import raise_limit
 
 with limit_kept():
     try:
@@ -21,8 +22,9 @@ with limit_kept():
             f"MLX is here without its library ({error}); on Linux that is a package of its own: "
             "pip install 'pomona-serve[cpu]', or 'pomona-serve[cuda13]' for NVIDIA GPUs"
         ) from error
+raise_limit()
 
-from backend_metal.llm import LLM, Completion
-from deployments.backend import ChatPrompt, SamplingParams
+from backend_metal.llm import LLM, Completion  # noqa: E402
+from deployments.backend import ChatPrompt, SamplingParams  # noqa: E402
 
 __all__ = ["LLM", "ChatPrompt", "Completion", "SamplingParams", "blas_in_use"]

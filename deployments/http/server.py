@@ -13,13 +13,13 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
+from deployments.backend.open_files import raise_limit
 from deployments.http.bounded_protocol import (
     ClientTimeouts,
     ErrorBody,
     bounded_protocol,
     openais_body,
 )
-from deployments.http.open_files import raise_limit
 
 # Longer than a gateway keeps an idle connection, so that the client side always closes first.
 KEEP_ALIVE_S = 75

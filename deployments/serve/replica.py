@@ -152,5 +152,7 @@ async def drain(backend: Backend, state: State, timeout_s: float) -> None:
     try:
         async with asyncio.timeout(timeout_s):
             await backend.drain()
+    except UnavailableError as error:
+        logger.warning("The engine ended while it was drained: %s", error)
     except TimeoutError:
         logger.info("Streams that outlast the drain go on at other replicas.")

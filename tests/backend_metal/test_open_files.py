@@ -19,6 +19,9 @@ def limits_after_import(soft: int, hard: int) -> list[int]:
     return [int(limit) for limit in run.stdout.split()]
 
 
-def test_limits_stay() -> None:
-    for limits in ([256, 4000], [3000, 3000]):
-        assert limits_after_import(*limits) == limits
+def test_a_low_limit_is_raised_and_the_highest_kept() -> None:
+    assert limits_after_import(256, 4000) == [4000, 4000]
+
+
+def test_a_high_limit_stays() -> None:
+    assert limits_after_import(3000, 3000) == [3000, 3000]

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -38,6 +39,7 @@ from deployments.backend import (
 from deployments.backend.apart import EngineProcess, engine_process
 from tests.support.backend_metal import tiny_models
 from tests.support.deployments.fake_backend import FakeBackend, Fault, token_id
+from tests.support.deployments.faulty_backend import FaultyBackend
 from tests.support.e2e.serve_process import plugin
 
 FAULTS: Sequence[Fault] = get_args(Fault)
@@ -56,7 +58,13 @@ ENDLESS = SamplingParams(temperature=0.0, ignore_eos=True)
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Backends that tests alone have."""
     fake = f"{FakeBackend.__module__}:{FakeBackend.__name__}"
-    folder = plugin(tmp_path_factory.mktemp("plugin"), fake=fake, missing="no_such_package:Backend")
+    faulty = f"{FaultyBackend.__module__}:{FaultyBackend.__name__}"
+    folder = plugin(
+        tmp_path_factory.mktemp("plugin"),
+        fake=fake,
+        faulty=faulty,
+        missing="no_such_package:Backend",
+    )
     with pytest.MonkeyPatch.context() as patch:
         for one in reversed(folder.split(os.pathsep)):
             patch.syspath_prepend(one)
@@ -156,6 +164,44 @@ async def test_what_a_backend_should_not_do_ends_its_request_alone() -> None:
         assert len(await outcome(engine, REQUESTS["text"])) == 4
 
 
+async def test_a_fault_is_that_requests_alone(caplog: pytest.LogCaptureFixture) -> None:
+    engine = EngineProcess("faulty")
+    await engine.start(CONFIG.model_copy(update={"backend": "faulty"}))
+    try:
+        innocent = asyncio.create_task(outcome(engine, REQUESTS["text"]))
+        asked = {
+            word: asyncio.create_task(outcome(engine, GenerationRequest(word, word, SAMPLING)))
+            for word in ("panic", "unsendable", "log")
+        }
+        assert "Panic: of a library" in (await asked["panic"])[-1]
+        assert "cannot pickle" in (await asked["unsendable"])[-1]
+        assert len(await asked["log"]) == 2
+        with pytest.raises(StepError, match="cancelled the request"):
+            await engine.tokenize(REQUESTS["text"])
+        assert len(await innocent) == 4
+        unsendable: Any = (threading.Lock(),)
+        with pytest.raises(RuntimeError, match="cannot pickle"):
+            await engine.detokenize(unsendable)
+
+        def deaf(item: Any) -> None:
+            raise KeyError("on_made")
+
+        request = replace(REQUESTS["text"], on_made=deaf)
+        with pytest.raises(KeyError, match="on_made"):
+            await anext(engine.generate(request))
+        assert len(await outcome(engine, REQUESTS["text"])) == 4
+        assert not engine.lost.is_set()
+        noted, failed = [one for one in caplog.records if one.name == "tests.faulty"]
+        assert noted.getMessage() == "noted"
+        assert failed.getMessage() == "failed"
+        assert failed.exc_text is not None
+        assert "KeyError: 'seen'" in failed.exc_text
+    finally:
+        await engine.stop()
+    assert "a device that is gone" in caplog.text
+    assert not children()
+
+
 @pytest.mark.parametrize("name", ["text", "two", "resumed"])
 async def test_what_is_made_is_heard_in_order(name: str) -> None:
     heard: list[Any] = []
@@ -223,8 +269,9 @@ async def test_one_that_answers_nothing_is_ill_and_can_be_ended() -> None:
     async with apart(config) as engine:
         [process] = children()
         process.suspend()
-        with pytest.raises(UnavailableError, match=r"has not answered for 0\.5 s"):
-            await engine.check_health()
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match=r"has not answered for 0\.5 s"):
+                await engine.check_health()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(engine_process, "END_S", 0.1)
             await engine.stop()

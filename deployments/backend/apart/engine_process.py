@@ -15,6 +15,7 @@ from typing import Any
 
 from deployments.backend.apart.channel import Channel
 from deployments.backend.apart.messages import (
+    REPORT_EVERY,
     Ask,
     Ended,
     Failure,
@@ -27,11 +28,11 @@ from deployments.backend.apart.messages import (
     Stream,
     Taken,
     ToEngine,
-    nobody,
+    ignore,
 )
 from deployments.backend.config import EngineConfig
 from deployments.backend.delta import SpelledToken
-from deployments.backend.errors import EngineStoppedError, UnavailableError
+from deployments.backend.errors import BackendError, EngineStoppedError, UnavailableError
 from deployments.backend.pooling import PoolingRequest
 from deployments.backend.protocol import ModelInfo, create_backend, entry_point
 from deployments.backend.request import GenerationRequest
@@ -39,8 +40,6 @@ from deployments.backend.stats import BackendStats
 
 logger = logging.getLogger(__name__)
 
-TOLD_EVERY = 8
-"""Items of a stream after which the engine hears that they were read; as ``server.AHEAD``."""
 END_S = 10.0
 """For a process that is to end, after which it is killed."""
 
@@ -49,8 +48,16 @@ class _Reading:
     """A stream that somebody reads."""
 
     def __init__(self, on_made: Callable[[int, Any], None]) -> None:
-        self.on_made = on_made
-        self.items: asyncio.Queue[Item | Ended] = asyncio.Queue()
+        self._on_made = on_made
+        self.items: asyncio.Queue[Item | Ended | Exception] = asyncio.Queue()
+
+    def take(self, place: int, item: Item) -> None:
+        try:
+            self._on_made(place, item)
+        except Exception as error:  # noqa: BLE001 It is this reader's, and is raised there.
+            self.items.put_nowait(error)
+        else:
+            self.items.put_nowait(item)
 
 
 class EngineProcess:
@@ -70,9 +77,12 @@ class EngineProcess:
         self._name = name
         self._numbers = itertools.count(1)
         self._asked: dict[int, asyncio.Future[Any]] = {}
-        self._read: dict[int, _Reading] = {}
+        self._readings: dict[int, _Reading] = {}
         self._stats: BackendStats | None = None
         self._patience_s = 0.0
+        self._asked_since = 0.0
+        """When it was asked how it is, by the loop's clock, if it has not answered."""
+        self._is_silent = False
         self._channel: Channel | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._hearing: asyncio.Task[None] | None = None
@@ -85,15 +95,16 @@ class EngineProcess:
     async def start(self, config: EngineConfig) -> ModelInfo:
         self._patience_s = config.step_timeout_s
         ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = self._spawn(theirs)
-        self._channel = await Channel.over(ours)
-        self._gone = ""
-        self._hearing = asyncio.create_task(self._hear(self._channel))
         try:
+            with theirs:
+                self._process = self._spawn(theirs)
+            self._channel = await Channel.over(ours, self._unsendable)
+            self._gone = ""
+            self._hearing = asyncio.create_task(self._hear(self._channel))
             model: ModelInfo = await self._ask("start", config)
         except BaseException:
             await self._end()
+            ours.close()
             raise
         return model
 
@@ -101,15 +112,15 @@ class EngineProcess:
         def on_made(place: int, item: Any) -> None:
             request.on_made(item)
 
-        return self._items("generate", replace(request, on_made=nobody), on_made)
+        return self._items("generate", replace(request, on_made=ignore), on_made)
 
     def pool(self, request: PoolingRequest) -> AsyncGenerator[Any, None]:
-        return self._items("pool", replace(request, on_made=nobody), request.on_made)
+        return self._items("pool", replace(request, on_made=ignore), request.on_made)
 
     async def tokenize(
         self, request: GenerationRequest, *, add_special_tokens: bool = True
     ) -> list[int]:
-        asked = replace(request, on_made=nobody)
+        asked = replace(request, on_made=ignore)
         token_ids: list[int] = await self._ask(
             "tokenize", asked, add_special_tokens=add_special_tokens
         )
@@ -130,13 +141,19 @@ class EngineProcess:
         return self._stats
 
     async def check_health(self) -> None:
+        self._asked_since = self._asked_since or asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout(self._patience_s):
+            # Whoever asks again while it is silent does not wait as long again.
+            async with asyncio.timeout_at(self._asked_since + self._patience_s):
                 await self._ask("check_health")
         except TimeoutError as error:
+            self._is_silent = True
             raise UnavailableError(
                 f"the engine's process has not answered for {self._patience_s:g} s"
             ) from error
+        finally:
+            if not self._is_silent:
+                self._asked_since = 0.0
 
     async def drain(self) -> None:
         await self._ask("drain")
@@ -145,11 +162,12 @@ class EngineProcess:
         if self._process is None or self._process.returncode is not None:
             return
         try:
-            async with asyncio.timeout(self._patience_s + END_S):
+            async with asyncio.timeout(END_S if self._is_silent else self._patience_s + END_S):
                 await self._ask("stop")
-        except (TimeoutError, UnavailableError) as error:
+        except (TimeoutError, BackendError, RuntimeError, ValueError) as error:
             logger.warning("The engine's process is ended without having stopped: %r", error)
-        await self._end()
+        finally:
+            await self._end()
 
     def _spawn(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
         # Its modules are those of this process, whatever put them on its path.
@@ -164,18 +182,22 @@ class EngineProcess:
         )
 
     async def _end(self) -> None:
-        assert self._process is not None
-        assert self._channel is not None
-        assert self._hearing is not None
         self._gone = self._gone or "the engine is not running"
-        self._channel.close()
+        if self._channel is not None:
+            self._channel.close()
+        if self._process is not None:
+            await self._reap(self._process)
+        if self._hearing is not None:
+            await self._hearing
+
+    async def _reap(self, process: subprocess.Popen[bytes]) -> int:
+        """Its status, once it has ended."""
         try:
-            await asyncio.to_thread(self._process.wait, END_S)
+            return await asyncio.to_thread(process.wait, END_S)
         except subprocess.TimeoutExpired:
             logger.error("the engine's process does not end, and is killed")
-            self._process.kill()
-            await asyncio.to_thread(self._process.wait)
-        await self._hearing
+            process.kill()
+            return await asyncio.to_thread(process.wait)
 
     async def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
         number = next(self._numbers)
@@ -195,18 +217,20 @@ class EngineProcess:
     ) -> AsyncGenerator[Any, None]:
         number = next(self._numbers)
         self._send(Stream(number, method, request))
-        reading = self._read[number] = _Reading(on_made)
+        reading = self._readings[number] = _Reading(on_made)
         num_read = 0
         try:
             while not isinstance(item := await reading.items.get(), Ended):
+                if isinstance(item, Exception):
+                    raise item
                 num_read += 1
-                if num_read % TOLD_EVERY == 0:
-                    self._tell(Taken(number, TOLD_EVERY))
+                if num_read % REPORT_EVERY == 0:
+                    self._tell(Taken(number, REPORT_EVERY))
                 yield item
             if item.failure is not None:
                 raise item.failure.error()
         finally:
-            if self._read.pop(number, None) is not None:
+            if self._readings.pop(number, None) is not None:
                 self._tell(Leave(number))
 
     def _tell(self, message: Taken | Leave) -> None:
@@ -219,38 +243,43 @@ class EngineProcess:
             raise UnavailableError(self._gone)
         self._channel.send(message)
 
+    def _unsendable(self, message: ToEngine, error: Exception) -> None:
+        self._heard(Ended(message.number, Failure.of(error)))
+
     async def _hear(self, channel: Channel) -> None:
-        async for messages in channel.received():
-            for message in messages:
-                self._heard(message)
+        try:
+            async for messages in channel.received():
+                for message in messages:
+                    self._heard(message)
+        except Exception:
+            # Nobody would hear of anything any more.
+            logger.exception("What the engine's process says can't be understood: it is ended.")
         was_told = bool(self._gone)
         self._gone = self._gone or "the engine's process has ended"
+        channel.close()
         for number in [*self._asked]:
             self._heard(Ended(number, Failure.of(UnavailableError(self._gone))))
-        for number in [*self._read]:
+        for number in [*self._readings]:
             self._heard(Ended(number, Failure.of(EngineStoppedError(self._gone))))
         if not was_told:
             assert self._process is not None
-            logger.error(
-                "The engine's process has ended by itself, with status %s",
-                await asyncio.to_thread(self._process.wait),
-            )
+            status = await self._reap(self._process)
+            logger.error("The engine's process has ended by itself, with status %s", status)
             self.lost.set()
 
     def _heard(self, message: FromEngine) -> None:
         match message:
             case Made(number, item, place):
-                if reading := self._read.get(number):
-                    reading.on_made(place, item)
-                    reading.items.put_nowait(item)
+                if reading := self._readings.get(number):
+                    reading.take(place, item)
             case Stats(stats):
                 self._stats = stats
             case Logged(record):
-                told = logging.getLogger(record.name)
-                if told.isEnabledFor(record.levelno):
-                    told.handle(record)
+                log = logging.getLogger(record.name)
+                if log.isEnabledFor(record.levelno):
+                    log.handle(record)
             case Ended(number, failure, value):
-                if reading := self._read.pop(number, None):
+                if reading := self._readings.pop(number, None):
                     reading.items.put_nowait(message)
                 elif (answer := self._asked.pop(number, None)) and not answer.done():
                     if failure is None:

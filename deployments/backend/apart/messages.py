@@ -13,6 +13,10 @@ from deployments.backend.stats import BackendStats
 
 Item = Delta | Pooled | Prefill
 
+REPORT_EVERY = 8
+"""Items of a stream after which its reader says that they were read. The engine may be as far ahead
+of that: with less, both would wait for each other."""
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -24,7 +28,7 @@ class Failure:
     state: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, error: Exception) -> Failure:
+    def of(cls, error: BaseException) -> Failure:
         if isinstance(error, BackendError):
             return cls(type(error), error.args, vars(error))
         if isinstance(error, ValueError):
@@ -39,7 +43,7 @@ class Failure:
         return made
 
 
-def nobody(*told: Any) -> None:
+def ignore(*told: Any) -> None:
     """Hears of what is made for a request on the side where nobody reads it."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import faulthandler
 import gc
 import logging
@@ -11,6 +12,8 @@ import logging.handlers
 import os
 import signal
 import socket
+import sys
+import traceback
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
 from functools import partial
@@ -20,9 +23,11 @@ import uvloop
 
 from deployments.backend.apart.channel import Channel
 from deployments.backend.apart.messages import (
+    REPORT_EVERY,
     Ask,
     Ended,
     Failure,
+    FromEngine,
     Item,
     Leave,
     Logged,
@@ -40,12 +45,9 @@ logger = logging.getLogger(__name__)
 STATS_EVERY_S = 0.1
 """And whenever a request begins, gets its first token, or has ended."""
 BEGINNING = 2
-"""Items: that it was let in, and a token."""
+"""Items: that it was let in, and a token, unless its prompt takes several steps."""
 MOST_UNREAD_BYTES = 1 << 20
-"""With so many nobody looks at numbers."""
-AHEAD = 8
-"""Items of a stream that count as read before they are said to be; at least as many as are said to
-be at a time."""
+"""With so much unsent the other side is behind, and more numbers or notes would add to it."""
 LAST_WORDS_S = 1.0
 """For streams to end once the backend has stopped."""
 
@@ -60,8 +62,7 @@ class EngineServer:
         self._streams: set[asyncio.Task[None]] = set()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._has_started = self._has_stopped = False
-        self._told: object = None
-        """The stats that were sent last."""
+        self._sent_stats: object = None
 
     async def run(self) -> None:
         """Until the other side is gone. Raises whatever should not have happened."""
@@ -96,10 +97,10 @@ class EngineServer:
 
     def _start(self, number: int, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._tasks[number] = asyncio.create_task(work)
-        task.add_done_callback(partial(self._over, number))
+        task.add_done_callback(partial(self._task_ended, number))
         return task
 
-    def _over(self, number: int, task: asyncio.Task[None]) -> None:
+    def _task_ended(self, number: int, task: asyncio.Task[None]) -> None:
         del self._tasks[number]
         if not task.cancelled() and (error := task.exception()) is not None:
             # The other side would wait for an answer that never comes.
@@ -108,8 +109,8 @@ class EngineServer:
     async def _answer(self, ask: Ask) -> None:
         try:
             value = await getattr(self._backend, ask.method)(*ask.arguments, **ask.options)
-        except Exception as error:  # noqa: BLE001 It is raised on the other side.
-            self._end(ask.number, error)
+        except BaseException as error:  # noqa: BLE001 Panics in Rust are no ``Exception``.
+            self._fail(ask.number, error)
         else:
             self._has_started |= ask.method == "start"
             if ask.method == "stop":
@@ -118,6 +119,7 @@ class EngineServer:
             self._channel.send(Ended(ask.number, None, value))
             if ask.method == "start":
                 # Full collections would stop every stream for all that a process starts with.
+                self._channel.flush()
                 gc.collect()
                 gc.freeze()
 
@@ -130,7 +132,7 @@ class EngineServer:
             await asyncio.wait([*self._streams], timeout=LAST_WORDS_S)
 
     async def _run(self, stream: Stream) -> None:
-        taken = self._taken[stream.number] = asyncio.Semaphore(AHEAD)
+        taken = self._taken[stream.number] = asyncio.Semaphore(REPORT_EVERY)
         num_made = num_read = 0
 
         def made(index: int, item: Item) -> None:
@@ -141,10 +143,10 @@ class EngineServer:
             self._channel.send(Made(stream.number, item, index))
 
         heard = made if stream.method == "pool" else lambda item: made(0, item)
-        items: AsyncIterator[Item] = getattr(self._backend, stream.method)(
-            replace(stream.request, on_made=heard)
-        )
+        items: AsyncIterator[Item] | None = None
         try:
+            items = getattr(self._backend, stream.method)(replace(stream.request, on_made=heard))
+            assert items is not None, "a backend that gives no iterator"
             async for item in items:
                 num_read += 1
                 if num_read > num_made:
@@ -152,13 +154,8 @@ class EngineServer:
                     made(getattr(item, "index", 0), item)
                 if not self._has_stopped:
                     await taken.acquire()
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            self._end(stream.number, StepError("the engine cancelled the request"))
-        except Exception as error:  # noqa: BLE001 It is raised on the other side.
-            self._end(stream.number, error)
+        except BaseException as error:  # noqa: BLE001 Panics in Rust are no ``Exception``.
+            self._fail(stream.number, error)
         else:
             self._end(stream.number, None)
         finally:
@@ -166,7 +163,18 @@ class EngineServer:
             if close := getattr(items, "aclose", None):
                 await close()
 
-    def _end(self, number: int, error: Exception | None) -> None:
+    def _fail(self, number: int, error: BaseException) -> None:
+        """Raises ``error`` again if it is nothing of the backend's, and none of its requests'."""
+        if isinstance(error, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise error
+            error = StepError("the engine cancelled the request")
+        elif isinstance(error, KeyboardInterrupt | SystemExit):
+            raise error
+        self._end(number, error)
+
+    def _end(self, number: int, error: BaseException | None) -> None:
         if error is not None and not isinstance(error, BackendError | ValueError):
             logger.error("the backend failed", exc_info=error)
         self._send_stats()
@@ -179,11 +187,11 @@ class EngineServer:
                 self._send_stats()
 
     def _send_stats(self) -> None:
-        if not self._has_started:
+        if not self._has_started or self._has_stopped:
             return
         stats = self._backend.stats()
-        if stats is not self._told:
-            self._told = stats
+        if stats is not self._sent_stats:
+            self._sent_stats = stats
             self._channel.send(Stats(stats))
 
 
@@ -196,33 +204,60 @@ class _ToChannel(logging.handlers.QueueHandler):
         self._channel = channel
         self._loop = asyncio.get_running_loop()
 
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """Without what can't be sent, and with its traceback where formatters look for one."""
+        sent = copy.copy(record)
+        sent.msg, sent.args = record.getMessage(), None
+        if record.exc_info:
+            sent.exc_text = sent.exc_text or logging.Formatter().formatException(record.exc_info)
+            sent.exc_info = (None, None, None)
+        for name, value in vars(sent).items():
+            if not isinstance(value, str | int | float | tuple | None):
+                setattr(sent, name, str(value))
+        return sent
+
     def enqueue(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(RuntimeError):
             # A loop that is closed has nobody left who reads.
-            self._loop.call_soon_threadsafe(self._channel.send, Logged(record))
+            self._loop.call_soon_threadsafe(self._send, record)
+
+    def _send(self, record: logging.LogRecord) -> None:
+        is_behind = self._channel.num_unread_bytes >= MOST_UNREAD_BYTES
+        if record.levelno >= logging.WARNING or not is_behind:
+            self._channel.send(Logged(record))
 
 
 async def serve(name: str, end: socket.socket, level: int) -> None:
     """The backend ``name``, to whoever has the other ``end``, and lines of the log from ``level``
-    on."""
-    channel = await Channel.over(end)
+    on. Ends the process, whatever threads hang."""
+
+    def on_unsendable(message: FromEngine, error: Exception) -> None:
+        if isinstance(message, Made | Ended):
+            channel.send(Ended(message.number, Failure.of(error)))
+
+    channel = await Channel.over(end, on_unsendable)
     root = logging.getLogger()
     root.handlers, root.level = [_ToChannel(channel)], level
     try:
         backend = create_backend(name)
-    except ValueError as error:
+    except Exception as error:  # noqa: BLE001 Whatever it is, who starts the engine is told.
         async for messages in channel.received():
             for message in messages:
                 channel.send(Ended(message.number, Failure.of(error)))
     else:
         await EngineServer(backend, channel).run()
     channel.close()
+    os._exit(0)
 
 
 def main(name: str, fd: int, level: int) -> None:
-    """Ends with whoever started it, whatever threads hang."""
+    """Ends with whoever started it."""
     faulthandler.enable()
     # Whoever started this one is told, too, and says what is to be done.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    uvloop.run(serve(name, socket.socket(fileno=fd), level))
-    os._exit(0)
+    try:
+        uvloop.run(serve(name, socket.socket(fileno=fd), level))
+    except BaseException:  # noqa: BLE001 Nothing is left to handle it, and threads may hang.
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)

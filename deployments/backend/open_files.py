@@ -1,4 +1,5 @@
-"""How many files a process may have open: a server has a socket for each request."""
+"""How many files a process may have open: a server has a socket for each request, and a model that
+is loaded a file for each shard."""
 
 from __future__ import annotations
 
