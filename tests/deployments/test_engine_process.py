@@ -272,6 +272,9 @@ async def test_one_that_answers_nothing_is_ill_and_can_be_ended() -> None:
         for _ in range(2):
             with pytest.raises(UnavailableError, match=r"has not answered for 0\.5 s"):
                 await engine.check_health()
+        process.resume()
+        await until_well(engine)
+        process.suspend()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(engine_process, "END_S", 0.1)
             await engine.stop()
@@ -350,6 +353,15 @@ async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.01)
+
+
+async def until_well(engine: EngineProcess) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await engine.check_health()
+            except UnavailableError:
+                await asyncio.sleep(0.01)
 
 
 def tokens(items: list[Any]) -> dict[int, list[int]]:

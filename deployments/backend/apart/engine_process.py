@@ -81,7 +81,7 @@ class EngineProcess:
         self._stats: BackendStats | None = None
         self._patience_s = 0.0
         self._asked_since = 0.0
-        """When it was asked how it is, by the loop's clock, if it has not answered."""
+        """When it was asked how it is, by the loop's clock, if it has said nothing since."""
         self._is_silent = False
         self._channel: Channel | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -151,9 +151,6 @@ class EngineProcess:
             raise UnavailableError(
                 f"the engine's process has not answered for {self._patience_s:g} s"
             ) from error
-        finally:
-            if not self._is_silent:
-                self._asked_since = 0.0
 
     async def drain(self) -> None:
         await self._ask("drain")
@@ -249,6 +246,7 @@ class EngineProcess:
     async def _hear(self, channel: Channel) -> None:
         try:
             async for messages in channel.received():
+                self._asked_since, self._is_silent = 0.0, False
                 for message in messages:
                     self._heard(message)
         except Exception:

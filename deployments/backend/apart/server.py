@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -102,7 +102,9 @@ class EngineServer:
 
     def _task_ended(self, number: int, task: asyncio.Task[None]) -> None:
         del self._tasks[number]
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled() or self._failure.done():
+            return
+        if (error := task.exception()) is not None:
             # The other side would wait for an answer that never comes.
             self._failure.set_exception(error)
 
@@ -143,10 +145,9 @@ class EngineServer:
             self._channel.send(Made(stream.number, item, index))
 
         heard = made if stream.method == "pool" else lambda item: made(0, item)
-        items: AsyncIterator[Item] | None = None
+        items: Any = None
         try:
             items = getattr(self._backend, stream.method)(replace(stream.request, on_made=heard))
-            assert items is not None, "a backend that gives no iterator"
             async for item in items:
                 num_read += 1
                 if num_read > num_made:
