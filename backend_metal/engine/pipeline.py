@@ -63,8 +63,10 @@ class Pipeline:
 
     @property
     def holds_up(self) -> bool:
-        """Whether ``draw`` will take about as long as the step that it submits."""
-        return self._next is not None and self.runner.holds_up
+        """Whether ``draw`` will take as long as the step that it submits, or longer."""
+        if self._next is None or isinstance(self._next.forward, Exception):
+            return False
+        return self.runner.holds_up or self._next.forward.holds_up
 
     def fill(self) -> None:
         """Have a step under way. Raises ``StepFailedError``."""

@@ -4,6 +4,8 @@ parts, so that the device has work while the host sees to what the step before i
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -63,13 +65,24 @@ class ModelRunner:
         self.records_decodes = recorded is not None
         self.holds_up = mx.default_device() == mx.Device(mx.cpu)
 
-    def forward(self, step: Step, drawn: mx.array | None) -> ModelForward:
+    def forward(self, step: Step, drawn: mx.array | None) -> ModelForward | DeferredForward:
         batch = build_batch(
             step.scheduled,
             self.pool.block_size,
             self.pool.groups,
             origin_multiple=self.pool.origin_multiple,
         )
+        is_deferred = (
+            drawn is not None
+            and self._recorded is not None
+            and step.only_draws
+            and self._recorded.would_record(batch)
+        )
+        if is_deferred:
+            return DeferredForward(partial(self._forward, step, batch, drawn))
+        return self._forward(step, batch, drawn)
+
+    def _forward(self, step: Step, batch: Batch, drawn: mx.array | None) -> ModelForward:
         if self._recorded is not None and step.only_draws:
             made = self._recorded.num_made
             logits = self._recorded.forward(batch, drawn)
@@ -150,7 +163,21 @@ class ModelRunner:
         return model(token_ids, positions, metadata, logit_rows, self.pool, states)
 
 
+class DeferredForward:
+    """A step that is recorded first, while nobody waits for tokens of the step before it."""
+
+    holds_up = True
+
+    def __init__(self, forward: Callable[[], ModelForward]) -> None:
+        self._forward = forward
+
+    def sample(self) -> StepDraws:
+        return self._forward().sample()
+
+
 class ModelForward:
+    holds_up = False
+
     def __init__(
         self, runner: ModelRunner, step: Step, logits: mx.array, *, is_whole: bool
     ) -> None:

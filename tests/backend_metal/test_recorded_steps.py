@@ -24,7 +24,7 @@ from backend_metal.engine.recorded.kept import IDLE_STEPS, MOST_CHUNKS, MOST_DEC
 from backend_metal.engine.recorded.shape import CHUNKED_TOKENS, FEWEST_BLOCKS, StepShape
 from backend_metal.engine.schedule.step import Step
 from backend_metal.engine.schedule.step_pace import StepPace
-from deployments.backend import Grammar
+from deployments.backend import GenerationRequest, Grammar
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.rerun import Rerun
 
@@ -197,6 +197,32 @@ def test_each_shape_is_recorded_once(model: str, counting: type[Counting]) -> No
     assert counting.replayed >= 19
     answers(recorded)
     assert counting.made == 2
+
+
+def test_nobody_waits_for_a_token_while_the_next_step_is_recorded(
+    model: str, counting: type[Counting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    make = Counting.__init__
+
+    def noted(*arguments: Any) -> None:
+        order.append("recorded")
+        make(*arguments)
+
+    monkeypatch.setattr(counting, "__init__", noted)
+    llm = LLM(model, device="counts", max_num_seqs=12)
+    runner: Any = llm.engine._pipeline.runner
+    # As where devices have steps wait for them.
+    runner.holds_up = False
+    sampling = SamplingParams(max_tokens=4, ignore_eos=True)
+    for index, prompt in enumerate(PROMPTS):
+        llm.engine.add_request(GenerationRequest(str(index), tuple(prompt), sampling), prompt)
+    while llm.engine.has_work:
+        if llm.engine.step(lambda outputs: order.append(f"{len(outputs)} early")):
+            order.append("in time")
+    # The prompts, a token of each, and from then on nothing new.
+    assert order == ["recorded", "12 early", "recorded", *["in time"] * 3]
+    llm.engine.check_integrity()
 
 
 @pytest.mark.parametrize("together", [True, False])

@@ -36,6 +36,10 @@ class KeptRecordings:
     def shapes(self) -> list[StepShape]:
         return [*self._decodes, *self._chunks]
 
+    def __contains__(self, shape: StepShape) -> bool:
+        recordings, _ = self._of_its_kind(shape)
+        return shape in recordings
+
     def get(self, shape: StepShape) -> Recording | None:
         """To be replayed."""
         recordings, _ = self._of_its_kind(shape)

@@ -51,11 +51,16 @@ class RecordedSteps:
         """So far."""
         return self._kept.num_made
 
+    def would_record(self, batch: Batch) -> bool:
+        """Whether ``forward`` would take as long as tens of steps, since there is none like it."""
+        shape = self._shape_of(batch)
+        return shape is not None and shape not in self._kept and self._kept.has_room(shape)
+
     def forward(self, batch: Batch, drawn: mx.array | None) -> mx.array | None:
         """Logits of the last token of every sequence, to be used before the next step; None where
         there is no recording to be had."""
-        shape = StepShape.of(batch, self._max_num_seqs)
-        if shape is None or self._num_failures[_kind(shape)] >= MOST_FAILURES:
+        shape = self._shape_of(batch)
+        if shape is None:
             return None
         recording = self._kept.get(shape)
         if recording is None and not self._kept.has_room(shape):
@@ -66,6 +71,13 @@ class RecordedSteps:
         if recording is None:
             return None
         return recording.replay(ints, newest)[: batch.num_seqs]
+
+    def _shape_of(self, batch: Batch) -> StepShape | None:
+        """None: it can't be recorded."""
+        shape = StepShape.of(batch, self._max_num_seqs)
+        if shape is None or self._num_failures[_kind(shape)] >= MOST_FAILURES:
+            return None
+        return shape
 
     def reset(self) -> None:
         """Before the caches are others: recordings write those that there were."""

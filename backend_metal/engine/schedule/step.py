@@ -142,7 +142,12 @@ class Draws(Protocol):
 
 
 class Forward(Protocol):
-    """A step's model, submitted."""
+    """A step's model, submitted unless ``holds_up``."""
+
+    @property
+    def holds_up(self) -> bool:
+        """Whether ``sample`` takes longer than a step: others should have their tokens before."""
+        ...
 
     def sample(self) -> Draws:
         """Submit the rest of the step, which ``Scheduler.draw`` has been told of."""
@@ -164,7 +169,7 @@ class Runner(Protocol):
         ...
 
     def forward(self, step: Step, drawn: mx.array | None) -> Forward:
-        """Submit the model of a step. ``drawn``: the ``token_ids`` of the step before it, which the
+        """Submit the model of a step, or have ``sample`` do it. ``drawn``: the ``token_ids`` of the step before it, which the
         pending tokens in it are."""
         ...
 

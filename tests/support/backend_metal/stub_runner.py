@@ -109,6 +109,7 @@ class StubForward:
     step: Step
     contents: list[int]
     """Of each sequence's last token."""
+    holds_up: bool = False
 
     def sample(self) -> StubDraws:
         self.runner.fail("sample")
