@@ -36,6 +36,9 @@ CLUSTER = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",
     # Seconds that a host serves on without the head, which may be back by then.
     "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
+    # Linux ends a connection of a server whose answer is not acknowledged for so long, and Serve
+    # takes a replica whose connection has ended for one that crashed. As long as for a host, below.
+    "RAY_grpc_keepalive_timeout_ms": "180000",
 }
 HEAD = {
     # A host that was declared dead ends all that it runs when it hears of it, so that takes three

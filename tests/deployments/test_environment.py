@@ -28,7 +28,11 @@ def test_hosts_of_a_cluster_wait_for_their_head_which_watches_them() -> None:
     assert "RAY_health_check_period_ms" in head.keys() - worker.keys()
     # A host ends all that it runs when the head has declared it dead: not after seconds.
     check_ms = int(head["RAY_health_check_period_ms"]) + int(head["RAY_health_check_timeout_ms"])
-    assert check_ms * int(head["RAY_health_check_failure_threshold"]) >= 120_000
+    declared_dead_ms = check_ms * int(head["RAY_health_check_failure_threshold"])
+    assert declared_dead_ms >= 120_000
+    # Nor does what was on its way to the head end.
+    for role in (worker, head):
+        assert int(role["RAY_grpc_keepalive_timeout_ms"]) >= declared_dead_ms
 
 
 def in_shell(home: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
