@@ -3,6 +3,7 @@ mlx-lm, and the engine uses the kernels."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,7 +33,12 @@ from tests.support.backend_metal import (
     row_cases,
     tiny_models,
 )
-from tests.support.backend_metal.dense import mixed_batches, mixed_batches_dense, worst_error
+from tests.support.backend_metal.dense import (
+    median_error,
+    mixed_batches,
+    mixed_batches_dense,
+    worst_error,
+)
 from tests.support.backend_metal.native_cases import fuzz, options, short_spans
 from tests.support.backend_metal.recurrent_cases import (
     CONVOLUTIONS,
@@ -50,6 +56,11 @@ assert PATH.kernels is not None
 KERNELS = PATH.kernels
 
 LOGITS_TOLERANCES = {mx.float32: 1e-4, mx.float16: 4e-3, mx.bfloat16: 3e-2}
+
+CHOOSES = re.compile("experts|index_topk")
+"""Of a config: experts, or keys to attend to, are chosen for each token. In half precision a
+rounding may choose others: that token is then as wrong as can be, and all behind it are less right,
+which read its keys, or a state that it is in."""
 
 OPTIONS: list[dict[str, object]] = [
     {},
@@ -194,7 +205,7 @@ def test_decode_steps_match_float64(options: dict[str, object], dtype: mx.Dtype)
 @pytest.mark.parametrize("dtype", LOGITS_TOLERANCES)
 @pytest.mark.parametrize("family", sorted({*FAMILY_CONFIGS, *VARIANTS} - {"gemma2"}))
 def test_models_are_as_exact_as_mlx_lm(family: str, dtype: mx.Dtype) -> None:
-    """Where that is off by more, as where a rounding chooses another expert, by twice as much."""
+    """Where that is off by more, by twice as much."""
     network, config = tiny_models.build(family)
     network.set_dtype(dtype)
     own = mixed_batches_dense(network)
@@ -204,7 +215,9 @@ def test_models_are_as_exact_as_mlx_lm(family: str, dtype: mx.Dtype) -> None:
     if not all(np.isfinite(rows).all() for rows in own):
         pytest.skip(f"mlx-lm's own logits overflow in {dtype}")
     _, actual = mixed_batches(network, config)
-    assert worst_error(actual, exact) <= max(LOGITS_TOLERANCES[dtype], 2 * worst_error(own, exact))
+    is_half = dtype != mx.float32
+    error = median_error if is_half and CHOOSES.search(str(config)) else worst_error
+    assert error(actual, exact) <= max(LOGITS_TOLERANCES[dtype], 2 * error(own, exact))
 
 
 def _exact(array: mx.array) -> mx.array:

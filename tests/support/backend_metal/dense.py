@@ -87,3 +87,9 @@ def mixed_batches(
 def worst_error(actual: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
     """The relative RMS of the worst sequence."""
     return max(relative_rms(got, want) for got, want in zip(actual, expected, strict=True))
+
+
+def median_error(actual: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
+    """The relative RMS that half of all tokens have at most."""
+    pairs = zip(np.concatenate(actual), np.concatenate(expected), strict=True)
+    return float(np.median([relative_rms(got, want) for got, want in pairs]))
