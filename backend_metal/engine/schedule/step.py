@@ -169,8 +169,8 @@ class Runner(Protocol):
         ...
 
     def forward(self, step: Step, drawn: mx.array | None) -> Forward:
-        """Submit the model of a step, or have ``sample`` do it. ``drawn``: the ``token_ids`` of the step before it, which the
-        pending tokens in it are."""
+        """Submit the model of a step, or have ``sample`` do it. ``drawn``: the ``token_ids`` of the
+        step before it, which the pending tokens in it are."""
         ...
 
     def reset(self) -> None:

@@ -3,8 +3,9 @@
 ``python -m ops.bench.serve.budget [--shape NAME] [--budgets N ...] [--out FOLDER]``. For each
 budget an engine with random weights and a gateway are started. Long prompts are sent alone and
 beside streams, as in ``ops.bench.serve.beside``; then as many requests as there are streams, with
-prompts and answers of the shape's workload, for throughput. The table is printed; ``budget.svg``
-has the streams' slowest tokens over the prompt's first, a point for each budget.
+prompts and answers of the shape's workload, for throughput. The table is printed, with how many
+prompts came while all streams decoded: where these are few, streams want more ``--output-len``.
+``budget.svg`` has the streams' slowest tokens over the prompt's first, a point for each budget.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Measured:
             str(self.budget),
             *(f"{1e3 * time:.0f}" for time in times),
             f"{with_others.median / alone.median:.2f}",
+            str(len(self.beside.prompts_beside)),
             f"{self.crowd.output_tokens_per_second:.1f}",
             f"{self.crowd.total_tokens_per_second:.0f}",
         )
@@ -76,6 +78,7 @@ COLUMNS = (
     "TTFT, ms",
     "beside streams",
     "times",
+    "prompts",
     "output tok/s",
     "all tok/s",
 )
