@@ -110,8 +110,8 @@ def measured(tokens: int, gap: float, first: float) -> budget.Measured:
 def test_a_table_and_a_chart_of_budgets() -> None:
     both = [measured(64, 0.15, 4.0), measured(512, 0.4, 2.0)]
     assert budget.report(both).splitlines()[2:] == [
-        "| 64 | 100 | 150 | 50 | 2000 | 4000 | 8000 | 2.00 | 1.0 | 5 |",
-        "| 512 | 100 | 400 | 300 | 1000 | 2000 | 4000 | 2.00 | 1.0 | 5 |",
+        "| 64 | 100 | 150 | 50 | 2000 | 4000 | 8000 | 2.00 | 1 | 1.0 | 5 |",
+        "| 512 | 100 | 400 | 300 | 1000 | 2000 | 4000 | 2.00 | 1 | 1.0 | 5 |",
     ]
     drawing = budget.chart(both)
     assert drawing.count('r="3"') == 2
