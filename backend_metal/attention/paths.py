@@ -12,7 +12,7 @@ import mlx.core as mx
 from backend_metal import native
 from backend_metal.attention import reference
 from backend_metal.attention.head_dims import have_kernels, missing_kernels
-from backend_metal.attention.quantized_product import QuantizedProduct
+from backend_metal.attention.products import FewRowsProduct, QuantizedProduct
 from backend_metal.attention.recording import CudaRecording, Recorder
 from backend_metal.attention.rotate_heads import RotateHeads
 from backend_metal.attention.row_operators import RowOperators
@@ -44,8 +44,9 @@ class AttentionPath:
     """What comes before attention, where the device has a kernel for it."""
     rows: RowOperators | None = None
     """What else of a layer the device has kernels for."""
+    few_rows_product: FewRowsProduct | None = None
     quantized_product: QuantizedProduct | None = None
-    """For few rows, where the device has a kernel that is better than MLX's."""
+    """For few rows, where the device has kernels that are better than MLX's."""
     origin_multiple: int = 1
     """Tokens to a multiple of which the block tables of layers with windows are to begin."""
     one_way: bool = False
@@ -154,6 +155,7 @@ CUDA = (
         decode_options={"decodes": True},
         recorder=CudaRecording,
         rotate_heads=native.cuda.rotate_heads,
+        few_rows_product=native.cuda.few_rows_product,
         quantized_product=native.cuda.quantized_product,
         rows=RowOperators(native.cuda.rms_norm_of_sum, native.cuda.silu_product),
     )

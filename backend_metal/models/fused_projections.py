@@ -134,6 +134,11 @@ def joined_layers(model: nn.Module) -> list[tuple[nn.Module, list[nn.Module]]]:
     return list(joined.values())
 
 
+def all_layers(model: nn.Module) -> list[nn.Module]:
+    """Those that compute for others, and those of ``model``."""
+    return [*(whole for whole, _ in joined_layers(model)), *model.modules()]
+
+
 def _can_join(layers: Sequence[Any]) -> bool:
     axis = ROWS_AXIS.get(type(layers[0]))
     return (

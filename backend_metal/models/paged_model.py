@@ -32,6 +32,7 @@ from backend_metal.models.cache_kinds import (
     single_kinds,
 )
 from backend_metal.models.families import family_of
+from backend_metal.models.few_rows_products import compute_few_rows
 from backend_metal.models.fused_heads import fuse_heads, separate_heads
 from backend_metal.models.fused_projections import fuse_projections, separate_unshared
 from backend_metal.models.fused_rows import prepare_fused_rows, row_operators
@@ -139,6 +140,8 @@ class PagedModel:
             lay_weights_in_panels(model, self._trace)
             if mx.default_device() == mx.gpu and mx.cuda.is_available():
                 compute_products_by_rows(model, path.quantized_product)
+                if path.few_rows_product is not None:
+                    compute_few_rows(model, path.few_rows_product)
 
     def separate_operators(self) -> None:
         """Have heads and rows be computed by MLX's operators alone."""

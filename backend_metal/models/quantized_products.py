@@ -14,9 +14,9 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from backend_metal.attention.quantized_product import QuantizedProduct
+from backend_metal.attention.products import QuantizedProduct
 from backend_metal.attention.recording import is_being_recorded
-from backend_metal.models.fused_projections import joined_layers
+from backend_metal.models.fused_projections import all_layers
 from backend_metal.models.kernel_check import is_right, relative_rms
 
 MOST_ROWS = 192
@@ -138,7 +138,7 @@ def _error(layer: Any, outputs: int, rows: int, kernel: QuantizedProduct) -> flo
 
 
 def _quantized_layers(model: nn.Module) -> Iterator[Any]:
-    for layer in [*(whole for whole, _ in joined_layers(model)), *model.modules()]:
+    for layer in all_layers(model):
         if type(layer) in BY_ROWS and layer.mode == "affine":
             yield layer
 

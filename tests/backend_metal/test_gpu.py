@@ -26,6 +26,7 @@ from backend_metal.recurrent.paths import GPU_HEAD_DIMS
 from backend_metal.recurrent.paths import PATHS as RECURRENT_PATHS
 from deployments.backend import AttentionStatus
 from tests.support.backend_metal import (
+    few_rows_product_cases,
     native_cases,
     quantized_product_cases,
     recurrent_oracle,
@@ -181,6 +182,13 @@ def test_any_activations_are_mlxs(case: row_cases.Case) -> None:
         pytest.skip("no kernels of rows")
     # Exponentials of halves are approximate in MLX's.
     row_cases.check_silu(rows, case, expected=swiglu, most_ulps=4)
+
+
+@pytest.mark.skipif(NAME != "cuda", reason="MLX's own products serve elsewhere")
+@fuzz(200)
+@given(case=few_rows_product_cases.cases())
+def test_any_products_of_few_rows_match_float64(case: few_rows_product_cases.Case) -> None:
+    few_rows_product_cases.check(OPERATORS.few_rows_product, case)
 
 
 @pytest.mark.skipif(NAME != "cuda", reason="MLX's own products serve elsewhere")

@@ -3,7 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
-#include "cuda/quantized_product_bindings.h"
+#include "cuda/product_bindings.h"
 #include "cuda/recording_bindings.h"
 #include "cuda/row_bindings.h"
 #include "cuda/upload_bindings.h"
@@ -24,7 +24,7 @@ NB_MODULE(_cuda, m) {
   pomona::bind_rotate_heads(
       m, mlx::core::Device::POMONA_CUDA_DEVICE, pomona::rotate_heads);
   pomona::cuda::bind_rows(m, mlx::core::Device::POMONA_CUDA_DEVICE);
-  pomona::cuda::bind_quantized_product(m, mlx::core::Device::POMONA_CUDA_DEVICE);
+  pomona::cuda::bind_products(m, mlx::core::Device::POMONA_CUDA_DEVICE);
   pomona::cuda::bind_recording(m);
   pomona::cuda::bind_upload(m, mlx::core::Device::POMONA_CUDA_DEVICE);
   m.def("set_shader_folder", &pomona::set_shader_folder, "folder"_a);

@@ -2,6 +2,7 @@
 #include <stdexcept>
 
 #include "cuda/add_rms_norm.h"
+#include "cuda/few_rows_product.h"
 #include "cuda/quantized_product.h"
 #include "cuda/silu_product.h"
 #include "cuda/upload.h"
@@ -45,6 +46,10 @@ void DrawTokens::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&
 }
 
 void RotateHeads::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
+  refuse(*this);
+}
+
+void cuda::FewRowsProduct::eval_cpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
   refuse(*this);
 }
 

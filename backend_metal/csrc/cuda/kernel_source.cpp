@@ -28,7 +28,7 @@ std::string Kernel::name() const {
 }
 
 std::string Kernel::entry() const {
-  std::string entry = "pomona_" + name();
+  std::string entry = std::string(kEntryPrefix) + name();
   // Of "unsigned short".
   std::replace(entry.begin(), entry.end(), ' ', '_');
   return entry;

@@ -8,6 +8,9 @@
 
 namespace pomona::cuda {
 
+// What the names of all entries begin with.
+inline constexpr std::string_view kEntryPrefix = "pomona_";
+
 // decode<bfloat, 128, 128> of cuda/decode.cu.
 //
 // Texts are literals, never made for a launch: a step asks for each layer's kernels again.

@@ -74,6 +74,16 @@ GpuLimits device_limits() {
   return limits;
 }
 
+bool has_clusters() {
+  static const bool has = attribute(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH);
+  return has;
+}
+
+bool has_dependent_launches() {
+  static const bool has = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) >= 9;
+  return has;
+}
+
 bool has_warpgroup_products() {
   static const bool has = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) == 9;
   return has;

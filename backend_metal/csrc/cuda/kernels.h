@@ -18,6 +18,12 @@ CUfunction load(
 // Of the machine's GPU.
 GpuLimits device_limits();
 
+// Whether blocks can see each other's shared memory.
+bool has_clusters();
+
+// Whether a kernel may begin while the one before it still runs.
+bool has_dependent_launches();
+
 // Whether it has wgmma, which GPUs of compute capability 9.0 alone have.
 bool has_warpgroup_products();
 

@@ -27,6 +27,7 @@ inline void* pointer(const Rows& rows) {
   return pointer(rows.array, rows.offset);
 }
 
+// `cluster`: blocks along z that run beside each other and see each other's shared memory.
 template <typename Parameters, typename Buffers>
 void add_kernel(
     mx::cu::CommandEncoder& encoder,
@@ -34,12 +35,13 @@ void add_kernel(
     const Options& options,
     const GpuGrid& grid,
     Parameters parameters,
-    Buffers buffers) {
+    Buffers buffers,
+    int cluster = 1) {
   auto memory = grid.threadgroup_memory_bytes;
   auto function = load(encoder.device(), kernel, options, memory);
   void* arguments[] = {&parameters, &buffers};
   encoder.add_kernel_node_raw(
-      function, dim3(grid.x, grid.y, grid.z), dim3(grid.threads), dim3(), memory, arguments);
+      function, dim3(grid.x, grid.y, grid.z), dim3(grid.threads), dim3(1, 1, cluster), memory, arguments);
 }
 
 } // namespace pomona::cuda

@@ -1,19 +1,14 @@
 #include "cuda/quantized_product.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <stdexcept>
 
-#include "cuda/attention_buffers.h"
 #include "cuda/launch.h"
 #include "cuda/memory.h"
+#include "cuda/product_operands.h"
 #include "cuda/quantized_product_buffers.h"
-#include "cuda/staging.h"
-#include "parameters.h"
 #include "plan_arithmetic.h"
 
 namespace pomona::cuda {
@@ -45,7 +40,7 @@ ProductPlan plan_product(int num_rows, int num_outputs, int depth, int bits) {
   // Whatever the rows, so that one gets the same whoever is computed with it.
   int splits = std::clamp(
       kBlocksPerCore * device_limits().num_cores / down, 1, std::min(stages, kMostSplits));
-  if (tiles_of_out > kMostProductCounters) {
+  if (tiles_of_out > kMostSplitTiles) {
     splits = 1;
   }
   int per_split = ceil_div(stages, splits);
@@ -59,53 +54,6 @@ ProductPlan plan_product(int num_rows, int num_outputs, int depth, int bits) {
       per_split,
       splits > 1 ? tiles_of_out * splits * rows * kProductOutputs : 0,
       {across, down, splits, kProductThreads, std::max(ring_bytes, sum_bytes)}};
-}
-
-// Zeros, as kernels leave them. Those that use them are run one after another, since each is told to
-// be their writer.
-const mx::array& counters(mx::Stream stream, mx::cu::CommandEncoder& encoder) {
-  static std::mutex mutex;
-  static auto* arrays = new std::map<int, mx::array>;
-  std::lock_guard lock(mutex);
-  auto found = arrays->find(stream.index);
-  if (found == arrays->end()) {
-    mx::array zeros({kMostProductCounters}, mx::uint32, nullptr, {});
-    allocate(zeros, encoder);
-    std::array<unsigned, kMostProductCounters> values{};
-    Staged::copy_of(std::as_bytes(std::span(values)))
-        ->upload(
-            reinterpret_cast<CUdeviceptr>(pointer(zeros)),
-            static_cast<cudaStream_t>(encoder.stream()));
-    found = arrays->emplace(stream.index, std::move(zeros)).first;
-  }
-  return found->second;
-}
-
-// Contiguous rows that may start anywhere, where copies of 16 bytes may.
-mx::array aligned(mx::cu::CommandEncoder& encoder, const mx::array& rows) {
-  if (rows.offset() % kProductLaneBytes == 0) {
-    return rows;
-  }
-  mx::array packed(rows.shape(), rows.dtype(), nullptr, {});
-  allocate(packed, encoder);
-  encoder.add_temporary(packed);
-  encoder.set_input_array(rows);
-  encoder.set_output_array(packed);
-  int depth = rows.shape(-1);
-  add_kernel(
-      encoder,
-      {"cuda/pack.cu", "pack_rows", "unsigned short", {}, "Pack", kCopyThreads},
-      {},
-      {static_cast<int>(rows.size() / depth), 1, 1, kCopyThreads, 0},
-      PackParameters{{depth, depth, 1}, 1, depth},
-      PackBuffers{pointer(rows), pointer(packed)});
-  return packed;
-}
-
-// A model's own array as it is, so that no step copies it: rows of a larger one are contiguous, too.
-mx::array as_rows(const mx::array& in, mx::Stream stream) {
-  bool are_rows = in.is_available() && in.flags().row_contiguous;
-  return are_rows ? in : mx::contiguous(in, false, stream);
 }
 
 void require(bool holds, const char* what) {
@@ -123,7 +71,8 @@ std::vector<mx::Shape> QuantizedProduct::output_shapes(const std::vector<mx::arr
 }
 
 bool QuantizedProduct::is_equivalent(const mx::Primitive& other) const {
-  return format_ == static_cast<const QuantizedProduct&>(other).format_;
+  const auto& product = static_cast<const QuantizedProduct&>(other);
+  return format_ == product.format_ && reads_ahead_ == product.reads_ahead_;
 }
 
 void QuantizedProduct::eval_gpu(
@@ -134,7 +83,7 @@ void QuantizedProduct::eval_gpu(
   if (out.size() == 0) {
     return;
   }
-  auto x = aligned(encoder, inputs[0]);
+  auto x = aligned_rows(encoder, inputs[0]);
   int depth = x.shape(-1), num_outputs = inputs[1].shape(0);
   int num_rows = static_cast<int>(x.size() / depth);
   auto plan = plan_product(num_rows, num_outputs, depth, format_.bits);
@@ -147,7 +96,8 @@ void QuantizedProduct::eval_gpu(
       depth,
       std::countr_zero(static_cast<unsigned>(format_.group_size)),
       plan.stages_per_split,
-      plan.num_splits};
+      plan.num_splits,
+      reads_ahead_};
   QuantizedProductBuffers buffers{
       pointer(x),
       pointer<unsigned>(inputs[1]),
@@ -157,7 +107,7 @@ void QuantizedProduct::eval_gpu(
       pointer<float>(partials),
       nullptr};
   if (plan.num_splits > 1) {
-    const auto& zeros = counters(stream(), encoder);
+    const auto& zeros = split_counters(stream(), encoder);
     buffers.counters = pointer<unsigned>(zeros);
     encoder.set_output_array(zeros);
   }
@@ -210,7 +160,8 @@ mx::array quantized_product(
   return mx::array(
       std::move(shape),
       dtype,
-      std::make_shared<QuantizedProduct>(stream, format),
+      std::make_shared<QuantizedProduct>(
+          stream, format, are_rows(weights) && are_rows(scales) && are_rows(biases)),
       {mx::contiguous(x, false, stream),
        as_rows(weights, stream),
        as_rows(scales, stream),

@@ -21,8 +21,9 @@ struct QuantizedFormat {
 // [outputs, depth / group_size] of the dtype of x. Output: [..., outputs].
 class QuantizedProduct : public mx::Primitive {
  public:
-  QuantizedProduct(mx::Stream stream, QuantizedFormat format)
-      : mx::Primitive(stream), format_(format) {}
+  // `reads_ahead`: the matrix was there before the graph was made that this is in.
+  QuantizedProduct(mx::Stream stream, QuantizedFormat format, bool reads_ahead)
+      : mx::Primitive(stream), format_(format), reads_ahead_(reads_ahead) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
   void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
@@ -32,6 +33,7 @@ class QuantizedProduct : public mx::Primitive {
 
  private:
   QuantizedFormat format_;
+  bool reads_ahead_;
 };
 
 // x @ dequantized(weights).T. Raises std::invalid_argument for what there is no kernel for: other

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cuda/errors.h"
+#include "cuda/overlap.h"
 
 namespace pomona::cuda {
 
@@ -235,6 +236,7 @@ void Recording::end(mx::cu::CommandEncoder& encoder, const mx::array& result, bo
   check(cuStreamEndCapture(stream_of(encoder), &graph), "cuStreamEndCapture");
   try {
     check_memory(graph);
+    overlap_kernels(graph);
     check(cuGraphInstantiateWithFlags(&graph_, graph, 0), "cuGraphInstantiateWithFlags");
   } catch (...) {
     cuGraphDestroy(graph);

@@ -3,6 +3,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "cuda/few_rows_product.h"
 #include "cuda/launch.h"
 #include "cuda/memory.h"
 #include "cuda/row_plan.h"
@@ -29,6 +30,9 @@ mx::array silu_product(const mx::array& gate, const mx::array& up, mx::Stream st
   }
   if (gate.ndim() == 0) {
     throw std::invalid_argument("gate and up must have a dimension");
+  }
+  if (auto gated = gated_few_rows_product(gate, up, stream)) {
+    return *gated;
   }
   if (gate.ndim() > 3) {
     // As of experts. These are views, of the halves of one product as well.

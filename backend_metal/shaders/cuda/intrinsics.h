@@ -1,6 +1,7 @@
 // Everything that kernels ask of the hardware.
 //
-// Instructions by name: PTX ISA 9.0, sections 9.7.9 (cp.async), 9.7.15 (mma, ldmatrix).
+// Instructions by name: PTX ISA 9.0, sections 9.7.9 (cp.async, mapa), 9.7.13 (griddepcontrol,
+// barrier.cluster), 9.7.15 (mma, ldmatrix).
 #pragma once
 
 #include "cuda/elements.h"
@@ -8,14 +9,38 @@
 // Of a multiprocessor, for __launch_bounds__, by kernels that need to say so.
 #define POMONA_LEAST_BLOCKS
 
+// What a kernel begins with. One that does without has to call both parts of it itself.
+#define POMONA_BEGIN pomona::begin_behind_others();
+
 // The entry of a kernel, by the name that profilers tell: FUNCTION(const Parameters&, const Buffers&).
 #define POMONA_KERNEL(NAME, THREADS, PARAMETERS, BUFFERS, ...)                       \
   extern "C" __global__ void __launch_bounds__(THREADS POMONA_LEAST_BLOCKS)          \
       NAME(const __grid_constant__ PARAMETERS p, const __grid_constant__ BUFFERS b) { \
+    POMONA_BEGIN                                                                     \
     __VA_ARGS__(p, b);                                                               \
   }
 
 namespace pomona {
+
+// Lets the next kernel's blocks come where there is room. Of launches that may not overlap (csrc's
+// overlap.cpp) this and the next do nothing.
+inline void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+#endif
+}
+
+// Waits until all that kernels before this one wrote is in memory. Every thread has to.
+inline void wait_for_kernels_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
+}
+
+inline void begin_behind_others() {
+  let_next_begin();
+  wait_for_kernels_before();
+}
 
 struct Position {
   int x, y, z;
@@ -254,6 +279,24 @@ inline bool is_last_block(unsigned* counter, unsigned blocks) {
 
 inline float load_from_blocks(const float* from) {
   return __ldcg(from);
+}
+
+// Waits for all threads of the blocks of a cluster, and for what they had written to each other. The
+// first such meeting says that all of them are there.
+inline void meet_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.aligned;" : : : "memory");
+  asm volatile("barrier.cluster.wait.aligned;" : : : "memory");
+#endif
+}
+
+// Into the shared memory of a block of the cluster, by rank, at the place that `own` has in this one's.
+inline void store_to_block(int rank, float* own, float value) {
+#if __CUDA_ARCH__ >= 900
+  unsigned address;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(own)), "r"(rank));
+  asm volatile("st.shared::cluster.f32 [%0], %1;" : : "r"(address), "f"(value) : "memory");
+#endif
 }
 
 // Between registers and an aligned place in global memory.

@@ -9,12 +9,15 @@
 // are summed up, and the splits, in their order, by the block that ends last.
 #include <metal_stdlib>
 
+#include "cuda/product_splits.h"
 #include "cuda/quantized_product_buffers.h"
 #include "cuda/quantized_words.h"
 #include "cuda/rounding.h"
 
 #undef POMONA_LEAST_BLOCKS
 #define POMONA_LEAST_BLOCKS , 3
+#undef POMONA_BEGIN
+#define POMONA_BEGIN
 
 namespace pomona {
 
@@ -123,36 +126,48 @@ struct QuantizedProduct {
 
   // Copies stand for a stage even where there is none any more, so that the latest are so many stages.
   void start_stage() {
-    if (copied_stage < last_stage) {
-      copy_words();
-      copy_x();
-      words_from += kRowBytes / 4;
-      x_from += kStage;
-      copied_stage++;
-      copied_slot = copied_slot + 1 == kProductRing ? 0 : copied_slot + 1;
-    }
+    copy_words(0, copied_slot);
+    copy_x(0, copied_slot);
     end_copies();
+    go_on(1);
+    copied_slot = copied_slot + 1 == kProductRing ? 0 : copied_slot + 1;
   }
 
-  // Beyond the depth there are zeros, as in x.
-  void copy_words() const {
-    unsigned char* to = shared_memory() + copied_slot * kStageBytes + to_words;
+  void go_on(int stages) {
+    words_from += stages * (kRowBytes / 4);
+    x_from += stages * kStage;
+    copied_stage += stages;
+  }
+
+  // Of the stage that is so many ahead of the next one. Beyond the depth there are zeros, as in x.
+  void copy_words(int ahead, int slot) const {
+    const int stage = copied_stage + ahead;
+    if (stage >= last_stage) {
+      return;
+    }
+    unsigned char* to = shared_memory() + slot * kStageBytes + to_words;
+    const unsigned* from = words_from + ahead * (kRowBytes / 4);
     const bool is_present =
-        copied_stage * kProductParts + across_words / (kWordsAcross / kProductParts) < num_chunks;
+        stage * kProductParts + across_words / (kWordsAcross / kProductParts) < num_chunks;
 #pragma unroll
     for (int i = 0; i < kProductOutputs; i += kWordRows) {
       const int behind = metal::min(i, last_output - copied_output);
-      start_copy(to + i * kRowBytes, strides_behind(words_from, behind, row_words), is_present);
+      start_copy(to + i * kRowBytes, strides_behind(from, behind, row_words), is_present);
     }
   }
 
-  void copy_x() const {
-    unsigned char* to = shared_memory() + copied_slot * kStageBytes + to_x;
-    const bool is_present = copied_stage * kStage + across_x * 8 < p.depth;
+  void copy_x(int ahead, int slot) const {
+    const int stage = copied_stage + ahead;
+    if (stage >= last_stage) {
+      return;
+    }
+    unsigned char* to = shared_memory() + slot * kStageBytes + to_x;
+    const T* from = x_from + ahead * kStage;
+    const bool is_present = stage * kStage + across_x * 8 < p.depth;
 #pragma unroll
     for (int i = 0; i < kRows; i += kXRows) {
       if (i < p.num_rows - copied_row) {
-        start_copy(to + i * kChunkBytes, strides_behind(x_from, i, p.depth), is_present);
+        start_copy(to + i * kChunkBytes, strides_behind(from, i, p.depth), is_present);
       }
     }
   }
@@ -262,9 +277,10 @@ struct QuantizedProduct {
     }
   }
 
-  float shared_sum(int row, int output) const {
-    const float* at =
-        reinterpret_cast<const float*>(shared_memory()) + row * kProductSumStride + output;
+  // Of the tile [kRows, kProductOutputs].
+  float shared_sum(int place) const {
+    const float* at = reinterpret_cast<const float*>(shared_memory()) +
+        place / kProductOutputs * kProductSumStride + place % kProductOutputs;
     float sum = at[0];
 #pragma unroll
     for (int other = 1; other < kProductParts; other++) {
@@ -273,53 +289,55 @@ struct QuantizedProduct {
     return sum;
   }
 
-  // FUNCTION(row, output, place) for each of the tile's sums, those beyond the edges included.
-  template <typename Function>
-  static void for_each_sum(Function function) {
-    for (int i = thread_index(); i < kRows * kProductOutputs; i += kProductThreads) {
-      function(i / kProductOutputs, i % kProductOutputs, i);
+  void store(int place, float sum) const {
+    const int row = first_row + place / kProductOutputs;
+    const int output = first_output + place % kProductOutputs;
+    if (row < p.num_rows && output < p.num_outputs) {
+      static_cast<T*>(b.out)[int64_t(row) * p.num_outputs + output] = from_float<T>(sum);
     }
   }
 
-  void store(int row, int output, float sum) const {
-    if (first_row + row < p.num_rows && first_output + output < p.num_outputs) {
-      static_cast<T*>(b.out)[int64_t(first_row + row) * p.num_outputs + first_output + output] =
-          from_float<T>(sum);
-    }
-  }
-
-  // Of this tile's splits the one that comes last, when the others' partials are in memory.
-  void join_splits() const {
+  void finish() const {
     constexpr int kSums = kRows * kProductOutputs;
-    const int64_t tile = int64_t(block_position().y) * num_row_tiles() + block_position().x;
-    float* partials = b.partials + tile * p.num_splits * kSums;
-    for_each_sum([&](int row, int output, int place) {
-      partials[block_position().z * kSums + place] = shared_sum(row, output);
-    });
-    if (!is_last_block(&b.counters[tile], p.num_splits)) {
+    const auto sum_of = [&](int place) { return shared_sum(place); };
+    const auto store_sum = [&](int place, float sum) { store(place, sum); };
+    if (p.num_splits > 1) {
+      const int row_tiles = (p.num_rows + kRows - 1) / kRows;
+      const int64_t tile = int64_t(block_position().y) * row_tiles + block_position().x;
+      join_splits<kSums, kProductThreads>(
+          b.partials + tile * p.num_splits * kSums,
+          b.counters + tile,
+          block_position().z,
+          p.num_splits,
+          sum_of,
+          store_sum);
       return;
     }
-    for_each_sum([&](int row, int output, int place) {
-      float sum = 0.0f;
-      for (int split = 0; split < p.num_splits; split++) {
-        sum += load_from_blocks(partials + split * kSums + place);
-      }
-      store(row, output, sum);
-    });
-  }
-
-  int num_row_tiles() const {
-    return (p.num_rows + kRows - 1) / kRows;
+    for (int place = thread_index(); place < kSums; place += kProductThreads) {
+      store_sum(place, sum_of(place));
+    }
   }
 
   void run() {
     float sums[2][TILES][4] = {};
-    clear_rows();
-    for (int ahead = 0; ahead < kProductRing - 1; ahead++) {
-      start_stage();
+    let_next_begin();
+    if (!p.reads_ahead) {
+      wait_for_kernels_before();
     }
+    // Of the matrix, while the kernel before may still run.
     ProductScales window, next_window;
     load_scales(next_window, first_stage);
+    for (int ahead = 0; ahead < kProductRing - 1; ahead++) {
+      copy_words(ahead, ahead);
+    }
+    clear_rows();
+    wait_for_kernels_before();
+    for (int ahead = 0; ahead < kProductRing - 1; ahead++) {
+      copy_x(ahead, ahead);
+      end_copies();
+    }
+    go_on(kProductRing - 1);
+    copied_slot = kProductRing - 1;
     int slot = 0;
     for (int stage = first_stage; stage < last_stage; stage++) {
       wait_for_copies<kProductRing - 2>();
@@ -341,11 +359,7 @@ struct QuantizedProduct {
     sync_block();
     share(sums);
     sync_block();
-    if (p.num_splits > 1) {
-      join_splits();
-    } else {
-      for_each_sum([&](int row, int output, int) { store(row, output, shared_sum(row, output)); });
-    }
+    finish();
   }
 };
 

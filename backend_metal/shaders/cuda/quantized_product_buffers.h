@@ -22,9 +22,6 @@ inline constexpr int kProductSumStride = kProductOutputs + 4;
 inline constexpr int kProductLaneBytes = 16;
 inline constexpr int kProductChunkBytes = 64;
 
-// Tiles of `out` of a launch that has splits.
-inline constexpr int kMostProductCounters = 16'384;
-
 // Elements of the depth that a block takes at once.
 inline constexpr int product_stage(int bits) {
   return kProductParts * kProductChunkBytes * 8 / bits;
@@ -37,6 +34,7 @@ struct QuantizedProductParameters {
   int log2_group; // elements of a row of the matrix that share a scale
   int stages_per_split;
   int num_splits;
+  int reads_ahead; // whether the matrix was there before the kernels that come before
 };
 
 struct QuantizedProductBuffers {

@@ -4,31 +4,71 @@
 
 namespace pomona {
 
+// The outputs of so many splits are on their way while their states are.
+constexpr int kReduceAhead = 4;
+
 template <typename T, int DV>
 inline void reduce_row(T* out, const float* states, int num_splits, float sink, int lane) {
-  float largest = -INFINITY;
-  for (int i = lane; i < num_splits; i += kWarpThreads) {
+  constexpr int kPairs = (DV / 2 + kWarpThreads - 1) / kWarpThreads;
+  float outputs[kReduceAhead][kPairs][2];
+#pragma unroll
+  for (int i = 0; i < kReduceAhead; i++) {
+#pragma unroll
+    for (int pair = 0; pair < kPairs; pair++) {
+      const int dim = 2 * (lane + pair * kWarpThreads);
+      const bool is_present = i < num_splits && dim < DV;
+      const float* from = states + (is_present ? i * partial_floats(DV) + 2 + dim : 0);
+      outputs[i][pair][0] = is_present ? from[0] : 0.0f;
+      outputs[i][pair][1] = is_present ? from[1] : 0.0f;
+    }
+  }
+  // A lane's own is the split of its number.
+  const float* own = states + metal::min(lane, num_splits - 1) * partial_floats(DV);
+  const float own_largest = own[0], own_sum = own[1];
+  float largest = own_largest;
+  for (int i = lane + kWarpThreads; i < num_splits; i += kWarpThreads) {
     largest = metal::max(largest, states[i * partial_floats(DV)]);
   }
   for (int mask = kWarpThreads / 2; mask > 0; mask /= 2) {
     largest = metal::max(largest, shuffle_xor(largest, mask));
   }
-  float base = exponent_base(largest);
+  const float base = exponent_base(largest);
+  const float own_weight = rescale(own_largest, base);
   float sum = 0.0f;
+  float totals[kPairs][2] = {};
   for (int i = 0; i < num_splits; i++) {
+    const bool is_own = i < kWarpThreads;
     const float* state = states + i * partial_floats(DV);
-    sum += state[1] * rescale(state[0], base);
-  }
-  float factor = final_factor(largest, sum, sink);
-  for (int dim = 2 * lane; dim < DV; dim += 2 * kWarpThreads) {
-    float first = 0.0f, second = 0.0f;
-    for (int i = 0; i < num_splits; i++) {
-      const float* state = states + i * partial_floats(DV);
-      float weight = rescale(state[0], base);
-      first += state[2 + dim] * weight;
-      second += state[3 + dim] * weight;
+    const float weight = is_own ? shuffle(own_weight, i) : rescale(state[0], base);
+    sum += weight * (is_own ? shuffle(own_sum, i) : state[1]);
+    if (i < kReduceAhead) {
+      continue;
     }
-    store_pair(out + dim, first * factor, second * factor);
+#pragma unroll
+    for (int pair = 0; pair < kPairs; pair++) {
+      const int dim = 2 * (lane + pair * kWarpThreads);
+      if (dim < DV) {
+        totals[pair][0] += state[2 + dim] * weight;
+        totals[pair][1] += state[3 + dim] * weight;
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kReduceAhead; i++) {
+    const float weight = i < num_splits ? shuffle(own_weight, i) : 0.0f;
+#pragma unroll
+    for (int pair = 0; pair < kPairs; pair++) {
+      totals[pair][0] += outputs[i][pair][0] * weight;
+      totals[pair][1] += outputs[i][pair][1] * weight;
+    }
+  }
+  const float factor = final_factor(largest, sum, sink);
+#pragma unroll
+  for (int pair = 0; pair < kPairs; pair++) {
+    const int dim = 2 * (lane + pair * kWarpThreads);
+    if (dim < DV) {
+      store_pair(out + dim, totals[pair][0] * factor, totals[pair][1] * factor);
+    }
   }
 }
 

@@ -1,24 +1,14 @@
 // silu(gate) * up, of rows that may be parts of larger ones: a thread has 16 bytes of a row.
-//
-// Rounds where MLX's compiled kernel does, which is behind every operation.
 #include <metal_stdlib>
 
 #include "cuda/element_vectors.h"
-#include "cuda/rounding.h"
+#include "cuda/silu.h"
 #include "cuda/silu_product_buffers.h"
 #include "constants.h"
 #include "options.h"
 #include "parameters.h"
 
 namespace pomona {
-
-template <typename T>
-inline float silu_product_of(float gate, float up) {
-  const float power = rounded_to<T>(expf(fabsf(gate)));
-  const float rest = rounded_to<T>(1.0f / rounded_to<T>(1.0f + power));
-  const float sigmoid = gate < 0.0f ? rest : rounded_to<T>(1.0f - rest);
-  return rounded_to<T>(gate * sigmoid) * up;
-}
 
 // Grid: (rows * blocks_per_row, 1, 1).
 template <typename T>

@@ -8,7 +8,7 @@
 #include "cuda/attention_tile.h"
 #include "cuda/kernel_source.h"
 #include "cuda/row_plan.h"
-#include "cuda/quantized_product_bindings.h"
+#include "cuda/product_bindings.h"
 #include "cuda/row_bindings.h"
 #include "cuda/upload_bindings.h"
 #include "cuda/warpgroup_tile.h"
@@ -31,7 +31,7 @@ NB_MODULE(_cuda_on_cpu, m) {
   pomona::bind_rotate_heads(
       m, mlx::core::Device(mlx::core::Device::cpu), pomona::rotate_heads);
   pomona::cuda::bind_rows(m, mlx::core::Device(mlx::core::Device::cpu));
-  pomona::cuda::bind_quantized_product(m, mlx::core::Device(mlx::core::Device::cpu));
+  pomona::cuda::bind_products(m, mlx::core::Device(mlx::core::Device::cpu));
   pomona::cuda::bind_upload(m, mlx::core::Device(mlx::core::Device::cpu));
   m.def("set_shader_folder", &pomona::set_shader_folder, "folder"_a);
   m.def(

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "cuda/add_rms_norm.h"
+#include "cuda/few_rows_product.h"
 #include "cuda/quantized_product.h"
 #include "cuda/silu_product.h"
 #include "cuda/upload.h"
@@ -40,7 +41,7 @@ void CommandEncoder::set_output_array(const array& a) {
 }
 
 void CommandEncoder::add_kernel_node_raw(
-    CUfunction function, dim3 grid, dim3 block, dim3, uint32_t memory, void** arguments) {
+    CUfunction function, dim3 grid, dim3 block, dim3 cluster, uint32_t memory, void** arguments) {
   std::vector<std::vector<char>> copies;
   for (int i = 0; i < 2; i++) {
     auto* bytes = static_cast<const char*>(arguments[i]);
@@ -57,6 +58,7 @@ void CommandEncoder::add_kernel_node_raw(
          std::string failure;
          cuda_on_cpu::Launch launch{
              {int(grid.x), int(grid.y), int(grid.z)},
+             int(cluster.z),
              int(block.x),
              memory,
              pointers,
@@ -176,6 +178,11 @@ void DrawTokens::eval_cpu(
 }
 
 void RotateHeads::eval_cpu(
+    const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  cuda_on_cpu::evaluate(*this, inputs, outputs);
+}
+
+void cuda::FewRowsProduct::eval_cpu(
     const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   cuda_on_cpu::evaluate(*this, inputs, outputs);
 }

@@ -90,6 +90,10 @@ GpuLimits device_limits() {
   return {cuda_on_cpu::settings().num_cores, 227 * 1024};
 }
 
+bool has_clusters() {
+  return cuda_on_cpu::settings().warpgroups;
+}
+
 bool has_warpgroup_products() {
   return cuda_on_cpu::settings().warpgroups;
 }

@@ -43,6 +43,7 @@ void Block::run(std::array<int, 3> at) {
   numbered_ = {};
   arrivals_.clear();
   idle_ = 0;
+  cluster_meetings_ = 0;
   for (auto& warp : warps_) {
     warp.arrived = 0;
   }
@@ -101,6 +102,42 @@ void Block::meet_block() {
     return;
   }
   wait_until([&] { return barrier_meetings_ != meeting; });
+}
+
+void Block::meet_cluster() {
+  meet_block();
+  if (current == 0) {
+    cluster_meetings_++;
+    std::erase_if(remote_stores_, [&](const RemoteStore& store) {
+      bool is_due = store.position == position && store.meetings < cluster_meetings_;
+      if (is_due) {
+        std::memcpy(shared + store.offset, &store.value, sizeof(float));
+      }
+      return is_due;
+    });
+  }
+  meet_block();
+}
+
+void Block::store_to_block(int rank, float* own, float value) {
+  int cluster = launch_.cluster;
+  auto to = position;
+  to[2] = position[2] / cluster * cluster + rank;
+  // A block that has run already can't be told anything any more.
+  if (rank < 0 || rank >= cluster || to[2] <= position[2] || cluster_meetings_ == 0) {
+    fail("stores go to later blocks of the cluster, once all of them are there");
+  }
+  auto offset = reinterpret_cast<unsigned char*>(own) - shared;
+  if (offset < 0 || offset + int64_t(sizeof(float)) > launch_.memory_bytes) {
+    fail("stores to another block must lie in its shared memory");
+  }
+  remote_stores_.push_back({to, cluster_meetings_, offset, value});
+}
+
+void Block::end() {
+  if (!remote_stores_.empty()) {
+    throw std::runtime_error("a block ended without what others stored for it");
+  }
 }
 
 void Block::wait_until(const std::function<bool()>& condition) {
@@ -232,6 +269,7 @@ void run(const Launch& launch, void (*kernel)(void**)) {
         }
       }
     }
+    block.end();
   } catch (const std::exception& error) {
     *launch.failure = error.what();
   }

@@ -47,6 +47,14 @@ struct Arrival {
   std::vector<Copy> copies;
 };
 
+// To another block of the cluster, which finds it behind its next meeting.
+struct RemoteStore {
+  std::array<int, 3> position;
+  int meetings; // of the cluster, before
+  int64_t offset; // in shared memory
+  float value;
+};
+
 // A barrier with a number.
 struct Meeting {
   int arrived = 0;
@@ -67,6 +75,8 @@ class Block {
   // Runs all threads to their ends. Raises std::runtime_error when lanes of a warp part, a thread
   // misses a barrier or shared memory is overrun.
   void run(std::array<int, 3> position);
+  // After all blocks.
+  void end();
 
   std::array<int, 3> position;
   int current = 0; // thread
@@ -77,6 +87,8 @@ class Block {
   }
 
   void meet_block();
+  void meet_cluster();
+  void store_to_block(int rank, float* own, float value);
   const WarpWords& exchange(std::initializer_list<uint64_t> words, const char* operation);
   void start_copy(void* to, const void* from, bool present);
   void end_copies();
@@ -110,6 +122,8 @@ class Block {
   int barrier_arrived_ = 0;
   long barrier_meetings_ = 0;
   long idle_ = 0;
+  std::vector<RemoteStore> remote_stores_; // not received yet
+  int cluster_meetings_ = 0; // of this block
   std::string failure_;
 };
 

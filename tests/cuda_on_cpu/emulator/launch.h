@@ -8,6 +8,7 @@ namespace cuda_on_cpu {
 
 struct Launch {
   int grid[3];
+  int cluster; // blocks, along z
   int threads;
   int64_t memory_bytes;
   void** arguments;

@@ -39,6 +39,10 @@ struct Position {
   int x, y, z;
 };
 
+// Launches run one after another.
+inline void let_next_begin() {}
+inline void wait_for_kernels_before() {}
+
 inline Position block_position() {
   auto& at = current_block().position;
   return {at[0], at[1], at[2]};
@@ -249,6 +253,15 @@ inline bool is_last_block(unsigned* counter, unsigned blocks) {
 
 inline float load_from_blocks(const float* from) {
   return *from;
+}
+
+// A cluster's blocks are one behind another along z, and run so.
+inline void meet_cluster() {
+  current_block().meet_cluster();
+}
+
+inline void store_to_block(int rank, float* own, float value) {
+  current_block().store_to_block(rank, own, value);
 }
 
 inline void load_16_bytes(unsigned (&to)[4], const void* from) {

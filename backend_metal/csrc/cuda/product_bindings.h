@@ -5,6 +5,6 @@
 
 namespace pomona::cuda {
 
-void bind_quantized_product(nanobind::module_& m, mlx::core::Device device);
+void bind_products(nanobind::module_& m, mlx::core::Device device);
 
 } // namespace pomona::cuda

@@ -1,5 +1,6 @@
-#include "cuda/quantized_product_bindings.h"
+#include "cuda/product_bindings.h"
 
+#include "cuda/few_rows_product.h"
 #include "cuda/quantized_product.h"
 
 namespace nb = nanobind;
@@ -7,7 +8,14 @@ using namespace nb::literals;
 
 namespace pomona::cuda {
 
-void bind_quantized_product(nb::module_& m, mx::Device device) {
+void bind_products(nb::module_& m, mx::Device device) {
+  m.def(
+      "few_rows_product",
+      [device](const mx::array& x, const mx::array& weights) {
+        return few_rows_product(x, weights, mx::default_stream(device));
+      },
+      "x"_a,
+      "weights"_a);
   m.def(
       "quantized_product",
       [device](const mx::array& x,

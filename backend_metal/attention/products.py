@@ -1,10 +1,18 @@
-"""The operator for products of few rows with a quantized matrix."""
+"""The operators for products of few rows with a matrix."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 import mlx.core as mx
+
+
+class FewRowsProduct(Protocol):
+    """The kernel of a device."""
+
+    def __call__(self, x: mx.array, weights: mx.array) -> mx.array:
+        """``[..., outputs]``: ``x [..., depth]`` times the transposed ``weights [outputs, depth]``,
+        both of one dtype. Raises ``ValueError`` for what it has no kernel for."""
 
 
 class QuantizedProduct(Protocol):

@@ -1,0 +1,190 @@
+#include "cuda/few_rows_product.h"
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <string_view>
+
+#include "cuda/few_rows_product_buffers.h"
+#include "cuda/launch.h"
+#include "cuda/memory.h"
+#include "cuda/product_operands.h"
+#include "plan_arithmetic.h"
+
+namespace pomona::cuda {
+
+namespace {
+
+// A block's outputs. Wide blocks read rows of x less often, but there have to be enough for each core.
+constexpr int kWide = 64, kNarrow = 32;
+constexpr int kBlocksPerCore = 2;
+constexpr int kMostSplits = 8; // as many as any cluster may have
+
+// Tiles of eight rows of a block.
+int row_tiles(int num_rows) {
+  return num_rows <= 8 ? 1 : num_rows <= 16 ? 2 : 4;
+}
+
+struct ProductPlan {
+  int outputs;
+  int tiles;
+  int num_splits;
+  int stages_per_split;
+  bool in_cluster;
+  int64_t num_partials;
+  GpuGrid grid;
+};
+
+// How the depth is shared out is no question of the rows: one gets the same whoever is computed with it.
+ProductPlan plan_product(int num_rows, int num_outputs, int depth, bool is_gated) {
+  int cores = device_limits().num_cores;
+  int tiles = row_tiles(num_rows), rows = tiles * 8;
+  int matrix_rows = num_outputs * (is_gated ? 2 : 1);
+  int outputs = matrix_rows >= kWide * kBlocksPerCore * cores ? kWide : kNarrow;
+  int across = ceil_div(num_rows, rows), down = ceil_div(matrix_rows, outputs);
+  int stages = ceil_div(depth, kFewRowsStage);
+  int64_t tiles_of_out = int64_t(across) * down;
+  int splits = std::clamp(cores / down, 1, std::min(stages, kMostSplits));
+  if (is_gated || tiles_of_out > kMostSplitTiles) {
+    splits = 1;
+  }
+  int per_split = ceil_div(stages, splits);
+  splits = ceil_div(stages, per_split);
+  bool in_cluster = splits > 1 && has_clusters();
+  int64_t memory = int64_t(few_rows_ring(outputs, rows)) * few_rows_stage_bytes(outputs, rows);
+  int64_t received = int64_t(splits - 1) * rows * outputs;
+  return {
+      outputs,
+      tiles,
+      splits,
+      per_split,
+      in_cluster,
+      splits > 1 && !in_cluster ? tiles_of_out * splits * rows * outputs : 0,
+      {across,
+       down,
+       splits,
+       kFewRowsThreads,
+       memory + (in_cluster ? received * int64_t(sizeof(float)) : 0)}};
+}
+
+// Whether it is a node that need not be computed: neither what a transformation of MLX's traces, nor what
+// is computed already, which has no primitive any more. By name: MLX does not export each class.
+bool is_pending(const mx::array& x, std::string_view name, mx::Stream stream) {
+  return x.has_primitive() && x.status() == mx::array::unscheduled && !x.is_tracer() &&
+      x.primitive().name() == name && x.primitive().stream() == stream;
+}
+
+// Whether both are what one array was split into.
+bool are_halves(const mx::array& gate, const mx::array& up) {
+  auto [indices, axis] = static_cast<const mx::Split&>(gate.primitive()).state();
+  return gate.sibling_position() == 0 && gate.siblings().size() == 1 &&
+      gate.siblings()[0].id() == up.id() && axis == int(gate.ndim()) - 1 &&
+      gate.shape() == up.shape();
+}
+
+void require(bool holds, const char* what) {
+  if (!holds) {
+    throw std::invalid_argument(what);
+  }
+}
+
+} // namespace
+
+std::vector<mx::Shape> FewRowsProduct::output_shapes(const std::vector<mx::array>& inputs) {
+  auto shape = inputs[0].shape();
+  shape.back() = inputs[1].shape(0) / (is_gated_ ? 2 : 1);
+  return {std::move(shape)};
+}
+
+bool FewRowsProduct::is_equivalent(const mx::Primitive& other) const {
+  const auto& product = static_cast<const FewRowsProduct&>(other);
+  return is_gated_ == product.is_gated_ && reads_ahead_ == product.reads_ahead_;
+}
+
+void FewRowsProduct::eval_gpu(
+    const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  auto& encoder = mx::cu::get_command_encoder(stream());
+  auto& out = outputs[0];
+  allocate(out, encoder);
+  if (out.size() == 0) {
+    return;
+  }
+  auto x = aligned_rows(encoder, inputs[0]), weights = aligned_rows(encoder, inputs[1]);
+  bool are_packed = weights.id() != inputs[1].id();
+  int depth = x.shape(-1), num_outputs = out.shape(-1);
+  int num_rows = static_cast<int>(x.size() / depth);
+  auto plan = plan_product(num_rows, num_outputs, depth, is_gated_);
+  mx::array partials({static_cast<int>(plan.num_partials)}, mx::float32, nullptr, {});
+  allocate(partials, encoder);
+  encoder.add_temporary(partials);
+  FewRowsProductParameters parameters{
+      num_rows,
+      num_outputs,
+      depth,
+      plan.stages_per_split,
+      plan.num_splits,
+      plan.in_cluster,
+      reads_ahead_ && !are_packed};
+  FewRowsProductBuffers buffers{
+      pointer(x), pointer(weights), pointer(out), pointer<float>(partials), nullptr};
+  if (plan.num_partials > 0) {
+    const auto& zeros = split_counters(stream(), encoder);
+    buffers.counters = pointer<unsigned>(zeros);
+    encoder.set_output_array(zeros);
+  }
+  encoder.set_input_array(x);
+  encoder.set_input_array(weights);
+  encoder.set_output_array(partials);
+  encoder.set_output_array(out);
+  add_kernel(
+      encoder,
+      {"cuda/few_rows_product.cu",
+       is_gated_ ? "gated_few_rows_product" : "few_rows_product",
+       element_type(x.dtype()),
+       {plan.outputs, plan.tiles},
+       "FewRowsProduct",
+       kFewRowsThreads},
+      {},
+      plan.grid,
+      parameters,
+      buffers,
+      plan.in_cluster ? plan.num_splits : 1);
+}
+
+mx::array few_rows_product(const mx::array& x, const mx::array& weights, mx::Stream stream) {
+  auto dtype = x.dtype();
+  require(dtype == mx::float16 || dtype == mx::bfloat16, "x must be of float16 or bfloat16");
+  require(weights.dtype() == dtype, "weights must be of the dtype of x");
+  require(weights.ndim() == 2 && x.ndim() > 0, "weights must be a matrix, and x have rows");
+  int depth = x.shape(-1);
+  require(
+      depth > 0 && depth % kFewRowsCopy == 0 && weights.shape(1) == depth,
+      "x and weights must be of one depth, a multiple of 8");
+  auto shape = x.shape();
+  shape.back() = weights.shape(0);
+  return mx::array(
+      std::move(shape),
+      dtype,
+      std::make_shared<FewRowsProduct>(stream, false, are_rows(weights)),
+      {mx::contiguous(x, false, stream), as_rows(weights, stream)});
+}
+
+std::optional<mx::array> gated_few_rows_product(
+    const mx::array& gate, const mx::array& up, mx::Stream stream) {
+  if (!is_pending(gate, "Split", stream) || !are_halves(gate, up) ||
+      !is_pending(gate.inputs()[0], "FewRowsProduct", stream)) {
+    return std::nullopt;
+  }
+  const auto& joined = gate.inputs()[0];
+  const auto& product = static_cast<const FewRowsProduct&>(joined.primitive());
+  if (product.is_gated()) {
+    return std::nullopt;
+  }
+  return mx::array(
+      gate.shape(),
+      gate.dtype(),
+      std::make_shared<FewRowsProduct>(stream, true, product.reads_ahead()),
+      joined.inputs());
+}
+
+} // namespace pomona::cuda

@@ -1,0 +1,104 @@
+"""On CUDA, products of few rows with matrices of floats, by a kernel that reads the matrix while
+the one before it still runs, and computes the activation behind a gated product, too.
+
+cuBLAS's kernels alone are as quick, but a step of a small model takes four fifths of what it takes
+with these (H100).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from backend_metal.attention.products import FewRowsProduct
+from backend_metal.models.fused_projections import all_layers
+from backend_metal.models.kernel_check import is_right, relative_rms
+
+MOST_ROWS = 32
+"""With more, cuBLAS serves, which is quicker then (H100)."""
+DEPTH_MULTIPLE = 8
+"""Of elements, which a copy takes at once."""
+ROWS_CHECKED = (5, 12, 27)
+"""One number for each kernel that there is."""
+OUTPUTS_CHECKED = (64, 20_000)
+"""At most. Few share their depth out among blocks, and many do not."""
+TOLERANCE = 2e-2
+"""Of the error, over the result."""
+
+
+class _ByRows(nn.Module):  # type: ignore[misc]
+    """Mixed into a layer's class."""
+
+    _kernel: FewRowsProduct
+
+    def product(self, x: mx.array) -> mx.array | None:
+        """None: it is MLX's turn."""
+        weights = self["weight"]
+        if x.size > MOST_ROWS * x.shape[-1] or x.dtype != weights.dtype:
+            return None
+        return self._kernel(x, weights)
+
+
+class LinearByRows(_ByRows, nn.Linear):  # type: ignore[misc]
+    def __call__(self, x: mx.array) -> mx.array:
+        out = self.product(x)
+        if out is None:
+            out = super().__call__(x)
+        elif "bias" in self:
+            out = out + self["bias"]
+        return out
+
+
+class EmbeddingByRows(_ByRows, nn.Embedding):  # type: ignore[misc]
+    def as_linear(self, x: mx.array) -> mx.array:
+        out = self.product(x)
+        if out is None:
+            out = super().as_linear(x)
+        return out
+
+
+BY_ROWS: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Linear: LinearByRows,
+    nn.Embedding: EmbeddingByRows,
+}
+
+
+def compute_few_rows(model: nn.Module, kernel: FewRowsProduct) -> None:
+    """Have the layers of ``model`` compute few rows by ``kernel``, which is run here with some of
+    them; where it is wrong MLX's serves, with an error in the log. Subclasses keep their own ways.
+    Idempotent."""
+    by_dtype: dict[mx.Dtype, list[Any]] = {}
+    for layer in _layers_of_floats(model):
+        by_dtype.setdefault(layer.weight.dtype, []).append(layer)
+    for dtype, layers in by_dtype.items():
+        if is_right(f"The kernel for few rows in {dtype} is", partial(_wrong, layers, kernel)):
+            for layer in layers:
+                layer.__class__ = BY_ROWS[type(layer)]
+                layer._kernel = kernel
+
+
+def _wrong(layers: list[Any], kernel: FewRowsProduct) -> str | None:
+    for layer in (layers[0], max(layers, key=lambda one: int(one.weight.shape[0]))):
+        for outputs in OUTPUTS_CHECKED:
+            weights = layer.weight[:outputs]
+            mx.eval(weights)
+            for rows in ROWS_CHECKED:
+                x = mx.random.normal((rows, weights.shape[1]), key=mx.random.key(0))
+                x = x.astype(weights.dtype)
+                if not (error := relative_rms(kernel(x, weights), x @ weights.T)) <= TOLERANCE:
+                    return f"{error:.1e}, of {rows} rows and {weights.shape[0]} outputs"
+    return None
+
+
+def _layers_of_floats(model: nn.Module) -> Iterator[Any]:
+    for layer in all_layers(model):
+        if (
+            type(layer) in BY_ROWS
+            and layer.weight.dtype in (mx.float16, mx.bfloat16)
+            and layer.weight.shape[1] % DEPTH_MULTIPLE == 0
+        ):
+            yield layer

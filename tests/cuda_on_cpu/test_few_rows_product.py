@@ -1,0 +1,198 @@
+"""Products of few rows on CUDA: the emulator's match float64, and they compile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.cuda_on_cpu.extension import execution, operators
+from tests.cuda_on_cpu.nvrtc import compile_kernel
+from tests.support.backend_metal.few_rows_product_cases import Case, cases, check
+
+
+@pytest.fixture(autouse=True)
+def on_the_emulator() -> Iterator[None]:
+    # MLX's buffers then start where the stand-in expects them.
+    with mx.stream(mx.cpu):
+        yield
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(case=cases(), num_cores=st.sampled_from([1, 4, 40]), clusters=st.booleans())
+def test_products_match_float64(case: Case, num_cores: int, clusters: bool) -> None:
+    backwards = case.seed % 2 == 1
+    with execution(backwards=backwards, num_cores=num_cores, warpgroups=clusters):
+        check(operators().few_rows_product, case)
+
+
+@pytest.mark.parametrize(
+    ("rows", "kernel"),
+    [(8, "32_1"), (9, "32_2"), (16, "32_2"), (17, "32_4"), (33, "32_4")],
+)
+def test_tiles_are_as_large_as_there_are_rows(rows: int, kernel: str) -> None:
+    with execution(num_cores=132):
+        check(operators().few_rows_product, Case(rows, 40, 256, mx.bfloat16))
+        operators().take_nodes()
+        check(operators().few_rows_product, Case(rows, 40, 256, mx.bfloat16))
+    (node,) = operators().take_nodes()
+    assert node[0] == f"few_rows_product_bfloat_{kernel}"
+
+
+def test_blocks_of_many_outputs_are_wide() -> None:
+    with execution(num_cores=1):
+        operators().take_nodes()
+        check(operators().few_rows_product, Case(5, 130, 264, mx.float16))
+    assert operators().take_nodes()[0][0] == "few_rows_product_half_64_1"
+
+
+@pytest.mark.parametrize("clusters", [False, True])
+def test_splits_are_summed_up_again_and_again(clusters: bool) -> None:
+    # The counters that tell which split comes last are used by each product.
+    for _ in range(3):
+        with execution(num_cores=132, warpgroups=clusters):
+            check(operators().few_rows_product, Case(3, 130, 3000, mx.bfloat16))
+
+
+def test_a_cluster_and_memory_join_splits_alike() -> None:
+    case, found = Case(20, 130, 3000, mx.bfloat16), []
+    for clusters in (False, True):
+        with execution(num_cores=132, warpgroups=clusters):
+            found.append(
+                np.array(operators().few_rows_product(case.x(), case.weights()).astype(mx.float32))
+            )
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("clusters", [False, True])
+def test_a_row_gets_the_same_whoever_is_computed_with_it(clusters: bool) -> None:
+    case = Case(70, 96, 1160, mx.bfloat16)
+    x, weights = case.x(), case.weights()
+    with execution(num_cores=132, warpgroups=clusters):
+        alone, *others = (
+            np.array(operators().few_rows_product(x[:rows], weights).astype(mx.float32))
+            for rows in (1, 9, 20, 40, 70)
+        )
+    for other in others:
+        np.testing.assert_array_equal(other[:1], alone)
+
+
+def halves(case: Case) -> tuple[mx.array, mx.array]:
+    gate, up = mx.split(operators().few_rows_product(case.x(), case.weights()), 2, axis=-1)
+    return gate, up
+
+
+@pytest.mark.parametrize("num_cores", [1, 132])
+@pytest.mark.parametrize("rows", [1, 13, 30, 60])
+@pytest.mark.parametrize(("width", "depth"), [(16, 3000), (75, 520), (256, 136)])
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_an_activation_is_computed_with_its_product(
+    dtype: mx.Dtype, width: int, depth: int, rows: int, num_cores: int
+) -> None:
+    # Not by the sum of splits, whose bits differ from those of one that has none.
+    case = Case(rows, 2 * width, depth, dtype)
+    with execution(num_cores=num_cores):
+        gate, up = halves(case)
+        mx.eval(gate, up)
+        expected = operators().silu_product(gate, up)
+        mx.eval(expected)
+        operators().take_nodes()
+        found = operators().silu_product(*halves(case))
+        mx.eval(found)
+    (node,) = operators().take_nodes()
+    assert node[0].startswith("gated_few_rows_product")
+    # Where a sum is rounded otherwise, what follows is, too.
+    np.testing.assert_allclose(
+        *(np.array(array.astype(mx.float32)) for array in (found, expected)),
+        rtol=6 * 2.0**-8,
+        atol=1e-6,
+    )
+    if num_cores == 1 and depth < 3000:
+        np.testing.assert_array_equal(
+            *(np.array(array.astype(mx.float32)) for array in (found, expected))
+        )
+
+
+def test_other_activations_have_a_kernel_of_their_own() -> None:
+    case = Case(3, 64, 136, mx.bfloat16)
+    with execution():
+        gate, up = halves(case)
+        for first, second in [(up, gate), (gate, gate), (gate, mx.zeros_like(up))]:
+            operators().take_nodes()
+            mx.eval(operators().silu_product(first, second))
+            names = [node[0] for node in operators().take_nodes()]
+            assert any(name.startswith("silu_product") for name in names)
+        thirds = mx.split(operators().few_rows_product(case.x(), case.weights()), [16, 32], -1)
+        operators().take_nodes()
+        mx.eval(operators().silu_product(thirds[0], thirds[1]))
+        assert "silu_product" in str(operators().take_nodes())
+
+
+def test_rows_and_the_matrix_may_lie_anywhere() -> None:
+    case = Case(6, 40, 136, mx.float16)
+    x, weights = case.x(), case.weights()
+    wide = mx.concatenate([x[:, :3], x, x[:, :5]], axis=-1)
+    shifted = mx.concatenate([mx.zeros(3, mx.float16), weights.reshape(-1)])[3:].reshape(40, 136)
+    mx.eval(wide, shifted)
+    with execution():
+        expected = operators().few_rows_product(x, weights)
+        turned = mx.contiguous(x.T).T.reshape(2, 3, 1, -1)
+        found = [
+            operators().few_rows_product(turned, weights).reshape(6, 40),
+            operators().few_rows_product(wide[:, 3:139], weights),
+            operators().few_rows_product(x, shifted),
+        ]
+        none = operators().few_rows_product(x[:0], weights)
+        mx.eval(expected, found, none)
+    for array in found:
+        np.testing.assert_array_equal(np.array(array), np.array(expected))
+    assert none.shape == (0, 40)
+
+
+@pytest.mark.parametrize(
+    ("x", "weights", "message"),
+    [
+        (mx.zeros((2, 256), mx.float32), mx.zeros((8, 256), mx.float32), "float16 or bfloat16"),
+        (mx.zeros((2, 256), mx.float16), mx.zeros((8, 256), mx.bfloat16), "of the dtype of x"),
+        (mx.zeros((2, 256), mx.float16), mx.zeros((8, 128), mx.float16), "of one depth"),
+        (mx.zeros((2, 12), mx.float16), mx.zeros((8, 12), mx.float16), "a multiple of 8"),
+        (mx.zeros((2, 16), mx.float16), mx.zeros(16, mx.float16), "must be a matrix"),
+    ],
+)
+def test_what_there_is_no_kernel_for_is_refused(
+    x: mx.array, weights: mx.array, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        operators().few_rows_product(x, weights)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_121a"])
+@pytest.mark.parametrize("element", ["bfloat", "half"])
+@pytest.mark.parametrize("outputs", [32, 64])
+@pytest.mark.parametrize("tiles", [1, 2, 4])
+@pytest.mark.parametrize("function", ["few_rows_product", "gated_few_rows_product"])
+def test_it_compiles(
+    function: str, tiles: int, outputs: int, element: str, architecture: str
+) -> None:
+    resources = compile_kernel(
+        "few_rows_product",
+        function,
+        element,
+        "FewRowsProduct",
+        256,
+        architecture,
+        False,
+        sizes=(outputs, tiles),
+    )
+    # With 128 a multiprocessor has room for two blocks of 256 threads.
+    assert resources.registers <= 128
+    assert resources.spilled_bytes == 0
