@@ -80,8 +80,12 @@ GpuLaunchPlan plan_launch(
         grid.threadgroup_memory_bytes};
   }
   if (plan.decode.num_partials > 0) {
-    int groups = ceil_div(shape.num_q_heads, kReduceWarps);
-    plan.reduce = {groups, batch.num_seqs, 1, kReduceThreads, 0};
+    plan.reduce = {
+        shape.num_q_heads,
+        batch.num_seqs,
+        1,
+        kReduceThreads,
+        decode_reduce_bytes(shape.head_dim_v)};
   }
   return plan;
 }

@@ -17,8 +17,14 @@ inline constexpr int kMaxWarpColumns = 128;
 // into a multiprocessor of 8.0 and 9.0.
 inline constexpr int kStagedBytes = 72 * 1024;
 
-// Rows of the reduction that a block folds, one a warp.
+// Of a block that folds states, and as many splits as a row may have.
 inline constexpr int kReduceWarps = 4;
+inline constexpr int kMaxReduceSplits = kReduceWarps * kWarpThreads;
+
+// Shared memory of one that folds those of a decode: weights, largest and sum of each warp, outputs.
+constexpr int decode_reduce_bytes(int head_dim_v) {
+  return (kMaxReduceSplits + 2 * kReduceWarps + kReduceWarps * head_dim_v) * 4;
+}
 
 // Those of a block of prefill's.
 inline constexpr int kPrefillReduceRows = 16;
