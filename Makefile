@@ -164,7 +164,7 @@ native: $(BUILD_TOOLS)
 
 # The native tests on an extension built beside the installed one, under a sanitizer.
 NATIVE_TESTS := $(wildcard tests/backend_metal/test_native_*.py) \
-	$(addprefix tests/backend_metal/test_,kv_cache.py activations.py draw_kernel.py float_rows.py)
+	$(addprefix tests/backend_metal/test_,kv_cache.py activations.py add_rms_norm.py draw_kernel.py float_rows.py)
 
 test-asan: SANITIZER := address
 test-asan: RUNTIME := libasan.so

@@ -20,10 +20,15 @@ class RepeatedGraph:
     same shapes."""
 
     def __init__(
-        self, build: Callable[[list[mx.array]], list[mx.array]], inputs: Sequence[mx.array]
+        self,
+        build: Callable[[list[mx.array]], list[mx.array]],
+        inputs: Sequence[mx.array],
+        *,
+        joined: bool = False,
     ) -> None:
         """``build`` is called with arrays of the shapes and dtypes of ``inputs`` that have no data:
-        to look at one raises ``RuntimeError``. What it makes without them is computed once."""
+        to look at one raises ``RuntimeError``. What it makes without them is computed once.
+        ``joined``: as one node, where all of it is a CPU's and needs little memory."""
 
     def __call__(self, inputs: Sequence[mx.array]) -> list[mx.array]:
         """What ``build`` would make of these. Raises ``ValueError`` where these are others."""
@@ -235,6 +240,10 @@ def lay_in_panels(weight: mx.array) -> mx.array:
     ``[8 p, 8 p + 8)``, with zeros behind the last. Evaluated, on huge pages where the system has
     them for new memory. Raises ``ValueError`` for other shapes and dtypes."""
 
+def lay_together(arrays: Sequence[mx.array]) -> list[mx.array]:
+    """Evaluated copies, as parts of one array, which lies on huge pages where the system has them.
+    Each begins with a line of the cache."""
+
 def quantized_matmul(
     x: mx.array,
     words: mx.array,
@@ -277,6 +286,12 @@ def rms_norm(x: mx.array, weight: mx.array, epsilon: float) -> mx.array:
     """float32 ``[..., dim]``: every row divided by the root of its mean square, times ``weight``.
 
     Raises ``ValueError`` for other shapes and dtypes."""
+
+def rms_norm_of_sum(x: mx.array, weight: mx.array, epsilon: float) -> mx.array:
+    """``rms_norm``, or ``mx.fast.rms_norm`` of other dtypes.
+
+    Where ``x`` is a sum that is not computed yet, one primitive computes both, and ``x`` is that
+    primitive's sum from now on."""
 
 def rope(x: mx.array, positions: mx.array, frequencies: mx.array, scale: float) -> mx.array:
     """Rotates float32 ``x [num_tokens, num_heads, 1, head_dim]``: dimension ``i`` with dimension

@@ -103,6 +103,7 @@ CPU = AttentionPath(
     native.zeros,
     repeats_graphs=True,
     rotate_heads=native.rotate_heads,
+    rows=RowOperators(native.rms_norm_of_sum),
     deterministic=AttentionPath(
         "cpu",
         partial(native.scatter_paged_attention, one_kernel=True),

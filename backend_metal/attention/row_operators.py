@@ -13,7 +13,8 @@ class RmsNormOfSum(Protocol):
     """The kernel of a device."""
 
     def __call__(self, x: mx.array, weight: mx.array, epsilon: float) -> mx.array:
-        """``mx.fast.rms_norm`` of ``x [..., width]``, with its bits.
+        """``mx.fast.rms_norm`` of ``x [..., width]``, with its bits; on a CPU with those of
+        ``native.rms_norm``.
 
         Where ``x`` is a sum that is not computed yet, of the weight's dtype, one launch computes
         both, and ``x`` is that launch's sum from now on."""
@@ -30,4 +31,5 @@ class SiluProduct(Protocol):
 @dataclass(frozen=True)
 class RowOperators:
     rms_norm_of_sum: RmsNormOfSum
-    silu_product: SiluProduct
+    silu_product: SiluProduct | None = None
+    """None: that of ``linux_cpu.activations``, or MLX's."""

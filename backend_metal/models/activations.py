@@ -24,8 +24,9 @@ class _ActivationSeam:
     def __call__(self, gate: mx.array, x: mx.array) -> mx.array:
         if gate.shape == x.shape and gate.ndim > 0:
             operators = current_row_operators()
-            if operators is not None and gate.dtype == x.dtype and gate.dtype in DTYPES:
-                return operators.silu_product(gate, x)
+            product = None if operators is None else operators.silu_product
+            if product is not None and gate.dtype == x.dtype and gate.dtype in DTYPES:
+                return product(gate, x)
             if native_applies(gate, x):
                 return on_cpu.swiglu(gate, x)
         return self._original(gate, x)

@@ -73,6 +73,10 @@ class _Joined:
         """The weights of the layer at ``index``, of a whole one that has rows."""
         return mx.split(self.layer.weight, self._ends)[index]
 
+    def rows_of(self, array: mx.array) -> list[mx.array]:
+        """What each layer has of one of the whole's arrays."""
+        return list(mx.split(array, self._ends, ROWS_AXIS[type(self.layer)]))
+
     def take(self, index: int, inputs: tuple[Any, ...], options: dict[str, Any]) -> mx.array:
         """The outputs of the layer at ``index``."""
         waiting = self._waiting
@@ -137,6 +141,16 @@ def joined_layers(model: nn.Module) -> list[tuple[nn.Module, list[nn.Module]]]:
 def all_layers(model: nn.Module) -> list[nn.Module]:
     """Those that compute for others, and those of ``model``."""
     return [*(whole for whole, _ in joined_layers(model)), *model.modules()]
+
+
+def replace_joined(parts: Sequence[Any], name: str, array: mx.array) -> None:
+    """Have those that ``joined_layers`` tells of have ``array``, of their layer, in the place of
+    the equal one that it has under ``name``."""
+    joined: _Joined = parts[0]._joined
+    joined.layer[name] = array
+    rows = joined.rows_of(array)
+    for part in parts:
+        part[name] = rows[part._index]
 
 
 def _can_join(layers: Sequence[Any]) -> bool:

@@ -54,6 +54,7 @@ from backend_metal.models.recurrent_layers import (
 )
 from backend_metal.models.rows_check import right_row_operators
 from backend_metal.models.seam import catch_attention, select_logit_rows
+from backend_metal.models.weight_memory import lay_weights_together
 from backend_metal.recurrent import RecurrentSpec, StepStates
 
 DYNAMIC_ROPE = "DynamicNTKScalingRoPE"
@@ -138,6 +139,7 @@ class PagedModel:
             if self._rows is not None:
                 self._rows = right_row_operators(self._rows, model, self.dtype)
             lay_weights_in_panels(model, self._trace)
+            lay_weights_together(model)
             if mx.default_device() == mx.gpu and mx.cuda.is_available():
                 compute_products_by_rows(model, path.quantized_product)
                 if path.few_rows_product is not None:

@@ -4,6 +4,7 @@ compute what they did, and wrong operators never serve."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -12,6 +13,7 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
+from backend_metal.attention import paths
 from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.attention.row_operators import RowOperators
 from backend_metal.models import activations, paged_model
@@ -241,12 +243,16 @@ def test_a_layer_has_three_of_its_launches(rows: RowOperators) -> None:
     ("dtype", "tolerance"), [(mx.float32, 1e-5), (mx.float16, 4e-3), (mx.bfloat16, 3e-2)]
 )
 def test_logits_are_those_of_mlxs_operators(
-    dtype: mx.Dtype, tolerance: float, rows: RowOperators
+    dtype: mx.Dtype, tolerance: float, rows: RowOperators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of MLX's on a CPU, which rounds activations elsewhere."""
     network, config = tiny_models.build("qwen3")
     network.set_dtype(dtype)
-    _, plain = mixed_batches(network, config)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            paged_model, "path_on", lambda device: replace(paths.path_on(device), rows=None)
+        )
+        _, plain = mixed_batches(network, config)
     assert num_prepared(network) == 0
     operators().take_nodes()
     _, fused = mixed_batches(network, config, rows=rows)

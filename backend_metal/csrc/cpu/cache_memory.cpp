@@ -13,6 +13,12 @@ namespace pomona::cpu {
 
 namespace {
 
+constexpr size_t kLine = 64; // of a cache
+
+size_t whole_lines(size_t bytes) {
+  return (bytes + kLine - 1) / kLine * kLine;
+}
+
 // Before the memory is first touched; a hint, which the system may not follow.
 void ask_for_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] size_t bytes) {
 #ifdef __linux__
@@ -37,6 +43,32 @@ mlx::core::array zeros(mlx::core::Shape shape, mlx::core::Dtype dtype) {
   ask_for_huge_pages(out.data<char>(), bytes);
   std::memset(out.data<char>(), 0, bytes);
   return out;
+}
+
+std::vector<mlx::core::array> lay_together(
+    const std::vector<mlx::core::array>& arrays, mlx::core::Stream stream) {
+  std::vector<mlx::core::array> dense;
+  size_t bytes = kLine;
+  for (const auto& array : arrays) {
+    dense.push_back(mlx::core::contiguous(array, false, stream));
+    bytes += whole_lines(array.nbytes());
+  }
+  mlx::core::eval(dense);
+  mlx::core::array memory(
+      mlx::core::allocator::malloc(bytes), {static_cast<int>(bytes)}, mlx::core::uint8);
+  ask_for_huge_pages(memory.data<char>(), bytes);
+  size_t offset = -reinterpret_cast<uintptr_t>(memory.data<char>()) % kLine;
+  std::vector<mlx::core::array> laid;
+  for (const auto& array : dense) {
+    std::memcpy(memory.data<char>() + offset, array.data<char>(), array.nbytes());
+    mlx::core::array out(array.shape(), array.dtype(), nullptr, {});
+    out.copy_shared_buffer(
+        memory, array.strides(), array.flags(), array.data_size(), offset / array.itemsize());
+    out.set_status(mlx::core::array::Status::available);
+    laid.push_back(std::move(out));
+    offset += whole_lines(array.nbytes());
+  }
+  return laid;
 }
 
 } // namespace pomona::cpu

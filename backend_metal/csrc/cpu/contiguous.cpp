@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "cpu/task_batch.h"
+
 namespace pomona {
 
 namespace {
@@ -37,7 +39,7 @@ mx::array packed(const mx::array& in, mx::cpu::CommandEncoder& encoder) {
   mx::array out(in.shape(), in.dtype(), nullptr, {});
   out.set_data(mx::allocator::malloc(out.nbytes()));
   encoder.add_temporary(out);
-  encoder.dispatch([from = in.data<char>(),
+  dispatch(encoder, [from = in.data<char>(),
                     shape = in.shape(),
                     strides = in.strides(),
                     itemsize = in.itemsize(),

@@ -7,6 +7,7 @@
 #include "cpu/contiguous.h"
 #include "cpu/draw.h"
 #include "cpu/kernels/table.h"
+#include "cpu/task_batch.h"
 #include "cpu/thread_pool.h"
 #include "operators/draw_tokens.h"
 
@@ -30,7 +31,7 @@ void DrawTokens::eval_cpu(
       inputs[5].data<float>(),
       inputs[0].shape(1),
       inputs[2].shape(1)};
-  encoder.dispatch([arguments, out = out.data<int32_t>(), rows = out.size()]() {
+  dispatch(encoder, [arguments, out = out.data<int32_t>(), rows = out.size()]() {
     const auto* kernels = cpu::find_kernels(cpu::instruction_set());
     cpu::ThreadPool::shared().parallel_for(
         rows, [&](int64_t row) { out[row] = cpu::draw_token(*kernels, arguments, row); });

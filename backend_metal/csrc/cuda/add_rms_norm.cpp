@@ -1,13 +1,13 @@
 #include "cuda/add_rms_norm.h"
 
 #include <memory>
-#include <string_view>
 
 #include "cuda/add_rms_norm_buffers.h"
 #include "cuda/launch.h"
 #include "cuda/memory.h"
 #include "cuda/row_plan.h"
 #include "cuda/rows_of_elements.h"
+#include "operators/pending.h"
 
 namespace pomona::cuda {
 
@@ -15,15 +15,6 @@ namespace {
 
 bool is_supported(mx::Dtype dtype) {
   return dtype == mx::float32 || dtype == mx::float16 || dtype == mx::bfloat16;
-}
-
-// Whether it is a node that can be replaced: neither what a transformation of MLX's traces, nor
-// anything that is computed already, which has no primitive any more.
-bool is_pending_sum(const mx::array& x, mx::Stream stream) {
-  // By name: MLX does not export the class everywhere.
-  return x.has_primitive() && x.status() == mx::array::unscheduled &&
-      std::string_view(x.primitive().name()) == "Add" && x.primitive().stream() == stream &&
-      x.siblings().empty() && !x.is_tracer();
 }
 
 // Whether the operator has a kernel for them.
@@ -48,7 +39,7 @@ bool AddRmsNorm::is_equivalent(const mx::Primitive& other) const {
 
 mx::array rms_norm_of_sum(
     mx::array& x, const mx::array& weight, float epsilon, mx::Stream stream) {
-  if (!is_pending_sum(x, stream) || !fits(x, weight)) {
+  if (!is_pending(x, "Add", stream) || !fits(x, weight)) {
     return mx::fast::rms_norm(x, weight, epsilon);
   }
   auto outputs = mx::array::make_arrays(

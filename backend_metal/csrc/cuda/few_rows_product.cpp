@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <memory>
 #include <stdexcept>
-#include <string_view>
 
 #include "cuda/few_rows_product_buffers.h"
 #include "cuda/launch.h"
 #include "cuda/memory.h"
 #include "cuda/product_operands.h"
+#include "operators/pending.h"
 #include "plan_arithmetic.h"
 
 namespace pomona::cuda {
@@ -65,13 +65,6 @@ ProductPlan plan_product(int num_rows, int num_outputs, int depth, bool is_gated
        splits,
        kFewRowsThreads,
        memory + (in_cluster ? received * int64_t(sizeof(float)) : 0)}};
-}
-
-// Whether it is a node that need not be computed: neither what a transformation of MLX's traces, nor what
-// is computed already, which has no primitive any more. By name: MLX does not export each class.
-bool is_pending(const mx::array& x, std::string_view name, mx::Stream stream) {
-  return x.has_primitive() && x.status() == mx::array::unscheduled && !x.is_tracer() &&
-      x.primitive().name() == name && x.primitive().stream() == stream;
 }
 
 // Whether both are what one array was split into.

@@ -95,8 +95,8 @@ class RepeatedGraph::Reader {
   Value value_of(const mx::array& array) {
     Value& value = values_.at(array.id());
     if (value == kFree) {
+      value = kept_value(graph_.kept_.size());
       graph_.kept_.push_back(array);
-      value = -1 - Value(graph_.kept_.size());
     } else if (value == kReshaped) {
       value = reshaped(array, reshaped_.at(array.id()));
     }
@@ -124,7 +124,7 @@ class RepeatedGraph::Reader {
 };
 
 RepeatedGraph::RepeatedGraph(
-    const std::function<Arrays(const Arrays&)>& build, const Arrays& inputs) {
+    const std::function<Arrays(const Arrays&)>& build, const Arrays& inputs, bool joined) {
   Arrays without_data;
   for (const mx::array& input : inputs) {
     inputs_.push_back({input.shape(), input.dtype()});
@@ -134,6 +134,15 @@ RepeatedGraph::RepeatedGraph(
   Reader reader(*this, without_data);
   for (const mx::array& result : results) {
     results_.push_back(reader.read(result));
+  }
+  if (joined) {
+    for (Value value : results_) {
+      if (value >= Value(inputs.size()) &&
+          std::ranges::find(joined_values_, value) == joined_values_.end()) {
+        joined_values_.push_back(value);
+      }
+    }
+    joined_ = JoinedPlan::make(nodes_, inputs.size(), kept_, joined_values_);
   }
 }
 
@@ -149,10 +158,13 @@ RepeatedGraph::Arrays RepeatedGraph::operator()(const Arrays& inputs) const {
           "input " + std::to_string(i) + " has another shape or dtype than the first time");
     }
   }
+  if (joined_) {
+    return join(inputs);
+  }
   Arrays values = inputs;
   values.reserve(num_values_);
   const auto value = [&](Value index) -> const mx::array& {
-    return index < 0 ? kept_[-2 - index] : values[index];
+    return is_kept(index) ? kept_[kept_index(index)] : values[index];
   };
   for (const Node& node : nodes_) {
     Arrays needed;
@@ -172,6 +184,22 @@ RepeatedGraph::Arrays RepeatedGraph::operator()(const Arrays& inputs) const {
   Arrays results;
   for (Value index : results_) {
     results.push_back(value(index));
+  }
+  return results;
+}
+
+RepeatedGraph::Arrays RepeatedGraph::join(const Arrays& inputs) const {
+  const Arrays made = JoinedPlan::call(joined_, inputs);
+  Arrays results;
+  for (Value value : results_) {
+    if (is_kept(value)) {
+      results.push_back(kept_[kept_index(value)]);
+    } else if (value < Value(inputs.size())) {
+      results.push_back(inputs[value]);
+    } else {
+      const auto found = std::ranges::find(joined_values_, value);
+      results.push_back(made[found - joined_values_.begin()]);
+    }
   }
   return results;
 }

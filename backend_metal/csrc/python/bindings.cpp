@@ -7,6 +7,7 @@
 #include "cpu/attention.h"
 #include "cpu/cache_memory.h"
 #include "cpu/kernels/table.h"
+#include "cpu/layers/add_rms_norm.h"
 #include "cpu/layers/float_heads.h"
 #include "cpu/layers/float_rows.h"
 #include "cpu/layers/panels.h"
@@ -54,6 +55,15 @@ void bind_layers(nb::module_& m) {
       "weight"_a,
       "epsilon"_a);
   m.def(
+      "rms_norm_of_sum",
+      // The caller's own array, which becomes another.
+      [](mx::array& x, const mx::array& weight, float epsilon) {
+        return rms_norm_of_sum(x, weight, epsilon, cpu_stream());
+      },
+      nb::arg("x").noconvert(),
+      "weight"_a,
+      "epsilon"_a);
+  m.def(
       "rope",
       [](const mx::array& x,
          const mx::array& positions,
@@ -86,6 +96,10 @@ void bind_products(nb::module_& m) {
       "lay_in_panels",
       [](const mx::array& weight) { return lay_in_panels(weight, cpu_stream()); },
       "weight"_a);
+  m.def(
+      "lay_together",
+      [](const std::vector<mx::array>& arrays) { return cpu::lay_together(arrays, cpu_stream()); },
+      "arrays"_a);
   m.def(
       "quantized_matmul",
       [](const mx::array& x,

@@ -148,7 +148,7 @@ class RepeatedModel:
             return [*output, *memory.roots()]
 
         try:
-            graph = RepeatedGraph(build, [*inputs.arrays, *before])
+            graph = RepeatedGraph(build, [*inputs.arrays, *before], joined=True)
         finally:
             memory.rebind(before)
         return graph, memory.pool.num_launches - num_launches

@@ -10,6 +10,7 @@
 #include "cpu/contiguous.h"
 #include "cpu/kernels/table.h"
 #include "cpu/layers/runs.h"
+#include "cpu/task_batch.h"
 
 namespace pomona {
 
@@ -36,7 +37,7 @@ void exponentials(const cpu::KernelTable& kernels, const float* in, float* out, 
 void Exponential::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   share_or_allocate(inputs[0], out);
   auto& encoder = mx::cpu::get_command_encoder(stream());
-  encoder.dispatch([in = runs_of(inputs[0], run_length(inputs[0]), encoder),
+  dispatch(encoder, [in = runs_of(inputs[0], run_length(inputs[0]), encoder),
                     out = out.data<float>()]() {
     const auto* kernels = cpu::find_kernels(cpu::instruction_set());
     const int64_t length = in.length, turns = (length + kElements - 1) / kElements;

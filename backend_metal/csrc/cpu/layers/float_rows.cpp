@@ -9,6 +9,7 @@
 #include "cpu/contiguous.h"
 #include "cpu/kernels/table.h"
 #include "cpu/layers/runs.h"
+#include "cpu/task_batch.h"
 
 namespace pomona {
 
@@ -51,7 +52,7 @@ void RMSNorm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   int64_t length = inputs[0].flags().row_contiguous ? dim : run_length(inputs[0]);
   length = dim && length % dim == 0 ? length : dim;
   auto& encoder = mx::cpu::get_command_encoder(stream());
-  encoder.dispatch([x = runs_of(inputs[0], length, encoder),
+  dispatch(encoder, [x = runs_of(inputs[0], length, encoder),
                     weight = row_contiguous(inputs[1], encoder).data<float>(),
                     out = out.data<float>(),
                     epsilon = epsilon_,
@@ -71,7 +72,7 @@ void RotaryEmbedding::eval_cpu(const std::vector<mx::array>& inputs, mx::array& 
   share_or_allocate(inputs[0], out);
   int heads = out.shape(1), head_dim = out.shape(3), half = inputs[2].shape(0);
   auto& encoder = mx::cpu::get_command_encoder(stream());
-  encoder.dispatch([x = runs_of(inputs[0], int64_t(heads) * head_dim, encoder),
+  dispatch(encoder, [x = runs_of(inputs[0], int64_t(heads) * head_dim, encoder),
                     positions = row_contiguous(inputs[1], encoder).data<int32_t>(),
                     frequencies = row_contiguous(inputs[2], encoder).data<float>(),
                     out = out.data<float>(),

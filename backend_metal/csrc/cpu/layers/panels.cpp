@@ -9,6 +9,7 @@
 #include "blas/products.h"
 #include "cpu/cache_memory.h"
 #include "cpu/contiguous.h"
+#include "cpu/task_batch.h"
 
 namespace pomona {
 
@@ -52,7 +53,7 @@ void PanelProduct::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out
   const blas::ColumnPanels panels{
       row_contiguous(inputs[1], encoder).data<float>(), num_columns_, x.shape(-1)};
   const int64_t num_rows = x.size() / panels.depth;
-  encoder.dispatch([x = x.data<float>(), panels, num_rows, out = out.data<float>()]() {
+  dispatch(encoder, [x = x.data<float>(), panels, num_rows, out = out.data<float>()]() {
     blas::panel_product(num_rows, x, panels, out);
   });
 }
@@ -93,7 +94,7 @@ void PanelRows::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   auto& encoder = mx::cpu::get_command_encoder(stream());
   const blas::ColumnPanels panels{
       row_contiguous(inputs[1], encoder).data<float>(), num_rows_, out.shape(-1)};
-  encoder.dispatch([indices = row_contiguous(inputs[0], encoder).data<int32_t>(),
+  dispatch(encoder, [indices = row_contiguous(inputs[0], encoder).data<int32_t>(),
                     count = static_cast<int64_t>(inputs[0].size()),
                     panels,
                     out = out.data<float>()]() {

@@ -6,13 +6,15 @@
 #include <mlx/mlx.h>
 #include <mlx/primitives.h>
 
+#include "operators/joins_task_batch.h"
+
 namespace pomona {
 
 namespace mx = mlx::core;
 
 // Inputs: x float32 [..., depth], panels float32 [panels, depth, 8]. Output: float32
 // [..., num_columns].
-class PanelProduct : public mx::UnaryPrimitive {
+class PanelProduct : public mx::UnaryPrimitive, public JoinsTaskBatch {
  public:
   PanelProduct(mx::Stream stream, int num_columns)
       : UnaryPrimitive(stream), num_columns_(num_columns) {}
@@ -28,7 +30,7 @@ class PanelProduct : public mx::UnaryPrimitive {
 };
 
 // Inputs: indices int32 of any shape, panels as PanelProduct has them. Output: float32 [..., depth].
-class PanelRows : public mx::UnaryPrimitive {
+class PanelRows : public mx::UnaryPrimitive, public JoinsTaskBatch {
  public:
   PanelRows(mx::Stream stream, int num_rows) : UnaryPrimitive(stream), num_rows_(num_rows) {}
 

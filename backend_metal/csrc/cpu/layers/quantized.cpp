@@ -7,6 +7,7 @@
 
 #include "blas/products.h"
 #include "cpu/contiguous.h"
+#include "cpu/task_batch.h"
 
 namespace pomona {
 
@@ -134,12 +135,12 @@ void QuantizedProduct::eval_cpu(const std::vector<mx::array>& inputs, mx::array&
       x.shape(-1)};
   const int64_t num_rows = x.size() / matrix.depth;
   if (inputs.size() == 4) {
-    encoder.dispatch([x = x.data<float>(), matrix, num_rows, out = out.data<float>()]() {
+    dispatch(encoder, [x = x.data<float>(), matrix, num_rows, out = out.data<float>()]() {
       blas::quantized_product(num_rows, x, matrix, out);
     });
     return;
   }
-  encoder.dispatch([x = x.data<float>(),
+  dispatch(encoder, [x = x.data<float>(),
                     indices = row_contiguous(inputs[4], encoder).data<int32_t>(),
                     num_rows,
                     num_matrices = words.shape(0),

@@ -9,6 +9,7 @@
 
 #include "cpu/attention.h"
 #include "cpu/contiguous.h"
+#include "cpu/task_batch.h"
 
 namespace pomona {
 
@@ -80,7 +81,7 @@ void QuantizedRows::eval_cpu(const std::vector<mx::array>& inputs, mx::array& ou
       quantization_,
       words.shape(0),
       out.shape(-1)};
-  encoder.dispatch([indices = row_contiguous(inputs[0], encoder).data<int32_t>(),
+  dispatch(encoder, [indices = row_contiguous(inputs[0], encoder).data<int32_t>(),
                     count = static_cast<int64_t>(inputs[0].size()),
                     type = scales.dtype(),
                     matrix,

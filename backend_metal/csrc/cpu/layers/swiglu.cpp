@@ -9,6 +9,7 @@
 #include "cpu/contiguous.h"
 #include "cpu/kernels/table.h"
 #include "cpu/layers/runs.h"
+#include "cpu/task_batch.h"
 
 namespace pomona {
 
@@ -23,7 +24,7 @@ void SwiGLU::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   share_or_allocate(inputs[0], out);
   auto& encoder = mx::cpu::get_command_encoder(stream());
   const int64_t length = std::min(run_length(inputs[0]), run_length(inputs[1]));
-  encoder.dispatch([gate = runs_of(inputs[0], length, encoder),
+  dispatch(encoder, [gate = runs_of(inputs[0], length, encoder),
                     up = runs_of(inputs[1], length, encoder),
                     out = out.data<float>()]() {
     const auto* kernels = cpu::find_kernels(cpu::instruction_set());
