@@ -40,6 +40,8 @@ class AttentionPath:
     repeats_graphs: bool = False
     """Whether a decode step's graph may serve for shorter sequences, too: kernels read of a block
     table no more than there is of a sequence, so that a wider one costs nothing."""
+    joins_nodes: bool = False
+    """Whether such a graph may be one node for MLX: kernels hand their tasks over together then."""
     rotate_heads: RotateHeads | None = None
     """What comes before attention, where the device has a kernel for it."""
     rows: RowOperators | None = None
@@ -102,6 +104,7 @@ CPU = AttentionPath(
     native.reshape_and_cache,
     native.zeros,
     repeats_graphs=True,
+    joins_nodes=True,
     rotate_heads=native.rotate_heads,
     rows=RowOperators(native.rms_norm_of_sum),
     deterministic=AttentionPath(
@@ -111,6 +114,7 @@ CPU = AttentionPath(
         native.reshape_and_cache,
         native.zeros,
         repeats_graphs=True,
+        joins_nodes=True,
         rotate_heads=native.rotate_heads,
         # Where keys are cut shows in the last bits, and is counted from where a table begins.
         origin_multiple=native.KEYS_PER_SPLIT,

@@ -108,7 +108,7 @@ def build_engine(config: EngineConfig) -> Engine:
     if path.recorder is not None and states is None and not chooses:
         recorded = RecordedSteps(loaded.model, pool, path.recorder, config.max_num_seqs)
     elif path.repeats_graphs and not chooses:
-        repeated = RepeatedModel(loaded.model)
+        repeated = RepeatedModel(loaded.model, joined=path.joins_nodes)
     return Engine(
         config,
         ModelRunner(loaded.model, pool, clock, matchers, recorded, states, repeated),

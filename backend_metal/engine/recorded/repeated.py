@@ -78,8 +78,10 @@ class _Inputs:
 
 
 class RepeatedModel:
-    def __init__(self, model: PagedModel) -> None:
+    def __init__(self, model: PagedModel, *, joined: bool) -> None:
+        """``joined``: whether a graph is one node for MLX."""
         self._model = model
+        self._joined = joined
         self._graphs: OrderedDict[Any, tuple[RepeatedGraph, int]] = OrderedDict()
         """And how often each of them attends."""
         self._can_repeat = True
@@ -148,7 +150,7 @@ class RepeatedModel:
             return [*output, *memory.roots()]
 
         try:
-            graph = RepeatedGraph(build, [*inputs.arrays, *before], joined=True)
+            graph = RepeatedGraph(build, [*inputs.arrays, *before], joined=self._joined)
         finally:
             memory.rebind(before)
         return graph, memory.pool.num_launches - num_launches
