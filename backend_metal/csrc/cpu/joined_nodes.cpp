@@ -4,11 +4,22 @@
 #include <array>
 #include <stdexcept>
 #include <string_view>
+#include <typeinfo>
 #include <utility>
 
+#include "cpu/layers/add_rms_norm.h"
+#include "cpu/layers/exponential.h"
+#include "cpu/layers/float_heads.h"
+#include "cpu/layers/float_rows.h"
+#include "cpu/layers/panels.h"
+#include "cpu/layers/quantized.h"
+#include "cpu/layers/quantized_rows.h"
 #include "cpu/layers/runs.h"
+#include "cpu/layers/swiglu.h"
 #include "cpu/task_batch.h"
-#include "operators/joins_task_batch.h"
+#include "operators/draw_tokens.h"
+#include "operators/primitives.h"
+#include "operators/recurrent.h"
 
 namespace pomona {
 
@@ -22,6 +33,31 @@ constexpr size_t kMostBytes = size_t(64) << 20;
 template <size_t N>
 bool is_any_of(const mx::Primitive& primitive, const std::array<std::string_view, N>& names) {
   return std::ranges::find(names, primitive.name()) != names.end();
+}
+
+template <typename... Types>
+bool is_one_of(const mx::Primitive& primitive) {
+  return ((typeid(primitive) == typeid(Types)) || ...);
+}
+
+// Whether its eval_cpu hands all its tasks to `dispatch` of cpu/task_batch.h.
+bool joins_batch(const mx::Primitive& primitive) {
+  return is_one_of<
+      AddRMSNorm,
+      CausalConv,
+      DrawTokens,
+      Exponential,
+      FloatHeads,
+      FloatRows,
+      LinearAttention,
+      PagedAttention,
+      PanelProduct,
+      PanelRows,
+      QuantizedProduct,
+      QuantizedRows,
+      ReshapeAndCache,
+      ScatterPagedAttention,
+      SwiGLU>(primitive);
 }
 
 constexpr std::array<std::string_view, 5> kViews{
@@ -146,7 +182,7 @@ std::shared_ptr<const JoinedPlan> JoinedPlan::make(
       return nullptr;
     }
     Kind kind = Kind::other;
-    if (dynamic_cast<const JoinsTaskBatch*>(&primitive)) {
+    if (joins_batch(primitive)) {
       kind = Kind::joins;
     } else if (is_any_of(primitive, kViews)) {
       kind = Kind::view;

@@ -5,7 +5,6 @@
 #include <mlx/mlx.h>
 #include <mlx/primitives.h>
 
-#include "operators/joins_task_batch.h"
 #include "parameters.h"
 
 namespace pomona {
@@ -25,7 +24,7 @@ struct DrawTables {
 // Inputs: logits [rows, vocab_size], options uint32 [rows, kDrawWords], then DrawTables. Outputs: int32
 // [rows], on Metal followed by workspaces, as primitives.h has them: the best tokens of chunks and
 // slices, candidates, and tallies.
-class DrawTokens : public mx::Primitive, public JoinsTaskBatch {
+class DrawTokens : public mx::Primitive {
  public:
   static constexpr int kWorkspaces = 3;
 

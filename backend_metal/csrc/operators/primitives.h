@@ -6,8 +6,6 @@
 #include <mlx/mlx.h>
 #include <mlx/primitives.h>
 
-#include "operators/joins_task_batch.h"
-
 namespace pomona {
 
 namespace mx = mlx::core;
@@ -34,7 +32,7 @@ constexpr int kScatterWorkspaces = 1; // of the caches' dtype: packed rows
 constexpr int kAttentionWorkspaces = 2; // another, of float32: partial states
 
 // What all of them refuse: transformations, and devices that have no kernels here.
-class CachePrimitive : public mx::Primitive, public JoinsTaskBatch {
+class CachePrimitive : public mx::Primitive {
  public:
   using mx::Primitive::Primitive;
 

@@ -10,7 +10,7 @@ namespace pomona {
 
 // Inputs: a and b float32 [..., dim] of one shape, weight [dim]. Outputs: their sum, and that sum
 // normalised.
-class AddRMSNorm : public mx::Primitive, public JoinsTaskBatch {
+class AddRMSNorm : public mx::Primitive {
  public:
   AddRMSNorm(mx::Stream stream, float epsilon) : mx::Primitive(stream), epsilon_(epsilon) {}
 

@@ -5,14 +5,12 @@
 #include <mlx/mlx.h>
 #include <mlx/primitives.h>
 
-#include "operators/joins_task_batch.h"
-
 namespace pomona {
 
 namespace mx = mlx::core;
 
 // Input: x, float32. Output: the same shape.
-class Exponential : public mx::UnaryPrimitive, public JoinsTaskBatch {
+class Exponential : public mx::UnaryPrimitive {
  public:
   using mx::UnaryPrimitive::UnaryPrimitive;
 

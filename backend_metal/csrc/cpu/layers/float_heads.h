@@ -5,14 +5,13 @@
 
 #include "cpu/layers/float_rows.h"
 #include "operators/rotate_heads.h"
-#include "operators/joins_task_batch.h"
 
 namespace pomona {
 
 // Inputs: q [num_tokens, num_q_heads, head_dim], k [num_tokens, num_kv_heads, head_dim], positions
 // int32 [num_tokens], frequencies [half], by which positions are multiplied, then weights of q and k
 // [head_dim] where there is a norm. Outputs: q and k, contiguous.
-class FloatHeads : public mx::Primitive, public JoinsTaskBatch {
+class FloatHeads : public mx::Primitive {
  public:
   FloatHeads(mx::Stream stream, float scale, float epsilon)
       : mx::Primitive(stream), scale_(scale), epsilon_(epsilon) {}

@@ -5,14 +5,12 @@
 #include <mlx/mlx.h>
 #include <mlx/primitives.h>
 
-#include "operators/joins_task_batch.h"
-
 namespace pomona {
 
 namespace mx = mlx::core;
 
 // What both are: float32 in, float32 of the first input's shape out, on the CPU.
-class FloatRows : public mx::UnaryPrimitive, public JoinsTaskBatch {
+class FloatRows : public mx::UnaryPrimitive {
  public:
   using mx::UnaryPrimitive::UnaryPrimitive;
 

@@ -6,15 +6,13 @@
 #include <mlx/mlx.h>
 #include <mlx/primitives.h>
 
-#include "operators/joins_task_batch.h"
-
 namespace pomona {
 
 namespace mx = mlx::core;
 
 // Inputs: x float32 [..., depth], panels float32 [panels, depth, 8]. Output: float32
 // [..., num_columns].
-class PanelProduct : public mx::UnaryPrimitive, public JoinsTaskBatch {
+class PanelProduct : public mx::UnaryPrimitive {
  public:
   PanelProduct(mx::Stream stream, int num_columns)
       : UnaryPrimitive(stream), num_columns_(num_columns) {}
@@ -30,7 +28,7 @@ class PanelProduct : public mx::UnaryPrimitive, public JoinsTaskBatch {
 };
 
 // Inputs: indices int32 of any shape, panels as PanelProduct has them. Output: float32 [..., depth].
-class PanelRows : public mx::UnaryPrimitive, public JoinsTaskBatch {
+class PanelRows : public mx::UnaryPrimitive {
  public:
   PanelRows(mx::Stream stream, int num_rows) : UnaryPrimitive(stream), num_rows_(num_rows) {}
 

@@ -5,8 +5,6 @@
 #include <mlx/mlx.h>
 #include <mlx/primitives.h>
 
-#include "operators/joins_task_batch.h"
-
 namespace pomona {
 
 namespace mx = mlx::core;
@@ -32,7 +30,7 @@ void check_matrix(
 // [num_columns, depth / group_size]. Output: float32 [..., num_columns].
 // With a fifth input, int32 [num_rows], x is [num_rows, depth], the matrices are stacked, and it says
 // which of them a row meets.
-class QuantizedProduct : public mx::UnaryPrimitive, public JoinsTaskBatch {
+class QuantizedProduct : public mx::UnaryPrimitive {
  public:
   QuantizedProduct(mx::Stream stream, Quantization quantization)
       : UnaryPrimitive(stream), quantization_(quantization) {}

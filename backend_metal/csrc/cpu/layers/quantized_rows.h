@@ -3,13 +3,12 @@
 #pragma once
 
 #include "cpu/layers/quantized.h"
-#include "operators/joins_task_batch.h"
 
 namespace pomona {
 
 // Inputs: indices int32 of any shape; words, scales and biases as QuantizedProduct has them. Output:
 // float32 [..., depth].
-class QuantizedRows : public mx::UnaryPrimitive, public JoinsTaskBatch {
+class QuantizedRows : public mx::UnaryPrimitive {
  public:
   QuantizedRows(mx::Stream stream, Quantization quantization)
       : UnaryPrimitive(stream), quantization_(quantization) {}

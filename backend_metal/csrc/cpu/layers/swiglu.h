@@ -5,14 +5,12 @@
 #include <mlx/mlx.h>
 #include <mlx/primitives.h>
 
-#include "operators/joins_task_batch.h"
-
 namespace pomona {
 
 namespace mx = mlx::core;
 
 // Inputs: gate, up, float32 of one shape. Output: the same shape.
-class SwiGLU : public mx::UnaryPrimitive, public JoinsTaskBatch {
+class SwiGLU : public mx::UnaryPrimitive {
  public:
   using mx::UnaryPrimitive::UnaryPrimitive;
 
