@@ -98,7 +98,8 @@ def test_what_needs_no_input_is_computed_once() -> None:
     assert second.tolist() == [5, 6]
 
 
-def test_caches_are_written_where_they_are() -> None:
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_caches_are_written_where_they_are(is_joined: bool) -> None:
     keys, values = (native.zeros((2, 4, 1, 8), mx.float32) for _ in range(2))
 
     def build(arrays: Arrays) -> Arrays:
@@ -109,7 +110,7 @@ def test_caches_are_written_where_they_are() -> None:
         return caches
 
     inputs = [mx.ones((1, 1, 8)), mx.array([2], mx.int32)]
-    graph = RepeatedGraph(build, [*inputs, keys, values])
+    graph = RepeatedGraph(build, [*inputs, keys, values], joined=is_joined)
     address = np.asarray(memoryview(keys)).__array_interface__["data"][0]
     for number in range(3):
         inputs[1] = mx.array([2 * number], mx.int32)
@@ -229,27 +230,6 @@ def test_joined_results_may_be_inputs_kept_and_the_same() -> None:
     graph = joined(lambda arrays: [arrays[0] * 2] * 2, [floats(1)])
     assert [one.item() for one in graph([floats(4)])] == [8, 8]
     assert joined(lambda arrays: arrays, [floats(1)])([floats(5)])[0].item() == 5
-
-
-def test_joined_caches_are_written_where_they_are() -> None:
-    keys, values = (native.zeros((2, 4, 1, 8), mx.float32) for _ in range(2))
-
-    def build(arrays: Arrays) -> Arrays:
-        rows, slots, *caches = arrays
-        for _ in range(2):
-            caches = list(native.reshape_and_cache(rows, rows, *caches, slots))
-            rows, slots = rows + 1, slots + 1
-        return caches
-
-    inputs = [mx.ones((1, 1, 8)), mx.array([2], mx.int32)]
-    graph = joined(build, [*inputs, keys, values])
-    address = np.asarray(memoryview(keys)).__array_interface__["data"][0]
-    for number in range(3):
-        inputs[1] = mx.array([2 * number], mx.int32)
-        keys, values = graph([*inputs, keys, values])
-    mx.eval(keys, values)
-    assert np.asarray(memoryview(keys)).__array_interface__["data"][0] == address
-    assert np.asarray(values)[..., 0].ravel().tolist() == [1, 2, 1, 2, 1, 2, 0, 0]
 
 
 def test_what_takes_much_memory_or_other_streams_is_not_joined() -> None:

@@ -54,8 +54,11 @@ std::vector<mlx::core::array> lay_together(
     bytes += whole_lines(array.nbytes());
   }
   mlx::core::eval(dense);
+  // By lines, since a dimension is an int and a matrix may have more bytes than that.
   mlx::core::array memory(
-      mlx::core::allocator::malloc(bytes), {static_cast<int>(bytes)}, mlx::core::uint8);
+      mlx::core::allocator::malloc(bytes),
+      {static_cast<int>(bytes / kLine), static_cast<int>(kLine)},
+      mlx::core::uint8);
   ask_for_huge_pages(memory.data<char>(), bytes);
   size_t offset = -reinterpret_cast<uintptr_t>(memory.data<char>()) % kLine;
   std::vector<mlx::core::array> laid;
