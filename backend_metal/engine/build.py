@@ -9,7 +9,7 @@ from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.attention.paths import REFERENCE, AttentionPath
 from backend_metal.device import device_memory_bytes, select_device
 from backend_metal.engine.attention_choice import choose_attention
-from backend_metal.engine.device_limits import limit_memory
+from backend_metal.engine.device_limits import limit_memory, limit_submitted
 from backend_metal.engine.engine import Engine
 from backend_metal.engine.grammar.matcher_pool import MatcherPool
 from backend_metal.engine.memory import GIB, Demand, GroupBytes, num_kv_blocks
@@ -101,6 +101,7 @@ def build_engine(config: EngineConfig) -> Engine:
         slots = StateSlots(
             plan.num_slots, config.block_size, SNAPSHOTS, bytes_per_slot=plan.bytes_per_slot
         )
+    limit_submitted(device.mlx, memory_bytes)
     clock, matchers = StepClock(), MatcherPool()
     recorded, repeated = None, None
     # What chooses keys reads on the host how long sequences are.

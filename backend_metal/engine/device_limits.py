@@ -15,6 +15,11 @@ BUFFER_CACHE_FRACTION = 0.05
 """Most of the device's memory that is kept in freed buffers: by MLX, which does it without a limit
 where there is a GPU, or by the heap."""
 
+SUBMITTED_FRACTION = 0.3
+"""Most of what weights and caches leave of a GPU's memory that MLX may fill with arrays of what is
+submitted and not done. Of the rest our CUDA kernels' arrays take about as much, of which MLX knows
+nothing, and so do buffers that are kept."""
+
 
 def limit_memory(device: mx.Device, memory_bytes: int) -> None:
     """Bound what MLX keeps for later on ``device``, and keep what a Mac's GPU uses resident.
@@ -37,3 +42,16 @@ def limit_memory(device: mx.Device, memory_bytes: int) -> None:
             "recommends",
             int(recommended) / GIB,
         )
+
+
+def limit_submitted(device: mx.Device, memory_bytes: int) -> None:
+    """Have MLX wait for a GPU before what it has submitted fills its memory. Call it once weights
+    and caches are there.
+
+    A host that builds steps of many tokens sooner than the device runs them would else take memory
+    for all of their layers.
+    """
+    if device.type == mx.cpu:
+        return
+    held = mx.get_active_memory()
+    mx.set_memory_limit(held + int(max(memory_bytes - held, 0) * SUBMITTED_FRACTION))

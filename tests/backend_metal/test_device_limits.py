@@ -12,7 +12,12 @@ import mlx.core as mx
 import pytest
 
 from backend_metal.engine import device_limits
-from backend_metal.engine.device_limits import BUFFER_CACHE_FRACTION, limit_memory
+from backend_metal.engine.device_limits import (
+    BUFFER_CACHE_FRACTION,
+    SUBMITTED_FRACTION,
+    limit_memory,
+    limit_submitted,
+)
 from backend_metal.engine.memory import GIB
 
 CPU = mx.Device(mx.cpu)
@@ -66,6 +71,19 @@ def test_where_mlx_keeps_little_the_heap_keeps_the_rest(
     limit_memory(CPU, 10 * GIB)
     assert mx.set_cache_limit(0) == 32 * 2**20
     assert kept_by_the_heap == [int(10 * GIB * BUFFER_CACHE_FRACTION)]
+
+
+def test_what_is_submitted_leaves_room_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[int] = []
+    monkeypatch.setattr(mx, "set_memory_limit", limits.append)
+    monkeypatch.setattr(mx, "get_active_memory", lambda: 30 * GIB)
+    limit_submitted(CPU, 40 * GIB)
+    assert limits == []
+    limit_submitted(mx.Device(mx.gpu), 40 * GIB)
+    assert limits == [int((30 + 10 * SUBMITTED_FRACTION) * GIB)]
+    # Who has asked for more than there is gets no limit below what is there.
+    limit_submitted(mx.Device(mx.gpu), 20 * GIB)
+    assert limits[-1] == 30 * GIB
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc")

@@ -18,7 +18,17 @@ namespace {
 using mx::cu::CudaBuffer;
 
 constexpr size_t kPage = 1 << 14;
-constexpr size_t kMostKept = size_t(1) << 30; // bytes that nobody uses
+
+// Of a device's memory, what is kept that nobody uses: what layers of a long step give back while others
+// run, which takes the driver longer to map anew than some of them take to run. As much as MLX keeps
+// (engine/device_limits.py).
+constexpr double kMostKept = 0.05;
+
+size_t most_kept() {
+  size_t free_bytes = 0, total = 0;
+  check(cuMemGetInfo(&free_bytes, &total), "cuMemGetInfo");
+  return static_cast<size_t>(kMostKept * static_cast<double>(total));
+}
 
 size_t rounded(size_t bytes) {
   return bytes < kPage ? std::bit_ceil(std::max<size_t>(bytes, 256))
@@ -31,24 +41,40 @@ void free(CudaBuffer* buffer) {
   delete buffer;
 }
 
+bool is_recorded(CUstream stream) {
+  CUstreamCaptureStatus status;
+  check(cuStreamIsCapturing(stream, &status), "cuStreamIsCapturing");
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 // Of one device. Whoever gives memory back is done with it on the one stream that uses it, so that
 // it can be taken again at once. What was given back last is what a recording asks for next: where
 // too much is kept, what has been there for longest goes.
 class Memory {
  public:
   explicit Memory(int device)
-      : device_(device), kept_(kPage, [](CudaBuffer* buffer) { return buffer->size; }, free) {}
+      : device_(device),
+        most_kept_(most_kept()),
+        kept_(kPage, [](CudaBuffer* buffer) { return buffer->size; }, free) {}
 
-  CudaBuffer* take(size_t bytes, CUstream stream) {
+  CudaBuffer* take(size_t bytes, mx::cu::CommandEncoder& encoder) {
     bytes = rounded(bytes);
-    {
-      std::lock_guard lock(mutex_);
-      if (auto* buffer = kept_.reuse_from_cache(bytes)) {
+    if (auto* buffer = take_kept(bytes)) {
+      return buffer;
+    }
+    auto stream = static_cast<cudaStream_t>(encoder.stream());
+    CUdeviceptr address = 0;
+    auto result = cuMemAllocAsync(&address, bytes, stream);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && !is_recorded(stream)) {
+      // What was submitted gives its memory back when it is done.
+      encoder.synchronize();
+      if (auto* buffer = take_kept(bytes)) {
         return buffer;
       }
+      drop_kept();
+      result = cuMemAllocAsync(&address, bytes, stream);
     }
-    CUdeviceptr address = 0;
-    check(cuMemAllocAsync(&address, bytes, stream), "cuMemAllocAsync");
+    check(result, "cuMemAllocAsync");
     return new CudaBuffer{reinterpret_cast<void*>(address), bytes, device_};
   }
 
@@ -60,13 +86,24 @@ class Memory {
     }
     std::lock_guard lock(mutex_);
     kept_.recycle_to_cache(buffer);
-    if (kept_.cache_size() > kMostKept) {
-      kept_.release_cached_buffers(kept_.cache_size() - kMostKept);
+    if (kept_.cache_size() > most_kept_) {
+      kept_.release_cached_buffers(kept_.cache_size() - most_kept_);
     }
   }
 
  private:
+  CudaBuffer* take_kept(size_t bytes) {
+    std::lock_guard lock(mutex_);
+    return kept_.reuse_from_cache(bytes);
+  }
+
+  void drop_kept() {
+    std::lock_guard lock(mutex_);
+    kept_.release_cached_buffers(kept_.cache_size());
+  }
+
   int device_;
+  size_t most_kept_;
   std::mutex mutex_;
   mx::BufferCache<CudaBuffer> kept_;
 };
@@ -111,7 +148,7 @@ Memory& memory_of(int device) {
 
 void allocate(mx::array& out, mx::cu::CommandEncoder& encoder) {
   auto& memory = memory_of(encoder.device().cuda_device());
-  auto* buffer = memory.take(out.nbytes(), static_cast<cudaStream_t>(encoder.stream()));
+  auto* buffer = memory.take(out.nbytes(), encoder);
   out.set_data(mx::allocator::Data(mx::allocator::Buffer(buffer), [&memory](auto given) {
     memory.give_back(static_cast<CudaBuffer*>(given.ptr()));
   }));
