@@ -124,6 +124,8 @@ class KVCachePool:
         }
         if own.decodes:
             step |= self._path.decode_options
+        elif own.prefills:
+            step |= self._path.prefill_options
         keys, values = self._keys[layer], self._values[layer]
         if values is None:
             out, self._keys[layer] = self._path.scatter_latent_attention(

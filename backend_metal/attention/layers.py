@@ -78,6 +78,8 @@ class AttentionMetadata:
     """``[num_seqs + 1]``"""
     decodes: bool = False
     """Whether each sequence is known to have one token."""
+    prefills: bool = False
+    """Or several."""
 
     @property
     def arrays(self) -> tuple[mx.array, mx.array, mx.array, mx.array]:

@@ -35,6 +35,8 @@ class AttentionPath:
     ended; where it doesn't, MLX would copy them."""
     decode_options: Mapping[str, Any] = field(default_factory=dict)
     """What its operators are told of steps in which each sequence has one token."""
+    prefill_options: Mapping[str, Any] = field(default_factory=dict)
+    """And of those in which each has several."""
     recorder: Recorder | None = None
     """Records whole steps, where the device can launch them so."""
     repeats_graphs: bool = False
@@ -142,6 +144,7 @@ METAL = (
         native.metal.reshape_and_cache,
         mx.zeros,
         decode_options={"decodes": True},
+        prefill_options={"prefills": True},
         repeats_graphs=True,
         rotate_heads=native.metal.rotate_heads,
     )
@@ -158,6 +161,7 @@ CUDA = (
         native.cuda.reshape_and_cache,
         mx.zeros,
         decode_options={"decodes": True},
+        prefill_options={"prefills": True},
         recorder=CudaRecording,
         rotate_heads=native.cuda.rotate_heads,
         few_rows_product=native.cuda.few_rows_product,

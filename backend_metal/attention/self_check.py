@@ -8,9 +8,9 @@ a size that a small context can feel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import mlx.core as mx
 import numpy as np
@@ -62,6 +62,13 @@ def check_path(
         _LayerCheck(path, layer, block_size, dtype).run()
 
 
+def _told(path: AttentionPath, lengths: Sequence[int]) -> Mapping[str, Any]:
+    """What a path's operators are told of a step's sequences with so many tokens."""
+    if all(length == 1 for length in lengths):
+        return path.decode_options
+    return path.prefill_options if all(length > 1 for length in lengths) else {}
+
+
 class _LayerCheck:
     def __init__(
         self, path: AttentionPath, layer: LayerAttention, block_size: int, dtype: mx.Dtype
@@ -85,10 +92,10 @@ class _LayerCheck:
         arguments = self._inputs.step(step.parts) | self._options
         arguments["window"] = None if window is None else min(window, step.most_window)
 
-        decodes = all(num_tokens == 1 for _, num_tokens in step.parts)
+        lengths = [num_tokens for _, num_tokens in step.parts]
 
         def run(path: AttentionPath, caches: list[mx.array]) -> list[mx.array]:
-            own = {**arguments, **(path.decode_options if decodes else {})}
+            own = {**arguments, **_told(path, lengths)}
             if self._layer.cache.values_in_keys:
                 return [*path.scatter_latent_attention(**own, k_cache=caches[0])]
             keys, values = caches

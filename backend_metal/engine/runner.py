@@ -138,6 +138,10 @@ class ModelRunner:
     ) -> ModelOutput:
         wide = _as_they_are if repeated is None else widened
         cu_seqlens_q = mx.array(batch.cu_seqlens_q)
+        lengths = [
+            np.diff(batch.cu_seqlens_q if group.cu_seqlens_q is None else group.cu_seqlens_q)
+            for group in batch.groups
+        ]
         metadata = [
             AttentionMetadata(
                 slot_mapping=mx.array(group.slot_mapping),
@@ -146,9 +150,10 @@ class ModelRunner:
                 cu_seqlens_q=(
                     cu_seqlens_q if group.cu_seqlens_q is None else mx.array(group.cu_seqlens_q)
                 ),
-                decodes=_has_one_each(group.cu_seqlens_q, batch.cu_seqlens_q),
+                decodes=bool((own == 1).all()),
+                prefills=bool((own > 1).all()),
             )
-            for group in batch.groups
+            for group, own in zip(batch.groups, lengths, strict=True)
         ]
         token_ids = mx.array(batch.token_ids)
         if batch.has_pending:
@@ -231,11 +236,6 @@ class ModelForward:
         masks = self._runner.fill_masks(held)
         self._runner.clock.lap("mask")
         return masks
-
-
-def _has_one_each(of_group: Int32Array | None, of_batch: Int32Array) -> bool:
-    """Whether each sequence has one token."""
-    return bool((np.diff(of_batch if of_group is None else of_group) == 1).all())
 
 
 def _as_they_are(block_tables: Int32Array) -> Int32Array:

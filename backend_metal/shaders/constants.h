@@ -55,12 +55,12 @@ POMONA_CONSTANT int kNarrowColumns = 4;
 POMONA_CONSTANT int kNarrowSequences = 4;
 POMONA_CONSTANT int kManyNarrowDecodes = 8;
 
-// Rotation of heads: simdgroups of a threadgroup, the pairs of dimensions that a lane holds at most, and
-// from how many tokens on a simdgroup rotates several heads of one, and how many.
+// Rotation of heads: simdgroups of a threadgroup, the pairs of dimensions that a lane holds at most, how
+// many simdgroups occupy any GPU, and how many heads of a token one rotates at most where there are more.
 POMONA_CONSTANT int kRotarySimdgroups = 4;
 POMONA_CONSTANT int kMaxRotaryPairs = 8;
-POMONA_CONSTANT int kManyRotaryTokens = 256;
-POMONA_CONSTANT int kRotaryHeads = 4;
+POMONA_CONSTANT int kManyRotaryRuns = 2048;
+POMONA_CONSTANT int kMostRotaryHeads = 8;
 
 // Products of activations: threads of a block.
 POMONA_CONSTANT int kSiluThreads = 128;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import mlx.core as mx
@@ -75,6 +76,36 @@ def test_decode_steps_match_float64(dtype: mx.Dtype, head_dims: tuple[int, int],
         native_cases.check(case, decodes=True)
 
 
+@pytest.mark.parametrize("step", DECODES)
+@pytest.mark.parametrize(("dtype", "head_dims"), SHAPES)
+def test_decode_steps_that_read_ahead_match_float64(
+    dtype: mx.Dtype, head_dims: tuple[int, int], step: str
+) -> None:
+    case = case_of(dtype, head_dims, **DECODES[step])
+    with execution(backwards=True), step_loaded(case) as loaded:
+        native_cases.check(case, decodes=True, **loaded)
+
+
+@contextmanager
+def step_loaded(case: oracle.Case) -> Iterator[dict[str, mx.array]]:
+    """What a recorded step is launched with, in one buffer."""
+    names = ("slot_mapping", "block_tables", "seq_lens", "cu_seqlens_q")
+    arrays = {name: case.mlx()[name] for name in names}
+    ints = mx.concatenate([array.flatten() for array in arrays.values()])
+    ends = np.cumsum([array.size for array in arrays.values()]).tolist()
+    views = {
+        name: ints[end - array.size : end].reshape(array.shape)
+        for (name, array), end in zip(arrays.items(), ends, strict=True)
+    }
+    mx.eval(ints, views)
+    operators().remember_loaded(ints)
+    assert all(operators().is_loaded(view) for view in views.values())
+    try:
+        yield views
+    finally:
+        operators().forget_loaded()
+
+
 def test_a_decode_step_is_one_launch_and_one_more_for_splits() -> None:
     for step, kernels in {"short": ["decode"], "splits": ["decode", "decode_reduce"]}.items():
         case = case_of(mx.float16, (64, 64), **DECODES[step])
@@ -83,6 +114,17 @@ def test_a_decode_step_is_one_launch_and_one_more_for_splits() -> None:
             native_cases.run(case, decodes=True)
             nodes = operators().take_nodes()
         assert [kernel.split("_half")[0] for kernel, *_ in nodes] == kernels
+
+
+def test_a_step_of_prompts_launches_no_decode() -> None:
+    case = case_of(mx.float16, (64, 64), **STEPS["prefill"])
+    with execution():
+        operators().take_nodes()
+        native_cases.run(case, prefills=True)
+        nodes = operators().take_nodes()
+        native_cases.check(case, prefills=True)
+    kernels = [kernel.split("_half")[0] for kernel, *_ in nodes]
+    assert kernels == ["prefill", "scatter_unsigned short"]
 
 
 @pytest.mark.parametrize("step", ["splits", "mixed"])

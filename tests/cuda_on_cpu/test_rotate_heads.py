@@ -45,7 +45,7 @@ def test_it_is_one_launch() -> None:
 
 
 @pytest.mark.parametrize("element", ["bfloat", "half", "float"])
-@pytest.mark.parametrize(("pairs", "registers"), [(1, 64), (2, 64), (3, 80), (8, 128)])
+@pytest.mark.parametrize(("pairs", "registers"), [(1, 64), (2, 64), (3, 80), (8, 160)])
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
 def test_it_compiles(architecture: str, pairs: int, registers: int, element: str) -> None:
     resources = compile_kernel(

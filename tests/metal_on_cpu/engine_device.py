@@ -27,6 +27,7 @@ def path() -> AttentionPath:
         operators.reshape_and_cache,
         native.zeros,
         decode_options={"decodes": True},
+        prefill_options={"prefills": True},
         repeats_graphs=True,
     )
 

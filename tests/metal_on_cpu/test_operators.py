@@ -111,6 +111,20 @@ def test_a_decode_step_launches_no_prefill() -> None:
         np.testing.assert_array_equal(first, second)
 
 
+def test_a_step_of_prompts_launches_no_decode() -> None:
+    case = make_case(4, (2, 2), False, dtype=mx.float32, spans=[(5, 20), (2, 0), (9, 9)])
+    module, results, launched = host.extension(), [], []
+    for options in ({}, {"prefills": True}):
+        module.take_launches()
+        outputs = module.scatter_paged_attention(**case.mlx(), **case.mlx_options(), **options)
+        results.append([np.array(array) for array in outputs])
+        (launch,) = host.take_launches()
+        launched.append([d.kernel.split("_float")[0] for d in launch.dispatches])
+    assert launched == [["decode", "prefill", "scatter_uint"], ["prefill", "scatter_uint"]]
+    for first, second in zip(*results, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
 def in_one_encoder(*calls: str) -> list[bool]:
     """Operators on the cache "a" or "b" by turns; whether each waits for dispatches before it."""
     inputs, options = UNSPLIT.mlx(), UNSPLIT.mlx_options()

@@ -7,6 +7,7 @@
 #include "cuda/attention_buffers.h"
 #include "cuda/launch.h"
 #include "cuda/launch_plan.h"
+#include "cuda/loaded.h"
 #include "cuda/memory.h"
 #include "cuda/warpgroup_tile.h"
 
@@ -29,6 +30,12 @@ Options options_of(const AttentionOptions& options, const AttentionArrays& a) {
   o.writes_new_tokens = a.new_tokens && options.decodes;
   o.aligned = are_aligned(a) && is_aligned(a.q);
   return o;
+}
+
+// Whether all that decodes read, but the step's own tokens, was there before the kernels before.
+bool has_all_loaded(const AttentionArrays& a) {
+  return a.new_tokens && is_loaded(a.new_tokens->slot_mapping) && is_loaded(a.block_tables) &&
+      is_loaded(a.seq_lens) && is_loaded(a.cu_seqlens_q);
 }
 
 AttentionBuffers buffers_of(const AttentionArrays& a, int64_t partials_offset) {
@@ -110,12 +117,15 @@ void encode_attention(
                  const char* function,
                  std::array<int, 2> sizes,
                  const GpuGrid& grid,
-                 bool is_decode) {
+                 bool is_decode,
+                 bool reads_ahead = false) {
+    auto kernel_options = is_decode ? of_decode : of_prefill;
+    kernel_options.reads_ahead = reads_ahead;
     use_arrays(encoder, a);
     add_kernel(
         encoder,
         {file, function, type, sizes, "Attention", grid.threads},
-        is_decode ? of_decode : of_prefill,
+        kernel_options,
         grid,
         is_decode ? decode_parameters : prefill_parameters,
         is_decode ? decode_buffers : prefill_buffers);
@@ -126,7 +136,7 @@ void encode_attention(
       concurrent.emplace(encoder);
     }
     if (!plan.decode.grid.empty()) {
-      add("cuda/decode.cu", "decode", {dim, dim_v}, plan.decode.grid, true);
+      add("cuda/decode.cu", "decode", {dim, dim_v}, plan.decode.grid, true, has_all_loaded(a));
     }
     if (!plan.prefill.grid.empty()) {
       bool warpgroups = prefills_by_warpgroups(options, a);

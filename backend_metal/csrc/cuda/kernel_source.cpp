@@ -43,7 +43,8 @@ std::string kernel_source(const Kernel& kernel, const Options& o) {
            {"has_new_tokens", o.has_new_tokens},
            {"writes_new_tokens", o.writes_new_tokens},
            {"has_partials", o.has_partials},
-           {"aligned", o.aligned}}) {
+           {"aligned", o.aligned},
+           {"reads_ahead", o.reads_ahead}}) {
     text += std::string("constexpr bool ") + name + " = " + (value ? "true" : "false") + ";\n";
   }
   text += shader_source(std::string(kernel.file))->text;

@@ -37,6 +37,7 @@ struct Options {
   bool writes_new_tokens = false; // to the caches, if has_new_tokens
   bool has_partials = false;
   bool aligned = false;
+  bool reads_ahead = false; // what a step is launched with was there before the kernels before
 
   auto operator<=>(const Options&) const = default;
 };

@@ -1,5 +1,7 @@
 #include "cuda/launch_plan.h"
 
+#include <utility>
+
 #include "cuda/attention_tile.h"
 #include "cuda/warpgroup_tile.h"
 #include "plan_arithmetic.h"
@@ -69,6 +71,10 @@ GpuLaunchPlan plan_launch(
            decode.memory_bytes}),
       {},
       plan_prefill_splits(limits, shape, batch, prefill_block(shape, batch, warpgroups))};
+  if (!plan.decode.grid.empty()) {
+    // The last splits, many of which are short, come last: so all end at about the same time.
+    std::swap(plan.decode.grid.y, plan.decode.grid.z);
+  }
   if (warpgroups && !plan.prefill.grid.empty()) {
     auto& grid = plan.prefill.grid;
     int heads = section_heads(shape, batch);

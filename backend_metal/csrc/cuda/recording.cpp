@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cuda/errors.h"
+#include "cuda/loaded.h"
 #include "cuda/overlap.h"
 
 namespace pomona::cuda {
@@ -184,6 +185,7 @@ void Recording::abandon(mx::Stream stream) {
   if (!limit_) {
     return;
   }
+  forget_loaded();
   auto& encoder = mx::cu::get_command_encoder(stream);
   encoder.*open(MaxOps{}) = limit_->ops;
   limit_.reset();
@@ -214,6 +216,7 @@ mx::array Recording::replay(const mx::array& newest, mx::Stream stream) {
 void Recording::begin(mx::cu::CommandEncoder& encoder, const mx::array& newest, bool records) {
   encoder.commit();
   limit_ = EncoderLimit{std::exchange(encoder.*open(MaxOps{}), std::numeric_limits<int>::max())};
+  remember_loaded(ints_);
   if (records) {
     check(
         cuStreamBeginCapture(stream_of(encoder), CU_STREAM_CAPTURE_MODE_RELAXED),
@@ -225,6 +228,7 @@ void Recording::begin(mx::cu::CommandEncoder& encoder, const mx::array& newest, 
 }
 
 void Recording::end(mx::cu::CommandEncoder& encoder, const mx::array& result, bool records) {
+  forget_loaded();
   encoder.*open(MaxOps{}) = limit_->ops;
   limit_.reset();
   if (!records) {

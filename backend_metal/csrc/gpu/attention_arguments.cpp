@@ -24,7 +24,8 @@ GpuBatch batch_of(const AttentionOptions& options, const AttentionArrays& a) {
       a.block_tables.shape(0),
       max_context(a.block_tables, a.k_cache),
       static_cast<int>(a.out.itemsize()),
-      options.decodes};
+      options.decodes,
+      options.prefills};
 }
 
 bool are_aligned(const AttentionArrays& a) {

@@ -63,7 +63,7 @@ DecodePlan plan_decode_splits(
   plan.max_splits = std::clamp(power_of_two_from(wanted), kMinSplits, kMaxSplits);
   plan.keys_per_split = std::clamp(kFullContext / plan.max_splits, block.min_keys_per_split, kKeysPerSplit);
 
-  bool all_prefill = batch.num_seqs == 1 && batch.num_tokens > 1;
+  bool all_prefill = batch.prefills || (batch.num_seqs == 1 && batch.num_tokens > 1);
   if (batch.num_tokens == 0 || batch.num_seqs == 0 || all_prefill) {
     return plan;
   }

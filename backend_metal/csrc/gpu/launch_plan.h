@@ -20,6 +20,7 @@ struct GpuBatch {
   int max_context; // what the block tables have room for, in tokens
   int itemsize; // bytes of an element of q
   bool decodes = false; // each sequence is known to have one token
+  bool prefills = false; // or several
 };
 
 // Threadgroups of one dispatch; empty when shapes alone show that it has nothing to do.

@@ -1,5 +1,6 @@
 #include "gpu/rotate_heads.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "constants.h"
@@ -50,7 +51,9 @@ RotateHeadsParameters parameters_of(const RotateHeadsArrays& a, const RotaryOpti
   p.num_tokens = a.q.shape(0);
   p.num_q_heads = a.q.shape(1);
   p.num_heads = a.q.shape(1) + a.k.shape(1);
-  p.heads_per_run = p.num_tokens < kManyRotaryTokens ? 1 : kRotaryHeads;
+  int64_t num_heads = int64_t(p.num_tokens) * p.num_heads;
+  p.heads_per_run =
+      static_cast<int>(std::clamp<int64_t>(num_heads / kManyRotaryRuns, 1, kMostRotaryHeads));
   p.runs_per_token = ceil_div(p.num_heads, p.heads_per_run);
   p.head_dim = a.q.shape(2);
   p.rotated_pairs = options.dims / 2;

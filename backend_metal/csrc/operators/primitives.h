@@ -16,8 +16,10 @@ struct AttentionOptions {
   float softcap; // 0: none
   // On a CPU: a query's result does not depend on how many there are beside it in its sequence.
   bool one_kernel = false;
-  // On a GPU: each sequence has one token, which lengths on the device do not tell who launches.
+  // On a GPU: each sequence has one token, or each has several, which lengths on the device do not tell
+  // who launches.
   bool decodes = false;
+  bool prefills = false;
 
   bool operator==(const AttentionOptions&) const = default;
 };

@@ -17,8 +17,9 @@ AttentionOptions options_of(
     std::optional<int> window,
     std::optional<float> softcap,
     bool one_kernel,
-    bool decodes) {
-  return {scale, window.value_or(0), softcap.value_or(0.0f), one_kernel, decodes};
+    bool decodes,
+    bool prefills) {
+  return {scale, window.value_or(0), softcap.value_or(0.0f), one_kernel, decodes, prefills};
 }
 
 nb::tuple pair(const std::vector<mx::array>& arrays) {
@@ -56,7 +57,8 @@ void bind_operators(nb::module_& m, mx::Device device) {
                std::optional<float> softcap,
                const std::optional<mx::array>& sinks,
                bool one_kernel,
-               bool decodes) {
+               bool decodes,
+               bool prefills) {
         return paged_attention(
             q,
             k_cache,
@@ -64,7 +66,7 @@ void bind_operators(nb::module_& m, mx::Device device) {
             block_tables,
             seq_lens,
             cu_seqlens_q,
-            options_of(scale, window, softcap, one_kernel, decodes),
+            options_of(scale, window, softcap, one_kernel, decodes, prefills),
             sinks,
             mx::default_stream(device));
       },
@@ -80,7 +82,8 @@ void bind_operators(nb::module_& m, mx::Device device) {
       "softcap"_a = nb::none(),
       "sinks"_a = nb::none(),
       "one_kernel"_a = false,
-      "decodes"_a = false);
+      "decodes"_a = false,
+      "prefills"_a = false);
   m.def(
       "scatter_paged_attention",
       [device](const mx::array& q,
@@ -97,7 +100,8 @@ void bind_operators(nb::module_& m, mx::Device device) {
                std::optional<float> softcap,
                const std::optional<mx::array>& sinks,
                bool one_kernel,
-               bool decodes) {
+               bool decodes,
+               bool prefills) {
         auto arrays = scatter_paged_attention(
             q,
             k,
@@ -108,7 +112,7 @@ void bind_operators(nb::module_& m, mx::Device device) {
             block_tables,
             seq_lens,
             cu_seqlens_q,
-            options_of(scale, window, softcap, one_kernel, decodes),
+            options_of(scale, window, softcap, one_kernel, decodes, prefills),
             sinks,
             mx::default_stream(device));
         return nb::make_tuple(arrays[0], arrays[1], arrays[2]);
@@ -128,7 +132,8 @@ void bind_operators(nb::module_& m, mx::Device device) {
       "softcap"_a = nb::none(),
       "sinks"_a = nb::none(),
       "one_kernel"_a = false,
-      "decodes"_a = false);
+      "decodes"_a = false,
+      "prefills"_a = false);
 }
 
 } // namespace pomona

@@ -1,12 +1,14 @@
 // Attention of one tile: up to Tile::rows rows (query tokens times query heads of a group) of one
 // sequence and K/V head over a range of its keys. Flash attention (T. Dao, "FlashAttention-2", 2023).
 //
-// Keys and values go through shared memory, Tile::keys at a time, in two buffers: while warps
-// multiply one, copies fill the other. Where a key lies is looked up one tile before its copy
-// starts, a thread a key. All warps copy; each then folds its 16 rows, its part of the tile's keys
-// and its part of the output's columns. Parts of the keys are added up in the end, in their order.
+// The warps that share a part of each tile's keys are a team: one warp where there is a part for each,
+// the block where there is one part. Keys and values of its part go through shared memory in two
+// buffers: while a team multiplies one, its copies fill the other, and no team waits for another. Where a
+// key lies is looked up one tile before its copy starts, a thread a key. A warp folds its 16 rows, its
+// team's keys and its part of the output's columns. Parts of the keys are added up in the end, in their
+// order.
 //
-// Shared memory (attention_tile.h): queries; two tiles of keys and values; where rows lie.
+// Shared memory (attention_tile.h): queries; two tiles of keys and values, team by team; where rows lie.
 //
 // Tiles start at multiples of Tile::keys, and a masked key leaves a row's state as it was, bit for
 // bit. So a row's result does not depend on the rows that share its tile.
@@ -32,11 +34,11 @@ struct Tile {
   static constexpr int threads = size.threads;
   static constexpr int key_stride = size.key_stride;
   static constexpr int value_stride = size.value_stride;
-  static constexpr int warp_keys = keys / size.key_parts;
+  static constexpr int team_keys = size.team_keys;
   static constexpr int columns = DV / size.dim_parts;
-  static constexpr int staged = keys * (key_stride + value_stride); // elements of one tile
+  static constexpr int staged = team_keys * (key_stride + value_stride); // elements of a team's tile
   static constexpr int state_floats = columns / 2 + 4; // of a lane
-  static_assert(D % 16 == 0 && columns % 16 == 0 && warp_keys % 16 == 0, "products take 16");
+  static_assert(D % 16 == 0 && columns % 16 == 0 && team_keys % 16 == 0, "products take 16");
   static_assert(
       (size.key_parts - 1) * size.dim_parts * kWarpThreads * state_floats * 4 <=
           size.memory_bytes - 2 * keys * 16,
@@ -197,9 +199,22 @@ inline void write_row(const LaneState<COLUMNS>& state, int r, OUT* row, float fa
   }
 }
 
+// Meets the threads of one team of a block.
+template <int TEAM_THREADS, int BLOCK_THREADS>
+inline void sync_team(int team) {
+  if constexpr (TEAM_THREADS == BLOCK_THREADS) {
+    sync_block();
+  } else if constexpr (TEAM_THREADS == kWarpThreads) {
+    sync_warp();
+  } else {
+    sync_some(1 + team, TEAM_THREADS);
+  }
+}
+
 // Folds keys [keys.first, keys.last) into the rows `owned`, and hands what is left of each row to
-// `finish(row, r, state, sum, first_column)`, one lane a row and pair of columns.
-template <typename T, int D, int DV, bool DECODE, typename Finish>
+// `finish(row, r, state, sum, first_column)`, one lane a row and pair of columns. Before `meet_step()`
+// nothing of the step's tokens is read, and with `reads_ahead` all else that may be.
+template <typename T, int D, int DV, bool DECODE, typename MeetStep, typename Finish>
 inline void attend(
     const AttentionParameters& p,
     const AttentionBuffers& b,
@@ -207,17 +222,23 @@ inline void attend(
     int kv_head,
     TileRows owned,
     KeyRange keys,
+    MeetStep meet_step,
     Finish finish) {
   using Tile = pomona::Tile<T, D, DV, DECODE>;
   constexpr int width = 16 / sizeof(T);
-  T* queries = reinterpret_cast<T*>(shared_memory());
-  T* staged = queries + Tile::rows * Tile::key_stride;
-  auto* places = reinterpret_cast<KeyPlace<T>*>(staged + 2 * Tile::staged);
-
   int index = thread_index(), lane = index % kWarpThreads, warp = index / kWarpThreads;
   int dim_part = warp % Tile::size.dim_parts;
   int key_part = warp / Tile::size.dim_parts % Tile::size.key_parts;
   int row_part = warp / (Tile::size.dim_parts * Tile::size.key_parts);
+
+  T* queries = reinterpret_cast<T*>(shared_memory());
+  T* all_staged = queries + Tile::rows * Tile::key_stride;
+  T* staged = all_staged + key_part * 2 * Tile::staged;
+  auto* places =
+      reinterpret_cast<KeyPlace<T>*>(all_staged + Tile::size.key_parts * 2 * Tile::staged) +
+      key_part * 2 * Tile::team_keys;
+  const int member = index % Tile::size.team_threads;
+  auto sync_team = [&] { pomona::sync_team<Tile::size.team_threads, Tile::threads>(key_part); };
 
   KeyRows<T> rows = key_rows(
       p,
@@ -235,28 +256,39 @@ inline void attend(
     num_tiles = 0;
   }
 
-  // Of tile `tile`, which a thread of its own finds for each key.
+  // Of tile `tile`, which a thread of its own finds for each of the team's keys.
   auto find = [&](int tile) {
     KeyRange range = tile < num_tiles ? keys : KeyRange{0, 0};
-    return find_key(p, rows, seq, range, first_tile + tile * Tile::keys + index);
+    int first = first_tile + tile * Tile::keys + key_part * Tile::team_keys;
+    return find_key(p, rows, seq, range, first + member);
   };
   auto copy = [&](int tile) {
     T* to = staged + tile % 2 * Tile::staged;
-    const KeyPlace<T>* from = places + tile % 2 * Tile::keys;
-    for (int i = index; i < Tile::keys * (D / width); i += Tile::threads) {
+    const KeyPlace<T>* from = places + tile % 2 * Tile::team_keys;
+    for (int i = member; i < Tile::team_keys * (D / width); i += Tile::size.team_threads) {
       int key = i / (D / width), column = i % (D / width) * width;
       stage(to + key * Tile::key_stride + column, from[key].key, column, aligned);
     }
-    to += Tile::keys * Tile::key_stride;
-    for (int i = index; i < Tile::keys * (DV / width); i += Tile::threads) {
+    to += Tile::team_keys * Tile::key_stride;
+    for (int i = member; i < Tile::team_keys * (DV / width); i += Tile::size.team_threads) {
       int key = i / (DV / width), column = i % (DV / width) * width;
       stage(to + key * Tile::value_stride + column, from[key].value, column, aligned);
     }
   };
 
-  if (index < Tile::keys) {
-    places[index] = find(0);
-    places[Tile::keys + index] = find(1);
+  if (member < Tile::team_keys) {
+    places[member] = find(0);
+    places[Tile::team_keys + member] = find(1);
+  }
+  sync_team();
+  bool is_first_old = first_tile + Tile::keys <= seq.seq_len - seq.q_len;
+  bool copies_ahead = DECODE && reads_ahead && is_first_old;
+  if (copies_ahead) {
+    copy(0);
+  }
+  meet_step();
+  if (!copies_ahead) {
+    copy(0);
   }
   for (int i = index; i < Tile::rows * (D / width); i += Tile::threads) {
     int tile_row = i / (D / width), column = i % (D / width) * width;
@@ -269,8 +301,6 @@ inline void attend(
     }
     stage(queries + tile_row * Tile::key_stride + column, query, column, aligned);
   }
-  sync_block();
-  copy(0);
   end_copies();
 
   int lane_rows[2];
@@ -300,41 +330,38 @@ inline void attend(
     state.sum[r] = 0.0f;
   }
 
+  // Queries are everybody's.
+  wait_for_copies<0>();
+  sync_block();
   for (int tile = 0; tile < num_tiles; tile++) {
-    // Nobody reads the other buffer any more, and everybody knows where its next rows lie.
-    sync_block();
+    if (tile > 0) {
+      // The tile is there, and nobody of the team reads the one before it any more.
+      wait_for_copies<0>();
+      sync_team();
+    }
     if (tile + 1 < num_tiles) {
       copy(tile + 1);
     }
     end_copies();
     KeyPlace<T> next = {nullptr, nullptr};
-    if (index < Tile::keys) {
+    if (member < Tile::team_keys) {
       next = find(tile + 2);
     }
-    wait_for_copies<1>();
-    sync_block();
 
     const T* tile_keys = staged + tile % 2 * Tile::staged;
-    const T* tile_values = tile_keys + Tile::keys * Tile::key_stride;
-    int part = key_part * Tile::warp_keys;
-    int first_key = first_tile + tile * Tile::keys + part;
+    const T* tile_values = tile_keys + Tile::team_keys * Tile::key_stride;
+    int first_key = first_tile + tile * Tile::keys + key_part * Tile::team_keys;
     // All lanes of a warp agree on this.
-    if (first_key < warp_keys.last && first_key + Tile::warp_keys > warp_keys.first) {
-      float scores[Tile::warp_keys / 8][4] = {};
-      Scores<T, D, Tile::key_stride, Tile::warp_keys / 8>::add(
-          scores,
-          queries + row_part * kTileRows * Tile::key_stride,
-          tile_keys + part * Tile::key_stride,
-          lane);
+    if (first_key < warp_keys.last && first_key + Tile::team_keys > warp_keys.first) {
+      float scores[Tile::team_keys / 8][4] = {};
+      Scores<T, D, Tile::key_stride, Tile::team_keys / 8>::add(
+          scores, queries + row_part * kTileRows * Tile::key_stride, tile_keys, lane);
       fold(p, state, scores, first_key + lane % 4 * 2, seen);
-      Values<T, Tile::columns, Tile::value_stride, Tile::warp_keys / 8>::add(
-          state.sums,
-          scores,
-          tile_values + part * Tile::value_stride + dim_part * Tile::columns,
-          lane);
+      Values<T, Tile::columns, Tile::value_stride, Tile::team_keys / 8>::add(
+          state.sums, scores, tile_values + dim_part * Tile::columns, lane);
     }
-    if (index < Tile::keys) {
-      places[tile % 2 * Tile::keys + index] = next;
+    if (member < Tile::team_keys) {
+      places[tile % 2 * Tile::team_keys + member] = next;
     }
   }
   wait_for_copies<0>();

@@ -12,9 +12,9 @@ inline constexpr int kBlockWarps = 4;
 // Most columns of the output that a warp accumulates: 64 registers of a thread.
 inline constexpr int kMaxWarpColumns = 128;
 
-// Most shared memory of two tiles of keys and values. With the queries it stays below the 99 KB that
-// every GPU from compute capability 8.6 on has, but for head dims of 512 in float32; two blocks fit
-// into a multiprocessor of 8.0 and 9.0.
+// Most shared memory of two tiles of keys and values. With the queries it stays below the 99 KB that every GPU
+// from compute capability 8.6 on has, but for head dims of 512 in float32; two blocks fit into a
+// multiprocessor of 8.0 and 9.0.
 inline constexpr int kStagedBytes = 72 * 1024;
 
 // Of a block that folds states, and as many splits as a row may have.
@@ -36,6 +36,8 @@ struct AttentionTile {
   int key_parts; // the keys of a tile
   int dim_parts; // the columns of the output; each scores for itself
   int threads;
+  int team_keys; // of a tile, which a team of warps shares
+  int team_threads;
   int key_stride; // elements from one staged key, or query, to the next
   int value_stride;
   int memory_bytes;
@@ -59,9 +61,10 @@ constexpr AttentionTile attention_tile(int head_dim, int head_dim_v, int itemsiz
   }
   tile.rows = tile.row_parts * kTileRows;
   tile.threads = tile.row_parts * tile.key_parts * tile.dim_parts * kWarpThreads;
+  tile.team_keys = tile.keys / tile.key_parts;
+  tile.team_threads = tile.threads / tile.key_parts;
   // Queries, two tiles of keys and of values, and where the rows of two tiles lie.
-  tile.memory_bytes =
-      tile.rows * tile.key_stride * itemsize + 2 * tile.keys * key_bytes + 2 * tile.keys * 16;
+  tile.memory_bytes = tile.rows * tile.key_stride * itemsize + 2 * tile.keys * (key_bytes + 16);
   return tile;
 }
 

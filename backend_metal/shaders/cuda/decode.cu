@@ -6,10 +6,14 @@
 // head's group: K and V are read from memory once for all of them. Its warps share the keys of a
 // tile. A row with one split is finished here, the others' states go to `decode_reduce`. Where no
 // scatter follows, the block of the last split writes the token's key and value to their slot, where
-// nobody reads them yet.
+// nobody reads them yet. Lengths, tables and the keys of tokens before may be there long before those of
+// the step are: then they are read while the kernel before still runs.
 #include "cuda/attend.h"
 #include "cuda/slots.h"
 #include "splits.h"
+
+#undef POMONA_BEGIN
+#define POMONA_BEGIN
 
 namespace pomona {
 
@@ -43,19 +47,30 @@ inline void write_new_token(
       threads);
 }
 
-// Grid: (K/V heads * passes, splits, sequences).
+// Grid: (K/V heads * passes, sequences, splits).
 template <typename T, int D, int DV>
 inline void decode(const AttentionParameters& p, const AttentionBuffers& b) {
+  let_next_begin();
+  if (!reads_ahead) {
+    wait_for_kernels_before();
+  }
+  auto meet_kernels_before = [] {
+    if (reads_ahead) {
+      wait_for_kernels_before();
+    }
+  };
   Position position = block_position();
-  Sequence seq = load_sequence(p, b.seq_lens, b.cu_seqlens_q, position.z);
+  Sequence seq = load_sequence(p, b.seq_lens, b.cu_seqlens_q, position.y);
   if (seq.q_len != 1) {
+    meet_kernels_before();
     return;
   }
   Splits splits =
       row_splits(seq.first_key(0, p.window), seq.last_key(0), p.keys_per_split, p.max_splits);
-  int split = position.y;
+  int split = position.z;
   // Somebody writes the zeros of a row without keys.
   if (split >= metal::max(splits.count, 1)) {
+    meet_kernels_before();
     return;
   }
   int start = (splits.first_key / splits.length + split) * splits.length;
@@ -65,11 +80,6 @@ inline void decode(const AttentionParameters& p, const AttentionBuffers& b) {
   int kv_head = position.x / passes;
   int first_row = position.x % passes * kTileRows;
   TileRows owned{first_row, metal::min(first_row + kTileRows, p.group) - 1};
-  if (has_new_tokens && writes_new_tokens && first_row == 0 &&
-      split == metal::max(splits.count, 1) - 1) {
-    write_new_token<T, D, DV>(p, b, seq, kv_head);
-  }
-
   attend<T, D, DV, true>(
       p,
       b,
@@ -77,6 +87,13 @@ inline void decode(const AttentionParameters& p, const AttentionBuffers& b) {
       kv_head,
       owned,
       keys,
+      [&] {
+        meet_kernels_before();
+        if (has_new_tokens && writes_new_tokens && first_row == 0 &&
+            split == metal::max(splits.count, 1) - 1) {
+          write_new_token<T, D, DV>(p, b, seq, kv_head);
+        }
+      },
       [&](int row, int r, const auto& state, float sum, int first_column, int lane) {
         float* partial = nullptr;
         if (has_partials && splits.count > 1) {

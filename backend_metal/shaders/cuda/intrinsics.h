@@ -65,6 +65,16 @@ inline void sync_block() {
   __syncthreads();
 }
 
+inline void sync_warp() {
+  __syncwarp();
+}
+
+// Meets `threads` threads at a barrier by number, of which 0 is the block's.
+inline void sync_some(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
+}
+
+
 // `index` strides of elements behind a pointer, in one instruction: the compiler makes four or more of
 // it. A stride is of less than 2^31 bytes, and the pointer is to global memory.
 template <typename T>

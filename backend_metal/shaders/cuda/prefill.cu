@@ -14,7 +14,7 @@ inline void prefill(const AttentionParameters& p, const AttentionBuffers& b) {
   Position position = block_position();
   attend_tile<Tile<T, D, DV, false>::rows, T, DV>(
       p, b, position, [&](Sequence seq, TileRows owned, KeyRange keys, auto finish) {
-        attend<T, D, DV, false>(p, b, seq, position.y, owned, keys, finish);
+        attend<T, D, DV, false>(p, b, seq, position.y, owned, keys, [] {}, finish);
       });
 }
 

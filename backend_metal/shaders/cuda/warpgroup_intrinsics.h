@@ -25,14 +25,7 @@ inline Position grid_size() {
   return {int(gridDim.x), int(gridDim.y), int(gridDim.z)};
 }
 
-inline void sync_warp() {
-  __syncwarp();
-}
-
-// Meets `threads` threads, of which others may only pass by.
-inline void sync_some(int barrier, int threads) {
-  asm volatile("bar.sync %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
-}
+// Is counted at a barrier by number, where others wait for it.
 inline void pass_by(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
 }

@@ -7,6 +7,7 @@
 
 #include "cuda/attention_tile.h"
 #include "cuda/kernel_source.h"
+#include "cuda/loaded.h"
 #include "cuda/row_plan.h"
 #include "cuda/product_bindings.h"
 #include "cuda/row_bindings.h"
@@ -62,7 +63,7 @@ NB_MODULE(_cuda_on_cpu, m) {
          bool options) {
         return pomona::cuda::kernel_source(
             {file, function, type, sizes, family, threads},
-            {16, options, options, options, options, options, options, options});
+            {16, options, options, options, options, options, options, options, options});
       },
       "file"_a,
       "function"_a,
@@ -71,6 +72,9 @@ NB_MODULE(_cuda_on_cpu, m) {
       "family"_a,
       "threads"_a,
       "options"_a);
+  m.def("remember_loaded", &pomona::cuda::remember_loaded, "ints"_a);
+  m.def("is_loaded", &pomona::cuda::is_loaded, "array"_a);
+  m.def("forget_loaded", &pomona::cuda::forget_loaded);
   m.def("attention_threads", [](int head_dim, int head_dim_v, int itemsize, bool decode) {
     return pomona::attention_tile(head_dim, head_dim_v, itemsize, decode).threads;
   });

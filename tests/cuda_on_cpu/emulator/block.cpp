@@ -31,6 +31,9 @@ Block::Block(const Launch& launch, void (*kernel)(void**))
 void Block::enter() {
   Block& block = current_block();
   block.kernel_(block.launch_.arguments);
+  if (!block.threads_[block.current].has_waited) {
+    block.fail("a thread ended without waiting for the kernels before");
+  }
   block.threads_[block.current].is_done = true;
   block.idle_ = 0;
   block.yield();
@@ -49,6 +52,7 @@ void Block::run(std::array<int, 3> at) {
   }
   for (auto& thread : threads_) {
     thread.is_done = false;
+    thread.has_waited = false;
     thread.groups.assign(1, {});
     thread.products.assign(1, {});
     thread.is_fenced = false;
@@ -178,6 +182,10 @@ void Block::check_global(const void* address, size_t bytes) {
   if ((reinterpret_cast<uintptr_t>(address) - kBufferStart) % bytes != 0) {
     fail("copies must start at multiples of " + std::to_string(bytes) + " bytes");
   }
+}
+
+void Block::wait_for_kernels_before() {
+  threads_[current].has_waited = true;
 }
 
 void Block::start_copy(void* to, const void* from, bool present) {

@@ -35,6 +35,7 @@ struct Copy {
 struct Thread {
   metal_emulator::Fiber fiber;
   bool is_done = false;
+  bool has_waited = false; // for the kernels before
   std::vector<std::vector<Copy>> groups; // the last one is still open
   std::vector<std::vector<Product>> products; // likewise
   bool is_fenced = false;
@@ -90,6 +91,8 @@ class Block {
   void meet_cluster();
   void store_to_block(int rank, float* own, float value);
   const WarpWords& exchange(std::initializer_list<uint64_t> words, const char* operation);
+  void wait_for_kernels_before();
+
   void start_copy(void* to, const void* from, bool present);
   void end_copies();
   void wait_for_copies(int latest);

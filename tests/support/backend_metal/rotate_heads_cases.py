@@ -44,7 +44,7 @@ class Case:
 
 # Qwen3's heads, and enough tokens that a simdgroup rotates several of their heads.
 MANY = Case(
-    tokens=260,
+    tokens=900,
     heads=(5, 2),
     head_dim=128,
     dims=128,

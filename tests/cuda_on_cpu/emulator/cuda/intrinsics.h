@@ -7,10 +7,13 @@
 #include <block.h>
 #include "cuda/elements.h"
 
+#define POMONA_BEGIN pomona::begin_behind_others();
+
 #define POMONA_KERNEL(NAME, THREADS, PARAMETERS, BUFFERS, ...)                     \
   extern "C" const size_t pomona_argument_bytes[2] = {sizeof(PARAMETERS), sizeof(BUFFERS)}; \
   extern "C" const int pomona_threads = THREADS;                                   \
   extern "C" void pomona_kernel(void** arguments) {                                \
+    POMONA_BEGIN                                                                   \
     __VA_ARGS__(                                                                   \
         *static_cast<const PARAMETERS*>(arguments[0]),                             \
         *static_cast<const BUFFERS*>(arguments[1]));                               \
@@ -39,9 +42,17 @@ struct Position {
   int x, y, z;
 };
 
-// Launches run one after another.
+// Launches run one after another. A thread that ended without waiting would let kernels behind come
+// before those that it has not waited for are done.
 inline void let_next_begin() {}
-inline void wait_for_kernels_before() {}
+inline void wait_for_kernels_before() {
+  current_block().wait_for_kernels_before();
+}
+
+inline void begin_behind_others() {
+  let_next_begin();
+  wait_for_kernels_before();
+}
 
 inline Position block_position() {
   auto& at = current_block().position;
@@ -58,6 +69,14 @@ inline unsigned char* shared_memory() {
 
 inline void sync_block() {
   current_block().meet_block();
+}
+
+inline void sync_warp() {
+  current_block().exchange({}, "sync_warp");
+}
+
+inline void sync_some(int barrier, int threads) {
+  current_block().meet_some(barrier, threads, true);
 }
 
 template <typename T>

@@ -17,13 +17,6 @@ inline Position grid_size() {
   return {size[0], size[1], size[2]};
 }
 
-inline void sync_warp() {
-  current_block().exchange({}, "sync_warp");
-}
-
-inline void sync_some(int barrier, int threads) {
-  current_block().meet_some(barrier, threads, true);
-}
 inline void pass_by(int barrier, int threads) {
   current_block().meet_some(barrier, threads, false);
 }
