@@ -140,7 +140,9 @@ def test_one_kernel_matches_float64(dtype: mx.Dtype, head_dims: tuple[int, int],
 )
 @given(
     seed=st.integers(0, 99),
-    kind=st.sampled_from([(mx.bfloat16, (128, 128)), (mx.float16, (64, 64))]),
+    kind=st.sampled_from(
+        [(mx.bfloat16, (128, 128)), (mx.float16, (64, 64)), (mx.bfloat16, (256, 256))]
+    ),
     heads=st.sampled_from([(2, 1), (2, 3), (1, 8), (1, 20)]),
     spans=st.lists(
         st.tuples(st.sampled_from([1, 2, 30]), st.integers(0, 300)), min_size=1, max_size=3
@@ -270,11 +272,14 @@ def test_the_caches_stay_where_they_are() -> None:
     native_cases.check_caches(caches, oracle.scatter(case))
 
 
+@pytest.mark.parametrize("one_kernel", [False, True])
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(
     ("dtype", "head_dims"),
     marked(EVERY_SHAPE, lambda *shape: shape in OF_THE_LADDER),
 )
-def test_every_shape(dtype: mx.Dtype, head_dims: tuple[int, int], step: str) -> None:
+def test_every_shape(
+    dtype: mx.Dtype, head_dims: tuple[int, int], step: str, one_kernel: bool
+) -> None:
     with execution():
-        native_cases.check(case_of(dtype, head_dims, **STEPS[step]))
+        native_cases.check(case_of(dtype, head_dims, one_kernel=one_kernel, **STEPS[step]))
