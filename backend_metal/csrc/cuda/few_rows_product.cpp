@@ -20,19 +20,21 @@ constexpr int kWide = 64, kNarrow = 32;
 constexpr int kBlocksPerCore = 2;
 constexpr int kMostSplits = 8; // as many as any cluster may have
 
-// Rows of a block. Of more than there are in a warp's tiles only where any number is computed alike.
-int block_rows(int num_rows, bool any_rows) {
-  if (num_rows <= 8) {
-    return 8;
-  }
-  if (num_rows <= 16) {
-    return 16;
-  }
+// Rows of a block, and what it has of a multiprocessor's memory.
+struct RowTile {
+  int rows;
+  int memory;
+};
+
+// Rows of more than a warp's tiles are computed at once only where any number is computed alike.
+RowTile row_tile(int num_rows, bool any_rows) {
   if (num_rows <= kMostWarpRows || !any_rows) {
-    return kMostWarpRows;
+    return {num_rows <= 8 ? 8 : num_rows <= 16 ? 16 : kMostWarpRows, kFewRowsMemory};
   }
-  bool has_room = few_rows_bytes(kAnyRowsOutputs, kManyRows) <= device_limits().threadgroup_memory_bytes;
-  return num_rows > kMostFewRows && has_room ? kManyRows : kMostFewRows;
+  if (device_limits().threadgroup_memory_bytes < kManyRowsMemory) {
+    return {kMostFewRows, kFewRowsMemory};
+  }
+  return {num_rows <= kMostFewRows ? kMostFewRows : kManyRows, kManyRowsMemory};
 }
 
 // How the depth is shared out, which is no question of the rows: one gets the same whoever is computed
@@ -56,7 +58,7 @@ DepthPlan plan_depth(int matrix_rows, int depth, bool any_rows) {
 
 struct ProductPlan {
   DepthPlan depth;
-  int rows; // of a block
+  RowTile tile;
   bool in_cluster;
   int64_t num_partials;
   GpuGrid grid;
@@ -65,7 +67,8 @@ struct ProductPlan {
 ProductPlan plan_product(
     int num_rows, int num_outputs, int depth, bool is_gated, bool any_rows) {
   int matrix_rows = num_outputs * (is_gated ? 2 : 1);
-  int rows = block_rows(num_rows, any_rows);
+  auto tile = row_tile(num_rows, any_rows);
+  int rows = tile.rows;
   auto plan = plan_depth(matrix_rows, depth, any_rows);
   int outputs = plan.outputs;
   int across = ceil_div(num_rows, rows), down = ceil_div(matrix_rows, outputs);
@@ -74,13 +77,13 @@ ProductPlan plan_product(
     plan = {outputs, 1, ceil_div(depth, kFewRowsStage)};
   }
   int blocks = folds_splits(rows) ? 1 : plan.num_splits; // of a tile
-  int64_t memory = few_rows_bytes(outputs, rows);
+  int64_t memory = few_rows_bytes(outputs, rows, tile.memory);
   int64_t received = int64_t(blocks - 1) * rows * outputs * int64_t(sizeof(float));
   bool in_cluster = blocks > 1 && has_clusters() &&
       memory + received <= device_limits().threadgroup_memory_bytes;
   return {
       plan,
-      rows,
+      tile,
       in_cluster,
       blocks > 1 && !in_cluster ? tiles_of_out * blocks * rows * outputs : 0,
       {across, down, blocks, kFewRowsThreads, memory + (in_cluster ? received : 0)}};
@@ -149,7 +152,7 @@ void FewRowsProduct::eval_gpu(
   encoder.set_input_array(weights);
   encoder.set_output_array(partials);
   encoder.set_output_array(out);
-  bool are_many = plan.rows > kMostFewRows;
+  bool are_many = plan.tile.memory == kManyRowsMemory;
   const char* few = is_gated_ ? "gated_few_rows_product" : "few_rows_product";
   const char* many = is_gated_ ? "gated_many_rows_product" : "many_rows_product";
   add_kernel(
@@ -157,7 +160,7 @@ void FewRowsProduct::eval_gpu(
       {are_many ? "cuda/many_rows_product.cu" : "cuda/few_rows_product.cu",
        are_many ? many : few,
        element_type(x.dtype()),
-       {plan.depth.outputs, plan.rows / 8},
+       {plan.depth.outputs, plan.tile.rows / 8},
        "FewRowsProduct",
        kFewRowsThreads},
       {},

@@ -11,13 +11,13 @@ namespace pomona {
 // Grid: (tiles of rows, tiles of outputs, splits).
 template <typename T, int OUTPUTS, int TILES>
 inline void few_rows_product(const FewRowsProductParameters& p, const FewRowsProductBuffers& b) {
-  FewRowsProduct<T, OUTPUTS, TILES, false>{p, b}.run();
+  FewRowsProduct<T, OUTPUTS, TILES, false, kFewRowsMemory>{p, b}.run();
 }
 
 template <typename T, int OUTPUTS, int TILES>
 inline void gated_few_rows_product(
     const FewRowsProductParameters& p, const FewRowsProductBuffers& b) {
-  FewRowsProduct<T, OUTPUTS, TILES, true>{p, b}.run();
+  FewRowsProduct<T, OUTPUTS, TILES, true, kFewRowsMemory>{p, b}.run();
 }
 
 } // namespace pomona

@@ -22,8 +22,9 @@
 
 namespace pomona {
 
-// GATED: half of a block's rows of the matrix are of gates, and the others as far behind these.
-template <typename T, int OUTPUTS, int TILES, bool GATED>
+// GATED: half of a block's rows of the matrix are of gates, and the others as far behind these. MEMORY: of
+// a multiprocessor, for a block.
+template <typename T, int OUTPUTS, int TILES, bool GATED, int MEMORY>
 struct FewRowsProduct {
   static constexpr int kRows = TILES * 8;
   static constexpr int kOutputTiles = OUTPUTS / 16;
@@ -34,7 +35,7 @@ struct FewRowsProduct {
   static constexpr int kWarpOutputs = kRowParts; // tiles of 16
   static constexpr int kWarpTiles = TILES / kRowParts;
   static constexpr int kAcrossOutputs = kOutputTiles / kWarpOutputs; // warps
-  static constexpr int kRing = few_rows_ring(OUTPUTS, kRows);
+  static constexpr int kRing = few_rows_ring(OUTPUTS, kRows, MEMORY);
   static constexpr int kStageBytes = few_rows_stage_bytes(OUTPUTS, kRows);
   static constexpr int kOwned = GATED ? OUTPUTS / 2 : OUTPUTS; // of out, a row
   static constexpr int kMatrixBytes = OUTPUTS * kFewRowsRowBytes; // of a stage; x is behind it

@@ -11,12 +11,13 @@ inline constexpr int kFewRowsStage = 128;
 inline constexpr int kFewRowsRowBytes = kFewRowsStage * 2;
 inline constexpr int kFewRowsCopy = 8;
 
-// Of a multiprocessor's shared memory: there is room for two blocks, or, of many rows, for one.
+// Of a multiprocessor's shared memory, for a block: there is room for two, or, on GPUs that have so much,
+// for one.
 inline constexpr int kFewRowsMemory = 96 * 1024;
 inline constexpr int kManyRowsMemory = 224 * 1024;
 inline constexpr int kMostFewRowsStages = 6;
 
-// Rows of a block, at most: of one whose warps hold all of them, of one of two on a multiprocessor, and
+// Rows of a block, at most: of one whose warps hold all of them, of one that shares a multiprocessor, and
 // of any.
 inline constexpr int kMostWarpRows = 32;
 inline constexpr int kMostFewRows = 64;
@@ -45,16 +46,15 @@ inline constexpr int few_rows_fold_bytes(int outputs, int rows) {
 }
 
 // Stages that are in shared memory or on their way there.
-inline constexpr int few_rows_ring(int outputs, int rows) {
-  const int memory = rows > kMostFewRows ? kManyRowsMemory : kFewRowsMemory;
+inline constexpr int few_rows_ring(int outputs, int rows, int memory) {
   const int room =
       (memory - few_rows_fold_bytes(outputs, rows)) / few_rows_stage_bytes(outputs, rows);
   return room < kMostFewRowsStages ? room : kMostFewRowsStages;
 }
 
-// Shared memory of a block, but for what splits leave in that of a cluster's.
-inline constexpr int few_rows_bytes(int outputs, int rows) {
-  return few_rows_ring(outputs, rows) * few_rows_stage_bytes(outputs, rows) +
+// Of that memory what a block has, but for what a cluster's splits leave in it.
+inline constexpr int few_rows_bytes(int outputs, int rows, int memory) {
+  return few_rows_ring(outputs, rows, memory) * few_rows_stage_bytes(outputs, rows) +
       few_rows_fold_bytes(outputs, rows);
 }
 
