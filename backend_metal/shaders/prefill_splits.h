@@ -34,7 +34,10 @@ inline TileRows tile_rows(
     Sequence seq,
     int tile,
     int rows) {
-  return seq.q_len > 1 ? any_tile_rows(p, cu_seqlens_q, seq, tile, rows) : TileRows{0, -1};
+  if (seq.q_len > 1) {
+    return any_tile_rows(p, cu_seqlens_q, seq, tile, rows);
+  }
+  return TileRows{0, -1};
 }
 
 // Keys [first, last).
