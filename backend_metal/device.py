@@ -45,7 +45,10 @@ class Device:
     def deterministic_path(self) -> AttentionPath | None:
         """For a model's results that depend on its sequence alone; None where products of matrices,
         or attention, have other bits with another number of rows."""
-        return self.path.deterministic if multiplies_rows_alike() else None
+        own = self.path.deterministic
+        if own is None or own.any_rows_product is not None:
+            return own
+        return own if multiplies_rows_alike() else None
 
 
 _registered: dict[str, Device] = {}

@@ -51,6 +51,9 @@ class AttentionPath:
     few_rows_product: FewRowsProduct | None = None
     quantized_product: QuantizedProduct | None = None
     """For few rows, where the device has kernels that are better than MLX's."""
+    any_rows_product: FewRowsProduct | None = None
+    """For any number of rows, each of which gets the bits that it gets alone; None where MLX's are
+    so, or nobody asks for it."""
     origin_multiple: int = 1
     """Tokens to a multiple of which the block tables of layers with windows are to begin."""
     one_way: bool = False
@@ -167,6 +170,19 @@ CUDA = (
         few_rows_product=native.cuda.few_rows_product,
         quantized_product=native.cuda.quantized_product,
         rows=RowOperators(native.cuda.rms_norm_of_sum, native.cuda.silu_product),
+        deterministic=AttentionPath(
+            "cuda",
+            partial(native.cuda.scatter_paged_attention, one_kernel=True),
+            partial(native.cuda.paged_attention, one_kernel=True),
+            native.cuda.reshape_and_cache,
+            mx.zeros,
+            recorder=CudaRecording,
+            rotate_heads=native.cuda.rotate_heads,
+            any_rows_product=partial(native.cuda.few_rows_product, any_rows=True),
+            rows=RowOperators(native.cuda.rms_norm_of_sum, native.cuda.silu_product),
+            # Keys of a tile, at most, which are counted from where a table begins.
+            origin_multiple=64,
+        ),
     )
     if native.cuda is not None
     else None

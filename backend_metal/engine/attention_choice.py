@@ -51,8 +51,8 @@ def choose_attention(
     if own is None:
         raise ValueError(
             f"engine.deterministic must be false on the device {device.name!r}, where products of "
-            "matrices or attention depend on how many rows there are; the CPU does without that, "
-            "with POMONA_BLAS=on"
+            "matrices or attention depend on how many rows there are; CUDA's do not, nor the "
+            "CPU's with POMONA_BLAS=on"
         )
     path, status = _choose(setting, replace(device, path=own), layers, block_size, dtype)
     if path is REFERENCE:

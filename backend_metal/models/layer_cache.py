@@ -119,6 +119,8 @@ class RecordingAttending(Attending):
         self.layers: dict[int, LayerAttention] = {}
         self.dtype: mx.Dtype | None = None
         """Of the keys."""
+        self.attended: list[mx.array] = []
+        """Queries, keys and values: what comes of them is made up here."""
 
     def attend(
         self, layer: int, q: mx.array, k: mx.array, v: mx.array, options: AttentionOptions
@@ -133,6 +135,7 @@ class RecordingAttending(Attending):
             options.chunk,
         )
         self._record(layer, recorded, k.dtype)
+        self.attended += (q, k, v)
         return mx.zeros((*q.shape[:3], v.shape[3]), q.dtype)
 
     def attend_latents(
@@ -142,6 +145,7 @@ class RecordingAttending(Attending):
         if index is not None:
             self._record(index.layer, index.asks(), index.k.dtype)
         q = heads.absorbed()
+        self.attended += (q, latents)
         return heads.unembedded(mx.zeros((*q.shape[:2], heads.latent_dim), q.dtype))
 
     def _record(self, layer: int, recorded: LayerAttention, dtype: mx.Dtype) -> None:

@@ -17,6 +17,7 @@ from backend_metal.attention.kv_cache import (
     LayerCacheSpec,
 )
 from backend_metal.attention.paths import path_on
+from backend_metal.attention.products import FewRowsProduct
 from backend_metal.attention.rotate_heads import RotateHeads
 from backend_metal.attention.row_operators import RowOperators
 from backend_metal.linux_cpu.float_rows import prepare_float_rows
@@ -32,7 +33,7 @@ from backend_metal.models.cache_kinds import (
     single_kinds,
 )
 from backend_metal.models.families import family_of
-from backend_metal.models.few_rows_products import compute_few_rows
+from backend_metal.models.few_rows_products import compute_any_rows, compute_few_rows
 from backend_metal.models.fused_heads import fuse_heads, separate_heads
 from backend_metal.models.fused_projections import fuse_projections, separate_unshared
 from backend_metal.models.fused_rows import prepare_fused_rows, row_operators
@@ -52,6 +53,7 @@ from backend_metal.models.recurrent_layers import (
     RecurrentLayerCache,
     pack_recurrent,
 )
+from backend_metal.models.rows_alike import check_rows_alike
 from backend_metal.models.rows_check import right_row_operators
 from backend_metal.models.seam import catch_attention, select_logit_rows
 from backend_metal.models.weight_memory import lay_weights_together
@@ -150,6 +152,17 @@ class PagedModel:
         separate_heads(self._model)
         self._rows = None
 
+    def multiply_alike(self, product: FewRowsProduct) -> None:
+        """Have ``product`` compute all products, of any number of rows. Raises ``ValueError`` where
+        something else is left that may give a token other bits with other tokens beside it."""
+        if self.recurrent:
+            raise ValueError(
+                "engine.deterministic must be false for a model with recurrent layers on the "
+                "device 'cuda', where their states may have other bits with other tokens beside"
+            )
+        compute_any_rows(self._model, product)
+        check_rows_alike(self._trace())
+
     @property
     def cache_specs(self) -> tuple[LayerCacheSpec, ...]:
         """One for each of ``layers``, in order."""
@@ -200,8 +213,8 @@ class PagedModel:
             logits: mx.array = self._model(token_ids[:, None], cache=caches)
         return ModelOutput(logits.squeeze(1), caches.states.squeeze(1))
 
-    def _trace(self) -> None:
-        """Builds the graph of three tokens, two of them with logits, and drops it."""
+    def _trace(self) -> list[mx.array]:
+        """Builds the graph of three tokens, two of them with logits: all that it ends in."""
         tokens, rows = mx.zeros(3, mx.int32), mx.zeros(2, mx.int32)
         attending = RecordingAttending()
         state_caches: list[RecordingStateCache] = []
@@ -225,6 +238,7 @@ class PagedModel:
         self.recurrent = tuple(cache.recorded[0] for cache in state_caches)
         self.dtype = attending.dtype or states.dtype
         self.vocab_size, self.state_size = int(logits.shape[-1]), int(states.shape[-1])
+        return [logits, states, *attending.attended]
 
 
 # A closure that calls itself would keep a step's arrays until Python looks for cycles.

@@ -27,7 +27,7 @@ class _WatchedEmbedding(nn.Embedding):  # type: ignore[misc]
         return out
 
 
-def lay_weights_in_panels(model: nn.Module, forward: Callable[[], None]) -> None:
+def lay_weights_in_panels(model: nn.Module, forward: Callable[[], object]) -> None:
     """Lay the weights of plain layers so, but for those of layers whose weights the model reads
     itself in ``forward``, and embeddings that it only looks up. Besides ``model`` it takes the
     memory of one layer."""
@@ -48,7 +48,7 @@ def lay_weights_in_panels(model: nn.Module, forward: Callable[[], None]) -> None
         take_out_of_panels(layer)
 
 
-def _embeddings_that_are_heads(model: nn.Module, forward: Callable[[], None]) -> set[int]:
+def _embeddings_that_are_heads(model: nn.Module, forward: Callable[[], object]) -> set[int]:
     """Their ids: modules are compared by what is in them."""
     watched = [layer for layer in model.modules() if type(layer) is nn.Embedding]
     watched = [layer for layer in watched if may_lie_in_panels(layer)]

@@ -17,6 +17,16 @@ struct TileRows {
   }
 };
 
+inline TileRows any_tile_rows(
+    constant AttentionParameters& p,
+    const device int* cu_seqlens_q,
+    Sequence seq,
+    int tile,
+    int rows) {
+  int first = (tile - first_tile(p, cu_seqlens_q, seq.index, rows)) * rows;
+  return TileRows{first, metal::min(first + rows, seq.q_len * p.group) - 1};
+}
+
 // A sequence with one query token has none: it is the decode kernel's.
 inline TileRows tile_rows(
     constant AttentionParameters& p,
@@ -24,9 +34,10 @@ inline TileRows tile_rows(
     Sequence seq,
     int tile,
     int rows) {
-  int first = (tile - first_tile(p, cu_seqlens_q, seq.index, rows)) * rows;
-  int num_rows = seq.q_len > 1 ? seq.q_len * p.group : 0;
-  return TileRows{first, metal::min(first + rows, num_rows) - 1};
+  if (seq.q_len > 1) {
+    return any_tile_rows(p, cu_seqlens_q, seq, tile, rows);
+  }
+  return TileRows{0, -1};
 }
 
 // Keys [first, last).

@@ -117,8 +117,9 @@ class EngineConfig(BaseModel):
         False,
         description="A request with `temperature: 0` or a `seed` gets the same tokens whatever "
         "runs beside it, however its prompt is cut or found in the prefix cache, and even if it is "
-        "preempted: each logit is the same to the last bit. On a CPU only; long contexts are "
-        "slower to decode.",
+        "preempted: each logit is the same to the last bit. On a CPU, or with CUDA for models in "
+        "float16 or bfloat16 without experts, latents and recurrent layers; long contexts are "
+        "slower to decode, and with CUDA prompts to compute.",
     )
     block_size: Literal[8, 16, 32] = Field(16, description="Tokens in one KV cache block.")
     num_kv_blocks: int | None = Field(

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import mlx.core as mx
 import mlx_lm
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend_metal import LLM, SamplingParams
-from backend_metal.engine.runner import ModelForward
-from backend_metal.engine.schedule.step import Step
+from backend_metal import LLM
 from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.kept_logits import answer
 
 PLACES = 12
 MOST_TOKENS = 10
-Rows = dict[int, list[npt.NDArray[np.float32]]]
-"""By how many tokens are before them: logits, once for each time that they were computed."""
 
 
 @dataclass(frozen=True)
@@ -86,42 +79,6 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         for cut in CUTS
     }
     return Model(load(prefix_caching=False), crowds)
-
-
-@contextmanager
-def kept_logits(llm: LLM, request_id: str) -> Iterator[Rows]:
-    """What ``request_id`` gets within the block, of which the caller has the rest."""
-    runner: Any = llm.engine._pipeline.runner
-    found: list[tuple[int, mx.array, int]] = []
-    forward = runner.forward
-
-    def keeping(step: Step, drawn: mx.array | None) -> ModelForward:
-        flight: ModelForward = forward(step, drawn)
-        ends = [item for item in step.scheduled if item.has_logits]
-        for row, item in enumerate(ends):
-            if item.sequence.request_id == request_id:
-                found.append((item.stop, flight._logits, row))
-        return flight
-
-    runner.forward = keeping
-    rows: Rows = {}
-    try:
-        yield rows
-    finally:
-        runner.forward = forward
-    for stop, logits, row in found:
-        rows.setdefault(stop, []).append(np.array(logits[row].astype(mx.float32)))
-
-
-def answer(
-    llm: LLM, prompts: list[list[int]], lengths: list[int], index: int
-) -> tuple[list[int], Rows]:
-    sampling = [
-        SamplingParams(temperature=0.0, max_tokens=length, ignore_eos=True) for length in lengths
-    ]
-    with kept_logits(llm, str(index)) as rows:
-        completions = llm.generate(prompts, sampling, show_progress=False)
-    return completions[index].token_ids, rows
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.name)

@@ -44,6 +44,22 @@ def test_a_step_of_cuda_is_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cuda.step_tokens == device.CUDA_STEP_TOKENS > device.GPU_STEP_TOKENS
 
 
+def test_only_a_path_without_products_of_its_own_asks_how_mlx_multiplies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = dataclasses.replace(CPU, any_rows_product=lambda x, weights: x @ weights.T)
+    for path in (CPU, own):
+        chosen = device.Device(
+            "a device", mx.Device(mx.cpu), dataclasses.replace(CPU, deterministic=path)
+        )
+        for alike in (False, True):
+            monkeypatch.setattr(device, "multiplies_rows_alike", lambda alike=alike: alike)
+            expected = path if alike or path is own else None
+            assert chosen.deterministic_path is expected
+    none = dataclasses.replace(CPU, deterministic=None)
+    assert device.Device("another", mx.Device(mx.cpu), none).deterministic_path is None
+
+
 def test_a_registered_device_is_there_by_its_name_alone() -> None:
     previous = mx.default_device()
     mine = device.Device("mine", mx.Device(mx.cpu), dataclasses.replace(CPU, name="mine"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -90,6 +92,13 @@ def native_cases_run_on_the_gpu() -> Iterator[None]:
 )
 def test_any_step_matches_float64(**arguments: Any) -> None:
     native_cases.check(native_cases.make_case(**arguments))
+
+
+@pytest.mark.skipif(NAME != "cuda", reason="Metal has no such kernel")
+@fuzz(200)
+@given(**options, spans=short_spans, skipped_slots=st.booleans())
+def test_any_step_in_one_kernel_matches_float64(**arguments: Any) -> None:
+    native_cases.check(native_cases.make_case(**arguments, one_kernel=True))
 
 
 @fuzz(100)
@@ -208,6 +217,64 @@ def test_decode_steps_match_float64(options: dict[str, object], dtype: mx.Dtype)
         7, (2, 4), sinks, dtype=dtype, head_dims=(128, 128), spans=spans, **own
     )
     native_cases.check(case, decodes=True)
+
+
+@pytest.mark.skipif(NAME != "cuda", reason="Metal refuses it")
+@pytest.mark.parametrize("num_kv_blocks", [200, 20])
+@pytest.mark.parametrize("budget", [1024, 13])
+@pytest.mark.parametrize("family", ["qwen3", "gemma3"])
+def test_a_deterministic_engine_answers_alike_in_any_company(
+    family: str, budget: int, num_kv_blocks: int, tmp_path: Path
+) -> None:
+    tiny_models.save(family, tmp_path)
+
+    def load(**given: Any) -> LLM:
+        return LLM(str(tmp_path), dtype="bfloat16", deterministic=True, max_num_seqs=12, **given)
+
+    def answers(
+        llm: LLM, prompts: list[list[int]], temperatures: list[float]
+    ) -> list[tuple[list[int], list[float]]]:
+        sampling = [
+            SamplingParams(
+                temperature=temperature, seed=5, max_tokens=30, ignore_eos=True, logprobs=0
+            )
+            for temperature in temperatures
+        ]
+        return [
+            (answer.token_ids, [one.logprob for one in answer.logprobs])
+            for answer in llm.generate(prompts, sampling, show_progress=False)
+        ]
+
+    random = np.random.default_rng(3)
+    prompts = [random.integers(0, 256, int(random.integers(1, 90))).tolist() for _ in range(11)]
+    # Found in the cache, but for the last token.
+    prompts.append(prompts[0])
+    temperatures = [float(number % 2) for number in range(len(prompts))]
+    alone = load(num_kv_blocks=200, prefix_caching=False)
+    expected = [
+        answers(alone, [prompt], [temperature])[0]
+        for prompt, temperature in zip(prompts, temperatures, strict=True)
+    ]
+    crowd = load(num_kv_blocks=num_kv_blocks, max_num_batched_tokens=budget)
+    # Again with what the first round has left in the cache.
+    for _ in range(2):
+        assert answers(crowd, prompts, temperatures) == expected
+    assert (crowd.stats().preemptions > 0) == (num_kv_blocks == 20)
+
+
+@pytest.mark.skipif(NAME != "cuda", reason="Metal refuses it")
+@fuzz(100)
+@given(case=few_rows_product_cases.cases(most_rows=600), data=st.data())
+def test_any_row_gets_the_bits_that_it_gets_alone(
+    case: few_rows_product_cases.Case, data: st.DataObject
+) -> None:
+    product = partial(OPERATORS.few_rows_product, any_rows=True)
+    few_rows_product_cases.check(product, case)
+    x, weights = case.x(), case.weights()
+    together = product(x, weights)
+    row = data.draw(st.integers(0, case.rows - 1))
+    for rows in (slice(row, row + 1), slice(row, row + 40)):
+        assert mx.array_equal(product(x[rows], weights), together[rows])
 
 
 @pytest.mark.parametrize("dtype", LOGITS_TOLERANCES)

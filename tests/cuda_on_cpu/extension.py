@@ -48,22 +48,26 @@ def operators() -> ModuleType:
 
 @contextmanager
 def execution(
-    *, backwards: bool = False, num_cores: int = 4, warpgroups: bool = False
+    *,
+    backwards: bool = False,
+    num_cores: int = 4,
+    warpgroups: bool = False,
+    memory_kb: int = 227,
 ) -> Iterator[None]:
     """How what is launched within it runs; raises ``CudaKernelError`` at the end if that failed.
 
-    ``warpgroups``: as on a GPU whose warpgroups multiply.
+    ``warpgroups``: as on a GPU whose warpgroups multiply; ``memory_kb``: that a block may share.
     """
     module = operators()
     module.take_failures()
-    module.configure(backwards, num_cores, warpgroups)
+    module.configure(backwards, num_cores, warpgroups, memory_kb)
     try:
         yield
         mx.synchronize(mx.default_stream(mx.cpu))
         if failures := module.take_failures():
             raise CudaKernelError(failures[0])
     finally:
-        module.configure(False, 4, False)
+        module.configure(False, 4, False, 227)
 
 
 def _extension() -> Path:

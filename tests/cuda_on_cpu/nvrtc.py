@@ -36,9 +36,9 @@ def compile_attention(
 ) -> Resources:
     """An instantiation of a kernel of attention, with all options or none."""
     threads = 128
-    if function in ("decode", "prefill"):
+    if function in ("decode", "prefill", "attend_alike"):
         threads = operators().attention_threads(
-            *head_dims, ELEMENT_BYTES[element], function == "decode"
+            *head_dims, ELEMENT_BYTES[element], function != "prefill"
         )
     elif function == "warpgroup_prefill":
         threads = operators().warpgroup_threads(*head_dims)

@@ -33,7 +33,7 @@ def check_warpgroups(element: str, head_dims: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("element", ["bfloat", "float"])
-@pytest.mark.parametrize("function", ["decode", "prefill"])
+@pytest.mark.parametrize("function", ["decode", "prefill", "attend_alike"])
 @pytest.mark.parametrize("head_dims", [(128, 128), (576, 512)])
 def test_attention_on_hopper(function: str, element: str, head_dims: tuple[int, int]) -> None:
     check(function, element, head_dims, "sm_90a")
@@ -81,7 +81,7 @@ def in_ladder(head_dims: tuple[int, int], element: str, architecture: str) -> bo
     marked(itertools.product(ALL_HEAD_DIMS, ELEMENTS, ARCHITECTURES), in_ladder),
 )
 def test_every_instantiation(head_dims: tuple[int, int], element: str, architecture: str) -> None:
-    for function in ("decode", "prefill", "decode_reduce", "prefill_reduce"):
+    for function in ("decode", "prefill", "attend_alike", "decode_reduce", "prefill_reduce"):
         check(function, element, head_dims, architecture)
     if architecture == "sm_90a" and element != "float" and max(head_dims) <= 256:
         check_warpgroups(element, head_dims)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -122,6 +124,93 @@ def test_an_activation_is_computed_with_its_product(
         )
 
 
+ROWS_OF_KERNELS = {
+    227: {8: "few_64_1", 9: "few_64_2", 32: "few_64_4", 33: "many_64_8", 65: "many_64_16"},
+    99: {32: "few_64_4", 33: "few_64_8", 65: "few_64_8"},
+}
+"""Of blocks with so many KB, by how many rows there are: the kernel that computes any number of
+rows alike."""
+
+
+def any_rows_products(case: Case, *, gated: bool, rows: slice) -> np.ndarray:
+    """Of some of the rows; ``gated``: what their activation is."""
+    joined = operators().few_rows_product(case.x()[rows], case.weights(), any_rows=True)
+    if gated:
+        joined = operators().silu_product(*mx.split(joined, 2, axis=-1))
+    return np.array(joined.astype(mx.float32))
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    case=cases(most_rows=300),
+    num_cores=st.sampled_from([1, 4, 40, 132]),
+    clusters=st.tuples(st.booleans(), st.booleans()),
+    memory_kb=st.sampled_from([227, 227, 99]),
+    gated=st.booleans(),
+    data=st.data(),
+)
+def test_any_row_gets_the_bits_that_it_gets_alone(
+    case: Case,
+    num_cores: int,
+    clusters: tuple[bool, bool],
+    memory_kb: int,
+    gated: bool,
+    data: st.DataObject,
+) -> None:
+    if gated:
+        case = replace(case, outputs=2 * case.outputs)
+    with execution(
+        backwards=case.seed % 2 == 1,
+        num_cores=num_cores,
+        warpgroups=clusters[0],
+        memory_kb=memory_kb,
+    ):
+        if not gated:
+            check(partial(operators().few_rows_product, any_rows=True), case)
+        together = any_rows_products(case, gated=gated, rows=slice(None))
+    first = data.draw(st.integers(0, case.rows - 1), label="first row")
+    last = first + data.draw(st.sampled_from([1, 9, 17, 33, 65]), label="rows")
+    for rows in (slice(first, first + 1), slice(first, last)):
+        with execution(num_cores=num_cores, warpgroups=clusters[1]):
+            found = any_rows_products(case, gated=gated, rows=rows)
+        np.testing.assert_array_equal(found, together[rows])
+
+
+@pytest.mark.parametrize(
+    ("memory_kb", "rows"), [(kb, rows) for kb, own in ROWS_OF_KERNELS.items() for rows in own]
+)
+def test_any_number_of_rows_has_a_kernel(memory_kb: int, rows: int) -> None:
+    with execution(num_cores=132, memory_kb=memory_kb):
+        operators().take_nodes()
+        check(partial(operators().few_rows_product, any_rows=True), Case(rows, 70, 264, mx.float16))
+    node = operators().take_nodes()[-1]
+    extent, sizes = ROWS_OF_KERNELS[memory_kb][rows].split("_", 1)
+    assert node[0] == f"{extent}_rows_product_half_{sizes}"
+
+
+@pytest.mark.parametrize("rows", [1, 40, 100])
+def test_an_activation_of_any_rows_has_the_bits_that_it_has_behind_its_product(rows: int) -> None:
+    # Of 132 cores few outputs leave some idle, so that the depth is shared out, and of one none.
+    for num_cores, kernels in {132: 2, 1: 1}.items():
+        case = Case(rows, 150, 1160, mx.bfloat16)
+        with execution(num_cores=num_cores):
+            joined = operators().few_rows_product(case.x(), case.weights(), any_rows=True)
+            mx.eval(joined)
+            gate, up = mx.split(joined, 2, axis=-1)
+            mx.eval(gate, up)
+            expected = np.array(operators().silu_product(gate, up).astype(mx.float32))
+            operators().take_nodes()
+            found = any_rows_products(case, gated=True, rows=slice(None))
+        names = [node[0] for node in operators().take_nodes()]
+        assert len([name for name in names if not name.startswith("pack")]) == kernels
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_other_activations_have_a_kernel_of_their_own() -> None:
     case = Case(3, 64, 136, mx.bfloat16)
     with execution():
@@ -196,3 +285,29 @@ def test_it_compiles(
     # With 128 a multiprocessor has room for two blocks of 256 threads.
     assert resources.registers <= 128
     assert resources.spilled_bytes == 0
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_121a"])
+@pytest.mark.parametrize("element", ["bfloat", "half"])
+@pytest.mark.parametrize("gated", ["", "gated_"])
+@pytest.mark.parametrize(
+    ("file", "tiles"),
+    [("few_rows_product", 8), ("many_rows_product", 8), ("many_rows_product", 16)],
+)
+def test_kernels_of_more_rows_compile(
+    file: str, tiles: int, gated: str, element: str, architecture: str
+) -> None:
+    resources = compile_kernel(
+        file,
+        gated + file,
+        element,
+        "FewRowsProduct",
+        256,
+        architecture,
+        False,
+        sizes=(64, tiles),
+    )
+    is_few = file == "few_rows_product"
+    assert resources.registers <= (128 if is_few else 255)
+    # Where copies are from, which no stage changes.
+    assert resources.spilled_bytes <= (16 if is_few else 0)

@@ -9,6 +9,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from backend_metal.attention.head_dims import HEAD_DIMS, WIDE_HEAD_DIMS
 from tests.cuda_on_cpu.extension import execution, operators
@@ -159,6 +161,93 @@ def test_a_row_does_not_depend_on_the_batch() -> None:
             np.testing.assert_array_equal(got, out[rows])
 
 
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("dtype", "head_dims"), SHAPES)
+def test_one_kernel_matches_float64(dtype: mx.Dtype, head_dims: tuple[int, int], step: str) -> None:
+    case = case_of(dtype, head_dims, one_kernel=True, **STEPS[step])
+    with execution():
+        native_cases.check(case)
+    with execution(backwards=True):
+        operators().take_nodes()
+        native_cases.check(case)
+    kernels = {node[0].split("_", 1)[0] for node in operators().take_nodes()}
+    assert kernels <= {"attend", "scatter", "pack"}
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    seed=st.integers(0, 99),
+    kind=st.sampled_from(
+        [(mx.bfloat16, (128, 128)), (mx.float16, (64, 64)), (mx.bfloat16, (256, 256))]
+    ),
+    heads=st.sampled_from([(2, 1), (2, 3), (1, 8), (1, 20)]),
+    spans=st.lists(
+        st.tuples(st.sampled_from([1, 2, 30]), st.integers(0, 300)), min_size=1, max_size=3
+    ),
+    own=st.tuples(st.integers(1, 60), st.integers(0, 300)),
+    options=st.fixed_dictionaries(
+        {
+            "window": st.sampled_from([None, 1, 33, 100]),
+            "softcap": st.sampled_from([None, 2.0]),
+            "has_sinks": st.booleans(),
+        }
+    ),
+    data=st.data(),
+)
+def test_in_one_kernel_a_token_gets_the_bits_that_it_gets_alone(
+    seed: int,
+    kind: tuple[mx.Dtype, tuple[int, int]],
+    heads: tuple[int, int],
+    spans: list[tuple[int, int]],
+    own: tuple[int, int],
+    options: dict[str, Any],
+    data: st.DataObject,
+) -> None:
+    (dtype, head_dims), (num_tokens, before) = kind, own
+    case = make_case(
+        seed,
+        heads,
+        dtype=dtype,
+        head_dims=head_dims,
+        spans=[*spans, own],
+        one_kernel=True,
+        **options,
+    )
+    start = data.draw(st.integers(0, num_tokens - 1), label="start")
+    stop = data.draw(st.sampled_from([start + 1, num_tokens]), label="stop")
+    length = before + stop
+    # Of tiles that no token of these sees there may be none in the table.
+    gone = 0
+    if options["window"] is not None:
+        gone = max(before + start - options["window"] + 1, 0) // 64 * 64
+    first = case.cu_seqlens_q[-2]
+    rows = slice(first + start, first + stop)
+    with execution(backwards=seed % 2 == 1):
+        out, k_cache, v_cache = native_cases.run(case)
+        among = native_cases.as_numpy(out)[rows]
+        arrays = case.mlx()
+        step = {
+            "q": arrays["q"][rows],
+            "block_tables": arrays["block_tables"][-1:, gone // case.k_cache.shape[1] :],
+            "seq_lens": mx.array([length - gone], mx.int32),
+            "cu_seqlens_q": mx.array([0, stop - start], mx.int32),
+        }
+        written = operators().paged_attention(
+            **step, k_cache=k_cache, v_cache=v_cache, **case.mlx_options()
+        )
+        np.testing.assert_array_equal(native_cases.as_numpy(written), among)
+        new = {name: arrays[name][rows] for name in ("k", "v", "slot_mapping")}
+        alone, *_ = operators().scatter_paged_attention(
+            **step, **new, k_cache=k_cache, v_cache=v_cache, **case.mlx_options()
+        )
+        np.testing.assert_array_equal(native_cases.as_numpy(alone), among)
+
+
 @pytest.mark.parametrize("group", [1, 8, 16, 20])
 def test_groups(group: int) -> None:
     spans = [(1, 90), (5, 20)]
@@ -225,11 +314,14 @@ def test_the_caches_stay_where_they_are() -> None:
     native_cases.check_caches(caches, oracle.scatter(case))
 
 
+@pytest.mark.parametrize("one_kernel", [False, True])
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(
     ("dtype", "head_dims"),
     marked(EVERY_SHAPE, lambda *shape: shape in OF_THE_LADDER),
 )
-def test_every_shape(dtype: mx.Dtype, head_dims: tuple[int, int], step: str) -> None:
+def test_every_shape(
+    dtype: mx.Dtype, head_dims: tuple[int, int], step: str, one_kernel: bool
+) -> None:
     with execution():
-        native_cases.check(case_of(dtype, head_dims, **STEPS[step]))
+        native_cases.check(case_of(dtype, head_dims, one_kernel=one_kernel, **STEPS[step]))

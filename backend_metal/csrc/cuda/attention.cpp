@@ -77,6 +77,35 @@ void use_arrays(mx::cu::CommandEncoder& encoder, const AttentionArrays& a) {
   encoder.set_output_array(a.partials);
 }
 
+// By the kernel that serves all rows, whose keys have no splits.
+void encode_alike(
+    mx::cu::CommandEncoder& encoder, const AttentionOptions& options, const AttentionArrays& a) {
+  auto shape = shape_of(options, a);
+  auto grid = plan_alike(shape, batch_of(options, a));
+  allocate(a.partials, encoder);
+  encoder.add_temporary(a.partials);
+  if (!grid.empty()) {
+    auto own = options_of(options, a);
+    own.writes_new_tokens = false;
+    use_arrays(encoder, a);
+    add_kernel(
+        encoder,
+        {"cuda/attend_alike.cu",
+         "attend_alike",
+         element_type(a.out.dtype()),
+         {shape.head_dim, shape.head_dim_v},
+         "Attention",
+         grid.threads},
+        own,
+        grid,
+        parameters_of(options, a),
+        buffers_of(a, 0));
+  }
+  if (a.new_tokens) {
+    encode_scatter(encoder, *a.new_tokens);
+  }
+}
+
 } // namespace
 
 bool prefills_by_warpgroups(const AttentionOptions& options, const AttentionArrays& a) {
@@ -95,6 +124,10 @@ GpuLaunchPlan plan_of(const AttentionOptions& options, const AttentionArrays& a)
 
 void encode_attention(
     mx::cu::CommandEncoder& encoder, const AttentionOptions& options, const AttentionArrays& a) {
+  if (options.one_kernel) {
+    encode_alike(encoder, options, a);
+    return;
+  }
   auto shape = shape_of(options, a);
   auto plan = plan_of(options, a);
   auto floats = static_cast<int>(plan.decode.num_partials + plan.prefill.num_partials);

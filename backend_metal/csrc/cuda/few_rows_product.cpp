@@ -20,51 +20,73 @@ constexpr int kWide = 64, kNarrow = 32;
 constexpr int kBlocksPerCore = 2;
 constexpr int kMostSplits = 8; // as many as any cluster may have
 
-// Tiles of eight rows of a block.
-int row_tiles(int num_rows) {
-  return num_rows <= 8 ? 1 : num_rows <= 16 ? 2 : 4;
+// Rows of a block, and what it has of a multiprocessor's memory.
+struct RowTile {
+  int rows;
+  int memory;
+};
+
+// Rows of more than a warp's tiles are computed at once only where any number is computed alike.
+RowTile row_tile(int num_rows, bool any_rows) {
+  if (num_rows <= kMostWarpRows || !any_rows) {
+    return {num_rows <= 8 ? 8 : num_rows <= 16 ? 16 : kMostWarpRows, kFewRowsMemory};
+  }
+  if (device_limits().threadgroup_memory_bytes < kManyRowsMemory) {
+    return {kMostFewRows, kFewRowsMemory};
+  }
+  return {num_rows <= kMostFewRows ? kMostFewRows : kManyRows, kManyRowsMemory};
+}
+
+// How the depth is shared out, which is no question of the rows: one gets the same whoever is computed
+// with it.
+struct DepthPlan {
+  int outputs;
+  int num_splits;
+  int stages_per_split;
+};
+
+DepthPlan plan_depth(int matrix_rows, int depth, bool any_rows) {
+  int cores = device_limits().num_cores;
+  bool is_wide = matrix_rows >= kWide * kBlocksPerCore * cores;
+  int outputs = any_rows ? kAnyRowsOutputs : is_wide ? kWide : kNarrow;
+  int stages = ceil_div(depth, kFewRowsStage);
+  int splits =
+      std::clamp(cores / ceil_div(matrix_rows, outputs), 1, std::min(stages, kMostSplits));
+  int per_split = ceil_div(stages, splits);
+  return {outputs, ceil_div(stages, per_split), per_split};
 }
 
 struct ProductPlan {
-  int outputs;
-  int tiles;
-  int num_splits;
-  int stages_per_split;
+  DepthPlan depth;
+  RowTile tile;
   bool in_cluster;
   int64_t num_partials;
   GpuGrid grid;
 };
 
-// How the depth is shared out is no question of the rows: one gets the same whoever is computed with it.
-ProductPlan plan_product(int num_rows, int num_outputs, int depth, bool is_gated) {
-  int cores = device_limits().num_cores;
-  int tiles = row_tiles(num_rows), rows = tiles * 8;
+ProductPlan plan_product(
+    int num_rows, int num_outputs, int depth, bool is_gated, bool any_rows) {
   int matrix_rows = num_outputs * (is_gated ? 2 : 1);
-  int outputs = matrix_rows >= kWide * kBlocksPerCore * cores ? kWide : kNarrow;
+  auto tile = row_tile(num_rows, any_rows);
+  int rows = tile.rows;
+  auto plan = plan_depth(matrix_rows, depth, any_rows);
+  int outputs = plan.outputs;
   int across = ceil_div(num_rows, rows), down = ceil_div(matrix_rows, outputs);
-  int stages = ceil_div(depth, kFewRowsStage);
   int64_t tiles_of_out = int64_t(across) * down;
-  int splits = std::clamp(cores / down, 1, std::min(stages, kMostSplits));
-  if (is_gated || tiles_of_out > kMostSplitTiles) {
-    splits = 1;
+  if (is_gated || (!any_rows && tiles_of_out > kMostSplitTiles)) {
+    plan = {outputs, 1, ceil_div(depth, kFewRowsStage)};
   }
-  int per_split = ceil_div(stages, splits);
-  splits = ceil_div(stages, per_split);
-  bool in_cluster = splits > 1 && has_clusters();
-  int64_t memory = int64_t(few_rows_ring(outputs, rows)) * few_rows_stage_bytes(outputs, rows);
-  int64_t received = int64_t(splits - 1) * rows * outputs;
+  int blocks = folds_splits(rows) ? 1 : plan.num_splits; // of a tile
+  int64_t memory = few_rows_bytes(outputs, rows, tile.memory);
+  int64_t received = int64_t(blocks - 1) * rows * outputs * int64_t(sizeof(float));
+  bool in_cluster = blocks > 1 && has_clusters() &&
+      memory + received <= device_limits().threadgroup_memory_bytes;
   return {
-      outputs,
-      tiles,
-      splits,
-      per_split,
+      plan,
+      tile,
       in_cluster,
-      splits > 1 && !in_cluster ? tiles_of_out * splits * rows * outputs : 0,
-      {across,
-       down,
-       splits,
-       kFewRowsThreads,
-       memory + (in_cluster ? received * int64_t(sizeof(float)) : 0)}};
+      blocks > 1 && !in_cluster ? tiles_of_out * blocks * rows * outputs : 0,
+      {across, down, blocks, kFewRowsThreads, memory + (in_cluster ? received : 0)}};
 }
 
 // Whether both are what one array was split into.
@@ -91,7 +113,8 @@ std::vector<mx::Shape> FewRowsProduct::output_shapes(const std::vector<mx::array
 
 bool FewRowsProduct::is_equivalent(const mx::Primitive& other) const {
   const auto& product = static_cast<const FewRowsProduct&>(other);
-  return is_gated_ == product.is_gated_ && reads_ahead_ == product.reads_ahead_;
+  return is_gated_ == product.is_gated_ && reads_ahead_ == product.reads_ahead_ &&
+      any_rows_ == product.any_rows_;
 }
 
 void FewRowsProduct::eval_gpu(
@@ -106,7 +129,7 @@ void FewRowsProduct::eval_gpu(
   bool are_packed = weights.id() != inputs[1].id();
   int depth = x.shape(-1), num_outputs = out.shape(-1);
   int num_rows = static_cast<int>(x.size() / depth);
-  auto plan = plan_product(num_rows, num_outputs, depth, is_gated_);
+  auto plan = plan_product(num_rows, num_outputs, depth, is_gated_, any_rows_);
   mx::array partials({static_cast<int>(plan.num_partials)}, mx::float32, nullptr, {});
   allocate(partials, encoder);
   encoder.add_temporary(partials);
@@ -114,8 +137,8 @@ void FewRowsProduct::eval_gpu(
       num_rows,
       num_outputs,
       depth,
-      plan.stages_per_split,
-      plan.num_splits,
+      plan.depth.stages_per_split,
+      plan.depth.num_splits,
       plan.in_cluster,
       reads_ahead_ && !are_packed};
   FewRowsProductBuffers buffers{
@@ -129,22 +152,26 @@ void FewRowsProduct::eval_gpu(
   encoder.set_input_array(weights);
   encoder.set_output_array(partials);
   encoder.set_output_array(out);
+  bool are_many = plan.tile.memory == kManyRowsMemory;
+  const char* few = is_gated_ ? "gated_few_rows_product" : "few_rows_product";
+  const char* many = is_gated_ ? "gated_many_rows_product" : "many_rows_product";
   add_kernel(
       encoder,
-      {"cuda/few_rows_product.cu",
-       is_gated_ ? "gated_few_rows_product" : "few_rows_product",
+      {are_many ? "cuda/many_rows_product.cu" : "cuda/few_rows_product.cu",
+       are_many ? many : few,
        element_type(x.dtype()),
-       {plan.outputs, plan.tiles},
+       {plan.depth.outputs, plan.tile.rows / 8},
        "FewRowsProduct",
        kFewRowsThreads},
       {},
       plan.grid,
       parameters,
       buffers,
-      plan.in_cluster ? plan.num_splits : 1);
+      plan.in_cluster ? plan.grid.z : 1);
 }
 
-mx::array few_rows_product(const mx::array& x, const mx::array& weights, mx::Stream stream) {
+mx::array few_rows_product(
+    const mx::array& x, const mx::array& weights, bool any_rows, mx::Stream stream) {
   auto dtype = x.dtype();
   require(dtype == mx::float16 || dtype == mx::bfloat16, "x must be of float16 or bfloat16");
   require(weights.dtype() == dtype, "weights must be of the dtype of x");
@@ -158,7 +185,7 @@ mx::array few_rows_product(const mx::array& x, const mx::array& weights, mx::Str
   return mx::array(
       std::move(shape),
       dtype,
-      std::make_shared<FewRowsProduct>(stream, false, are_rows(weights)),
+      std::make_shared<FewRowsProduct>(stream, false, are_rows(weights), any_rows),
       {mx::contiguous(x, false, stream), as_rows(weights, stream)});
 }
 
@@ -173,10 +200,15 @@ std::optional<mx::array> gated_few_rows_product(
   if (product.is_gated()) {
     return std::nullopt;
   }
+  const auto& weights = joined.inputs()[1];
+  // Splits would be summed up otherwise: whoever does without this gets the same bits.
+  if (product.any_rows() && plan_depth(weights.shape(0), weights.shape(1), true).num_splits > 1) {
+    return std::nullopt;
+  }
   return mx::array(
       gate.shape(),
       gate.dtype(),
-      std::make_shared<FewRowsProduct>(stream, true, product.reads_ahead()),
+      std::make_shared<FewRowsProduct>(stream, true, product.reads_ahead(), product.any_rows()),
       joined.inputs());
 }
 

@@ -96,4 +96,12 @@ GpuLaunchPlan plan_launch(
   return plan;
 }
 
+GpuGrid plan_alike(const AttentionShape& shape, const GpuBatch& batch) {
+  auto tile = attention_tile(shape.head_dim, shape.head_dim_v, batch.itemsize, true);
+  int64_t rows = int64_t(batch.num_tokens) * shape.group();
+  // As first_tile in shaders/paging.h numbers them.
+  int tiles = rows > 0 ? static_cast<int>(rows / tile.rows) + batch.num_seqs : 0;
+  return {tiles, shape.num_kv_heads, 1, tile.threads, tile.memory_bytes};
+}
+
 } // namespace pomona::cuda

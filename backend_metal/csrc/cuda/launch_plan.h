@@ -12,4 +12,7 @@ GpuLaunchPlan plan_launch(
     const GpuBatch& batch,
     bool warpgroups);
 
+// Of the kernel of attend_alike.cu, which has no other beside it.
+GpuGrid plan_alike(const AttentionShape& shape, const GpuBatch& batch);
+
 } // namespace pomona::cuda

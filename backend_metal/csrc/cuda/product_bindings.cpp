@@ -11,11 +11,13 @@ namespace pomona::cuda {
 void bind_products(nb::module_& m, mx::Device device) {
   m.def(
       "few_rows_product",
-      [device](const mx::array& x, const mx::array& weights) {
-        return few_rows_product(x, weights, mx::default_stream(device));
+      [device](const mx::array& x, const mx::array& weights, bool any_rows) {
+        return few_rows_product(x, weights, any_rows, mx::default_stream(device));
       },
       "x"_a,
-      "weights"_a);
+      "weights"_a,
+      nb::kw_only(),
+      "any_rows"_a = false);
   m.def(
       "quantized_product",
       [device](const mx::array& x,

@@ -14,7 +14,8 @@ struct AttentionOptions {
   float scale;
   int window; // 0: none
   float softcap; // 0: none
-  // On a CPU: a query's result does not depend on how many there are beside it in its sequence.
+  // On a CPU and with CUDA: a query's result does not depend on how many there are beside it in its
+  // sequence.
   bool one_kernel = false;
   // On a GPU: each sequence has one token, or each has several, which lengths on the device do not tell
   // who launches.

@@ -11,18 +11,51 @@ inline constexpr int kFewRowsStage = 128;
 inline constexpr int kFewRowsRowBytes = kFewRowsStage * 2;
 inline constexpr int kFewRowsCopy = 8;
 
-// Of a multiprocessor's shared memory, so that there is room for two blocks.
+// Of a multiprocessor's shared memory, for a block: there is room for two, or, on GPUs that have so much,
+// for one.
 inline constexpr int kFewRowsMemory = 96 * 1024;
+inline constexpr int kManyRowsMemory = 224 * 1024;
 inline constexpr int kMostFewRowsStages = 6;
+
+// Rows of a block, at most: of one whose warps hold all of them, of one that shares a multiprocessor, and
+// of any.
+inline constexpr int kMostWarpRows = 32;
+inline constexpr int kMostFewRows = 64;
+inline constexpr int kManyRows = 128;
+
+// Outputs of a block that computes any number of rows alike.
+inline constexpr int kAnyRowsOutputs = 64;
+
+// Whether a block has all splits of the depth.
+inline constexpr bool folds_splits(int rows) {
+  return rows > kMostWarpRows;
+}
+
+// Of a warp that does: those of 32 outputs and half of the rows.
+inline constexpr int few_rows_warp_floats(int rows) {
+  return 32 * rows / 2;
+}
 
 inline constexpr int few_rows_stage_bytes(int outputs, int rows) {
   return (outputs + rows) * kFewRowsRowBytes;
 }
 
+// Where warps that fold splits leave their sums to others: behind the stages.
+inline constexpr int few_rows_fold_bytes(int outputs, int rows) {
+  return folds_splits(rows) ? outputs / 32 * 2 * few_rows_warp_floats(rows) * int(sizeof(float)) : 0;
+}
+
 // Stages that are in shared memory or on their way there.
-inline constexpr int few_rows_ring(int outputs, int rows) {
-  const int room = kFewRowsMemory / few_rows_stage_bytes(outputs, rows);
+inline constexpr int few_rows_ring(int outputs, int rows, int memory) {
+  const int room =
+      (memory - few_rows_fold_bytes(outputs, rows)) / few_rows_stage_bytes(outputs, rows);
   return room < kMostFewRowsStages ? room : kMostFewRowsStages;
+}
+
+// Of that memory what a block has, but for what a cluster's splits leave in it.
+inline constexpr int few_rows_bytes(int outputs, int rows, int memory) {
+  return few_rows_ring(outputs, rows, memory) * few_rows_stage_bytes(outputs, rows) +
+      few_rows_fold_bytes(outputs, rows);
 }
 
 struct FewRowsProductParameters {

@@ -153,7 +153,9 @@ def main() -> None:
     arguments = parser.parse_args()
     shape = SHAPES[arguments.shape]
     ways = {"as it is": False}
-    if select_device(arguments.device).deterministic_path is not None:
+    path = select_device(arguments.device).deterministic_path
+    # CUDA's has no quantized matrices.
+    if path is not None and (arguments.bits is None or path.any_rows_product is None):
         ways["deterministic"] = True
     with tempfile.TemporaryDirectory() as directory:
         layers = arguments.layers or shape.config["num_hidden_layers"]

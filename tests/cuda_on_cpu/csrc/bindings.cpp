@@ -46,12 +46,13 @@ NB_MODULE(_cuda_on_cpu, m) {
       "compiler"_a);
   m.def(
       "configure",
-      [](bool backwards, int num_cores, bool warpgroups) {
-        cuda_on_cpu::settings() = {backwards, num_cores, warpgroups};
+      [](bool backwards, int num_cores, bool warpgroups, int memory_kb) {
+        cuda_on_cpu::settings() = {backwards, num_cores, warpgroups, memory_kb};
       },
       "backwards"_a,
       "num_cores"_a,
-      "warpgroups"_a);
+      "warpgroups"_a,
+      "memory_kb"_a);
   m.def(
       "kernel_source",
       [](const std::string& file,

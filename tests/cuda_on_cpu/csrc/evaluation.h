@@ -10,6 +10,7 @@ struct Settings {
   bool backwards = false; // threads, and kernels that nothing orders
   int num_cores = 4;
   bool warpgroups = false;
+  int memory_kb = 227; // of a block
 };
 Settings& settings();
 

@@ -88,7 +88,7 @@ CUfunction load(
 }
 
 GpuLimits device_limits() {
-  return {cuda_on_cpu::settings().num_cores, 227 * 1024};
+  return {cuda_on_cpu::settings().num_cores, cuda_on_cpu::settings().memory_kb * 1024};
 }
 
 bool has_clusters() {

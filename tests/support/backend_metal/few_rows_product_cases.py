@@ -34,9 +34,9 @@ class Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn, most_rows: int = 140) -> Case:
     return Case(
-        draw(st.integers(1, 140)),
+        draw(st.integers(1, most_rows)),
         draw(st.integers(1, 200)),
         8 * draw(st.integers(1, 250)),
         draw(st.sampled_from([mx.float16, mx.bfloat16])),
