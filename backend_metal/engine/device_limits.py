@@ -6,6 +6,7 @@ import logging
 
 import mlx.core as mx
 
+from backend_metal import native
 from backend_metal.engine.heap import keep_freed
 from backend_metal.engine.memory import GIB
 
@@ -17,8 +18,8 @@ where there is a GPU, or by the heap."""
 
 SUBMITTED_FRACTION = 0.3
 """Most of what weights and caches leave of a GPU's memory that MLX may fill with arrays of what is
-submitted and not done. Of the rest our CUDA kernels' arrays take about as much, of which MLX knows
-nothing, and so do buffers that are kept."""
+submitted and not done, and as much again for those of our CUDA kernels, of which MLX knows
+nothing."""
 
 
 def limit_memory(device: mx.Device, memory_bytes: int) -> None:
@@ -45,7 +46,7 @@ def limit_memory(device: mx.Device, memory_bytes: int) -> None:
 
 
 def limit_submitted(device: mx.Device, memory_bytes: int) -> None:
-    """Have MLX wait for a GPU before what it has submitted fills its memory. Call it once weights
+    """Have the host wait for a GPU before what is submitted fills its memory. Call it once weights
     and caches are there.
 
     A host that builds steps of many tokens sooner than the device runs them would else take memory
@@ -54,4 +55,7 @@ def limit_submitted(device: mx.Device, memory_bytes: int) -> None:
     if device.type == mx.cpu:
         return
     held = mx.get_active_memory()
-    mx.set_memory_limit(held + int(max(memory_bytes - held, 0) * SUBMITTED_FRACTION))
+    more = int(max(memory_bytes - held, 0) * SUBMITTED_FRACTION)
+    mx.set_memory_limit(held + more)
+    if native.cuda is not None:
+        native.cuda.limit_memory(more)

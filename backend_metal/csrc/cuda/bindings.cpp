@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#include "cuda/memory.h"
 #include "cuda/product_bindings.h"
 #include "cuda/recording_bindings.h"
 #include "cuda/row_bindings.h"
@@ -27,5 +28,12 @@ NB_MODULE(_cuda, m) {
   pomona::cuda::bind_products(m, mlx::core::Device::POMONA_CUDA_DEVICE);
   pomona::cuda::bind_recording(m);
   pomona::cuda::bind_upload(m, mlx::core::Device::POMONA_CUDA_DEVICE);
+  m.def(
+      "limit_memory",
+      [](size_t more_bytes) {
+        auto device = mlx::core::Device(mlx::core::Device::POMONA_CUDA_DEVICE);
+        pomona::cuda::limit_memory(more_bytes, mlx::core::default_stream(device));
+      },
+      "more_bytes"_a);
   m.def("set_shader_folder", &pomona::set_shader_folder, "folder"_a);
 }

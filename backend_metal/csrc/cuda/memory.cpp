@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -63,28 +64,35 @@ class Memory {
       return buffer;
     }
     auto stream = static_cast<cudaStream_t>(encoder.stream());
-    CUdeviceptr address = 0;
-    auto result = cuMemAllocAsync(&address, bytes, stream);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && !is_recorded(stream)) {
+    if (!has_room(bytes) && !is_recorded(stream)) {
       // What was submitted gives its memory back when it is done.
       encoder.synchronize();
       if (auto* buffer = take_kept(bytes)) {
         return buffer;
       }
-      drop_kept();
-      result = cuMemAllocAsync(&address, bytes, stream);
+      has_room(bytes);
     }
-    check(result, "cuMemAllocAsync");
+    CUdeviceptr address = 0;
+    check(cuMemAllocAsync(&address, bytes, stream), "cuMemAllocAsync");
+    std::lock_guard lock(mutex_);
+    used_ += bytes;
     return new CudaBuffer{reinterpret_cast<void*>(address), bytes, device_};
   }
 
+  // From now on.
+  void limit(size_t more_bytes) {
+    std::lock_guard lock(mutex_);
+    limit_ = used_ + more_bytes;
+  }
+
   void give_back(CudaBuffer* buffer) {
+    std::lock_guard lock(mutex_);
+    used_ -= buffer->size;
     // Once the host has read an array, MLX has replaced its memory by shared memory.
     if (buffer->device != device_) {
       free(buffer);
       return;
     }
-    std::lock_guard lock(mutex_);
     kept_.recycle_to_cache(buffer);
     if (kept_.cache_size() > most_kept_) {
       kept_.release_cached_buffers(kept_.cache_size() - most_kept_);
@@ -94,16 +102,25 @@ class Memory {
  private:
   CudaBuffer* take_kept(size_t bytes) {
     std::lock_guard lock(mutex_);
-    return kept_.reuse_from_cache(bytes);
+    auto* buffer = kept_.reuse_from_cache(bytes);
+    used_ += buffer ? buffer->size : 0;
+    return buffer;
   }
 
-  void drop_kept() {
+  // Whether so many bytes more are within the limit, for which it gives up what it must of what is kept.
+  bool has_room(size_t bytes) {
     std::lock_guard lock(mutex_);
-    kept_.release_cached_buffers(kept_.cache_size());
+    size_t wanted = used_ + kept_.cache_size() + bytes;
+    if (wanted > limit_) {
+      kept_.release_cached_buffers(wanted - limit_);
+    }
+    return used_ + bytes <= limit_;
   }
 
   int device_;
   size_t most_kept_;
+  size_t used_ = 0; // bytes of what is taken
+  size_t limit_ = std::numeric_limits<size_t>::max();
   std::mutex mutex_;
   mx::BufferCache<CudaBuffer> kept_;
 };
@@ -152,6 +169,11 @@ void allocate(mx::array& out, mx::cu::CommandEncoder& encoder) {
   out.set_data(mx::allocator::Data(mx::allocator::Buffer(buffer), [&memory](auto given) {
     memory.give_back(static_cast<CudaBuffer*>(given.ptr()));
   }));
+}
+
+void limit_memory(size_t more_bytes, mx::Stream stream) {
+  auto& encoder = mx::cu::get_command_encoder(stream);
+  memory_of(encoder.device().cuda_device()).limit(more_bytes);
 }
 
 void allocate_on_host(mx::array& out) {
