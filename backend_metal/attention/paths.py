@@ -54,6 +54,9 @@ class AttentionPath:
     any_rows_product: FewRowsProduct | None = None
     """For any number of rows, each of which gets the bits that it gets alone; None where MLX's are
     so, or nobody asks for it."""
+    limit_memory: Callable[[int], None] | None = None
+    """Bounds, in bytes from now on, the memory of what its kernels compute, where MLX does not
+    count it."""
     origin_multiple: int = 1
     """Tokens to a multiple of which the block tables of layers with windows are to begin."""
     one_way: bool = False
@@ -169,6 +172,7 @@ CUDA = (
         rotate_heads=native.cuda.rotate_heads,
         few_rows_product=native.cuda.few_rows_product,
         quantized_product=native.cuda.quantized_product,
+        limit_memory=native.cuda.limit_memory,
         rows=RowOperators(native.cuda.rms_norm_of_sum, native.cuda.silu_product),
         deterministic=AttentionPath(
             "cuda",
@@ -179,6 +183,7 @@ CUDA = (
             recorder=CudaRecording,
             rotate_heads=native.cuda.rotate_heads,
             any_rows_product=partial(native.cuda.few_rows_product, any_rows=True),
+            limit_memory=native.cuda.limit_memory,
             rows=RowOperators(native.cuda.rms_norm_of_sum, native.cuda.silu_product),
             # Keys of a tile, at most, which are counted from where a table begins.
             origin_multiple=64,

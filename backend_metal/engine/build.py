@@ -103,7 +103,7 @@ def build_engine(config: EngineConfig) -> Engine:
         slots = StateSlots(
             plan.num_slots, config.block_size, SNAPSHOTS, bytes_per_slot=plan.bytes_per_slot
         )
-    limit_submitted(device.mlx, memory_bytes)
+    limit_submitted(device.mlx, memory_bytes, path.limit_memory)
     clock, matchers = StepClock(), MatcherPool()
     recorded, repeated = None, None
     # What chooses keys reads on the host how long sequences are.

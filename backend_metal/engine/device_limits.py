@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import mlx.core as mx
 
-from backend_metal import native
 from backend_metal.engine.heap import keep_freed
 from backend_metal.engine.memory import GIB
 
@@ -45,9 +45,11 @@ def limit_memory(device: mx.Device, memory_bytes: int) -> None:
         )
 
 
-def limit_submitted(device: mx.Device, memory_bytes: int) -> None:
+def limit_submitted(
+    device: mx.Device, memory_bytes: int, limit_kernels: Callable[[int], None] | None
+) -> None:
     """Have the host wait for a GPU before what is submitted fills its memory. Call it once weights
-    and caches are there.
+    and caches are there. ``limit_kernels``: the attention path's ``limit_memory``.
 
     A host that builds steps of many tokens sooner than the device runs them would else take memory
     for all of their layers.
@@ -57,5 +59,5 @@ def limit_submitted(device: mx.Device, memory_bytes: int) -> None:
     held = mx.get_active_memory()
     more = int(max(memory_bytes - held, 0) * SUBMITTED_FRACTION)
     mx.set_memory_limit(held + more)
-    if native.cuda is not None:
-        native.cuda.limit_memory(more)
+    if limit_kernels is not None:
+        limit_kernels(more)

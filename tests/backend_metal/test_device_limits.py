@@ -77,13 +77,15 @@ def test_what_is_submitted_leaves_room_on_a_gpu(monkeypatch: pytest.MonkeyPatch)
     limits: list[int] = []
     monkeypatch.setattr(mx, "set_memory_limit", limits.append)
     monkeypatch.setattr(mx, "get_active_memory", lambda: 30 * GIB)
-    limit_submitted(CPU, 40 * GIB)
-    assert limits == []
-    limit_submitted(mx.Device(mx.gpu), 40 * GIB)
-    assert limits == [int((30 + 10 * SUBMITTED_FRACTION) * GIB)]
+    of_kernels: list[int] = []
+    limit_submitted(CPU, 40 * GIB, of_kernels.append)
+    assert limits == of_kernels == []
+    more = int(10 * GIB * SUBMITTED_FRACTION)
+    limit_submitted(mx.Device(mx.gpu), 40 * GIB, of_kernels.append)
+    assert (limits, of_kernels) == ([30 * GIB + more], [more])
     # Who has asked for more than there is gets no limit below what is there.
-    limit_submitted(mx.Device(mx.gpu), 20 * GIB)
-    assert limits[-1] == 30 * GIB
+    limit_submitted(mx.Device(mx.gpu), 20 * GIB, None)
+    assert (limits[1:], of_kernels) == ([30 * GIB], [more])
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc")
