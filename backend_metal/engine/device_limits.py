@@ -20,6 +20,8 @@ SUBMITTED_FRACTION = 0.3
 """Most of what weights and caches leave of a GPU's memory that MLX may fill with arrays of what is
 submitted and not done, and as much again for those of our CUDA kernels, of which MLX knows
 nothing."""
+LEAST_SUBMITTED_FRACTION = 0.02
+"""Of all of it, where they leave next to nothing: with less MLX would wait at each operation."""
 
 
 def limit_memory(device: mx.Device, memory_bytes: int) -> None:
@@ -57,7 +59,8 @@ def limit_submitted(
     if device.type == mx.cpu:
         return
     held = mx.get_active_memory()
-    more = int(max(memory_bytes - held, 0) * SUBMITTED_FRACTION)
+    left = (memory_bytes - held) * SUBMITTED_FRACTION
+    more = int(max(left, memory_bytes * LEAST_SUBMITTED_FRACTION))
     mx.set_memory_limit(held + more)
     if limit_kernels is not None:
         limit_kernels(more)

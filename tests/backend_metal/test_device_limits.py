@@ -14,6 +14,7 @@ import pytest
 from backend_metal.engine import device_limits
 from backend_metal.engine.device_limits import (
     BUFFER_CACHE_FRACTION,
+    LEAST_SUBMITTED_FRACTION,
     SUBMITTED_FRACTION,
     limit_memory,
     limit_submitted,
@@ -83,9 +84,10 @@ def test_what_is_submitted_leaves_room_on_a_gpu(monkeypatch: pytest.MonkeyPatch)
     more = int(10 * GIB * SUBMITTED_FRACTION)
     limit_submitted(mx.Device(mx.gpu), 40 * GIB, of_kernels.append)
     assert (limits, of_kernels) == ([30 * GIB + more], [more])
-    # Who has asked for more than there is gets no limit below what is there.
+    # Who has asked for more than there is gets something, too.
+    least = int(20 * GIB * LEAST_SUBMITTED_FRACTION)
     limit_submitted(mx.Device(mx.gpu), 20 * GIB, None)
-    assert (limits[1:], of_kernels) == ([30 * GIB], [more])
+    assert (limits[1:], of_kernels) == ([30 * GIB + least], [more])
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc")
