@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import mlx.core as mx
 import pytest
@@ -35,6 +36,21 @@ def test_heads_match_float64(case: Case) -> None:
 def test_many_tokens_match_float64() -> None:
     with execution():
         check(operators().rotate_heads, MANY)
+
+
+def test_angles_that_are_found_ahead_match_float64() -> None:
+    def rotate(q: mx.array, k: mx.array, positions: mx.array, **options: Any) -> Any:
+        mx.eval(positions)
+        operators().remember_loaded(positions)
+        try:
+            outputs = operators().rotate_heads(q, k, positions, **options)
+            mx.eval(outputs)
+        finally:
+            operators().forget_loaded()
+        return outputs
+
+    with execution(backwards=True):
+        check(rotate, MANY)
 
 
 def test_it_is_one_launch() -> None:
