@@ -42,7 +42,7 @@ from tests.support.backend_metal.dense import (
     mixed_batches_dense,
     worst_error,
 )
-from tests.support.backend_metal.native_cases import fuzz, options, short_spans
+from tests.support.backend_metal.native_cases import options, short_spans
 from tests.support.backend_metal.recurrent_cases import (
     CONVOLUTIONS,
     TOLERANCES,
@@ -50,6 +50,7 @@ from tests.support.backend_metal.recurrent_cases import (
     check_linear_attention,
 )
 from tests.support.backend_metal.tiny_configs import FAMILY_CONFIGS, VARIANTS
+from tests.support.fuzzing import fuzz
 
 NAME, OPERATORS = ("metal", native.metal) if native.metal else ("cuda", native.cuda)
 if OPERATORS is None:

@@ -20,7 +20,6 @@ from tests.support.backend_metal.native_cases import (
     attention,
     check,
     check_out,
-    fuzz,
     make_case,
     options,
     run,
@@ -28,6 +27,7 @@ from tests.support.backend_metal.native_cases import (
 )
 from tests.support.backend_metal.packed_step import relative_rms
 from tests.support.examples import examples
+from tests.support.fuzzing import fuzz
 
 
 @fuzz(examples(400, exhaustive=5000))

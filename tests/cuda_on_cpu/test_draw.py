@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import mlx.core as mx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from backend_metal.engine.sampling.kernel import KernelDraw
 from deployments.backend import SamplingParams
@@ -23,6 +23,7 @@ from tests.support.backend_metal.draw_oracle import (
     make_logits,
     make_row,
 )
+from tests.support.fuzzing import fuzz
 
 
 @pytest.fixture(autouse=True)
@@ -38,12 +39,7 @@ def kernel() -> KernelDraw:
     return KernelDraw(module.draw_tokens, any_float=True, make_array=module.upload)
 
 
-@settings(
-    max_examples=120,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@fuzz(120)
 @given(case=cases([1, 31, 300, 2049, 9001]))
 def test_draws_match_the_oracle(kernel: KernelDraw, case: Case) -> None:
     with execution(backwards=case.seed % 2 == 1):

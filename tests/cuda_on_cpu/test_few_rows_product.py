@@ -9,12 +9,13 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cuda_on_cpu.extension import execution, operators
 from tests.cuda_on_cpu.nvrtc import compile_kernel
 from tests.support.backend_metal.few_rows_product_cases import Case, cases, check
+from tests.support.fuzzing import fuzz
 
 
 @pytest.fixture(autouse=True)
@@ -24,12 +25,7 @@ def on_the_emulator() -> Iterator[None]:
         yield
 
 
-@settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@fuzz(60)
 @given(case=cases(), num_cores=st.sampled_from([1, 4, 40]), clusters=st.booleans())
 def test_products_match_float64(case: Case, num_cores: int, clusters: bool) -> None:
     backwards = case.seed % 2 == 1
@@ -140,12 +136,7 @@ def any_rows_products(case: Case, *, gated: bool, rows: slice) -> np.ndarray:
     return np.array(joined.astype(mx.float32))
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@fuzz(40)
 @given(
     case=cases(most_rows=300),
     num_cores=st.sampled_from([1, 4, 40, 132]),

@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal.attention.head_dims import HEAD_DIMS, WIDE_HEAD_DIMS
@@ -17,6 +17,7 @@ from tests.cuda_on_cpu.extension import execution, operators
 from tests.support.backend_metal import attention_oracle as oracle
 from tests.support.backend_metal import native_cases
 from tests.support.backend_metal.native_cases import DTYPES, make_case
+from tests.support.fuzzing import fuzz
 from tests.support.instantiations import marked
 
 # Few, because a kernel takes a while to compile for each head dim and dtype; see the ladder.
@@ -174,12 +175,7 @@ def test_one_kernel_matches_float64(dtype: mx.Dtype, head_dims: tuple[int, int],
     assert kernels <= {"attend", "scatter", "pack"}
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@fuzz(40)
 @given(
     seed=st.integers(0, 99),
     kind=st.sampled_from(

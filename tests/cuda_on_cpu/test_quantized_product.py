@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cuda_on_cpu.extension import execution, operators
 from tests.cuda_on_cpu.nvrtc import compile_kernel
 from tests.support.backend_metal.quantized_product_cases import Case, cases, check
+from tests.support.fuzzing import fuzz
 
 
 @pytest.fixture(autouse=True)
@@ -22,12 +23,7 @@ def on_the_emulator() -> Iterator[None]:
         yield
 
 
-@settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@fuzz(60)
 @given(case=cases(), num_cores=st.sampled_from([1, 4, 40]))
 def test_products_match_float64(case: Case, num_cores: int) -> None:
     with execution(backwards=case.seed % 2 == 1, num_cores=num_cores):

@@ -7,11 +7,12 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from tests.cuda_on_cpu.extension import execution, operators
 from tests.cuda_on_cpu.nvrtc import compile_kernel
 from tests.support.backend_metal.rotate_heads_cases import MANY, Case, cases, check
+from tests.support.fuzzing import fuzz
 
 
 @pytest.fixture(autouse=True)
@@ -21,12 +22,7 @@ def on_the_emulator() -> Iterator[None]:
         yield
 
 
-@settings(
-    max_examples=150,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@fuzz(150)
 @given(case=cases())
 def test_heads_match_float64(case: Case) -> None:
     with execution(backwards=case.seed % 2 == 1):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from backend_metal.attention.row_operators import RowOperators
 from tests.cuda_on_cpu.extension import execution, operators
@@ -21,13 +21,7 @@ from tests.support.backend_metal.row_cases import (
     exact_norm,
     rounded_silu,
 )
-
-fuzz = settings(
-    max_examples=100,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+from tests.support.fuzzing import fuzz
 
 
 @pytest.fixture(autouse=True)
@@ -41,14 +35,14 @@ def rows() -> RowOperators:
     return RowOperators(operators().rms_norm_of_sum, operators().silu_product)
 
 
-@fuzz
+@fuzz(100)
 @given(case=cases())
 def test_sums_and_norms_are_mlxs(case: Case) -> None:
     with execution(backwards=case.seed % 2 == 1):
         check_norm(rows(), case, expected=exact_norm)
 
 
-@fuzz
+@fuzz(100)
 @given(case=cases(most_rows=3, most_dims=5))
 def test_activations_are_rounded_behind_each_operation(case: Case) -> None:
     with execution(backwards=case.seed % 2 == 1):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import mlx.core as mx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from backend_metal.engine.sampling.kernel import KernelDraw
 from deployments.backend import SamplingParams
@@ -22,6 +22,7 @@ from tests.support.backend_metal.draw_oracle import (
     make_logits,
     make_row,
 )
+from tests.support.fuzzing import fuzz
 
 
 @pytest.fixture(params=[0, 1], ids=["in order", "backwards"])
@@ -37,12 +38,7 @@ def kernel() -> KernelDraw:
 
 
 @pytest.mark.usefixtures("schedule")
-@settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@fuzz(60)
 @given(case=cases([1, 31, 300, 2049, 9001]))
 def test_draws_match_the_oracle(kernel: KernelDraw, case: Case) -> None:
     check(kernel, case)

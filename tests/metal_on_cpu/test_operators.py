@@ -97,30 +97,25 @@ def test_no_barrier_between_scatter_and_attention() -> None:
         np.testing.assert_array_equal(first, second)
 
 
-def test_a_decode_step_launches_no_prefill() -> None:
-    case = make_case(4, (2, 2), False, dtype=mx.float32, spans=[(1, 20), (1, 0), (1, 9)])
+@pytest.mark.parametrize(
+    ("option", "spans", "kernel"),
+    [
+        ("decodes", [(1, 20), (1, 0), (1, 9)], "decode"),
+        ("prefills", [(5, 20), (2, 0), (9, 9)], "prefill"),
+    ],
+)
+def test_a_step_of_one_kind_launches_no_other(
+    option: str, spans: list[tuple[int, int]], kernel: str
+) -> None:
+    case = make_case(4, (2, 2), False, dtype=mx.float32, spans=spans)
     module, results, launched = host.extension(), [], []
-    for options in ({}, {"decodes": True}):
+    for options in ({}, {option: True}):
         module.take_launches()
         outputs = module.scatter_paged_attention(**case.mlx(), **case.mlx_options(), **options)
         results.append([np.array(array) for array in outputs])
         (launch,) = host.take_launches()
         launched.append([d.kernel.split("_float")[0] for d in launch.dispatches])
-    assert launched == [["decode", "prefill", "scatter_uint"], ["decode", "scatter_uint"]]
-    for first, second in zip(*results, strict=True):
-        np.testing.assert_array_equal(first, second)
-
-
-def test_a_step_of_prompts_launches_no_decode() -> None:
-    case = make_case(4, (2, 2), False, dtype=mx.float32, spans=[(5, 20), (2, 0), (9, 9)])
-    module, results, launched = host.extension(), [], []
-    for options in ({}, {"prefills": True}):
-        module.take_launches()
-        outputs = module.scatter_paged_attention(**case.mlx(), **case.mlx_options(), **options)
-        results.append([np.array(array) for array in outputs])
-        (launch,) = host.take_launches()
-        launched.append([d.kernel.split("_float")[0] for d in launch.dispatches])
-    assert launched == [["decode", "prefill", "scatter_uint"], ["prefill", "scatter_uint"]]
+    assert launched == [["decode", "prefill", "scatter_uint"], [kernel, "scatter_uint"]]
     for first, second in zip(*results, strict=True):
         np.testing.assert_array_equal(first, second)
 

@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.metal_on_cpu import operators
@@ -23,13 +23,10 @@ from tests.support.backend_metal.native_cases import (
     as_numpy,
     make_case,
 )
+from tests.support.fuzzing import fuzz
 
 # Those of the quick run, whose kernels take half a minute to compile.
 FEW_SIZES = [(mx.float16, (64, 64)), (mx.float32, (128, 128))]
-
-
-def fuzz(examples: int) -> settings:
-    return settings(derandomize=True, deadline=None, max_examples=examples, database=None)
 
 
 short_spans = st.lists(

@@ -9,7 +9,7 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal.recurrent import RecurrentSpec, StateArray, choose_path, operators
@@ -18,6 +18,7 @@ from tests.metal_on_cpu import host
 from tests.metal_on_cpu.injection import injected
 from tests.support.backend_metal import recurrent_oracle as oracle
 from tests.support.backend_metal.recurrent_cases import check_conv, check_linear_attention
+from tests.support.fuzzing import fuzz
 
 LAYOUTS = {
     "decode": oracle.Layout((1, 1, 1), (0, 7, -1), (0, 3, 5)),
@@ -86,12 +87,7 @@ def test_linear_attention_matches_float64(
 
 
 @pytest.mark.usefixtures("schedule")
-@settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@fuzz(40)
 @given(
     layout=oracle.layouts(),
     heads=st.one_of(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import mlx.core as mx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from tests.metal_on_cpu import host
 from tests.support.backend_metal import tiny_models
@@ -19,6 +19,7 @@ from tests.support.backend_metal.rotate_heads_cases import (
     check,
     error_of_model,
 )
+from tests.support.fuzzing import fuzz
 
 
 @pytest.fixture(params=[0, 1], ids=["in order", "backwards"])
@@ -29,12 +30,7 @@ def schedule(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("schedule")
-@settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@fuzz(60)
 @given(case=cases())
 def test_heads_match_float64(case: Case) -> None:
     check(host.extension().rotate_heads, case)

@@ -86,10 +86,11 @@ class Memory {
   }
 
   void give_back(CudaBuffer* buffer) {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     used_ -= buffer->size;
     // Once the host has read an array, MLX has replaced its memory by shared memory.
     if (buffer->device != device_) {
+      lock.unlock();
       free(buffer);
       return;
     }

@@ -12,9 +12,9 @@ inline constexpr int kBlockWarps = 4;
 // Most columns of the output that a warp accumulates: 64 registers of a thread.
 inline constexpr int kMaxWarpColumns = 128;
 
-// Most shared memory of two tiles of keys and values. With the queries it stays below the 99 KB that every GPU
-// from compute capability 8.6 on has, but for head dims of 512 in float32; two blocks fit into a
-// multiprocessor of 8.0 and 9.0.
+// Most shared memory of two tiles of keys and values. With the queries it stays below the 99 KB that
+// every GPU from compute capability 8.6 on has, but for head dims of 512 in float32; two blocks fit
+// into a multiprocessor of 8.0 and 9.0.
 inline constexpr int kStagedBytes = 72 * 1024;
 
 // Of a block that folds states, and as many splits as a row may have.

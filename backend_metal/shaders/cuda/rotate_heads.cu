@@ -1,4 +1,4 @@
-// The heads of queries and keys, normalised and rotated; shaders/rotate_heads.metal says what of. Here a
+// The heads of queries and keys, normalised and rotated as shaders/rotate_heads.metal has it. But here a
 // lane owns neighbouring pairs of a head's dimensions, and a warp has several heads on their way at once:
 // memory's latency is that of tens of KB a multiprocessor. Angles are found while the kernel before
 // still runs, where positions were there before.

@@ -6,7 +6,6 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from backend_metal import native
@@ -135,10 +134,6 @@ def check_out(case: oracle.Case, out: mx.array, expected: np.ndarray) -> None:
 
 def as_numpy(array: mx.array) -> np.ndarray:
     return np.array(array.astype(mx.float32))
-
-
-def fuzz(examples: int) -> settings:
-    return settings(derandomize=True, deadline=None, max_examples=examples, database=None)
 
 
 short_spans = st.lists(
