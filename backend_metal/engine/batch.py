@@ -60,6 +60,19 @@ class Batch:
         return bool(self.token_ids.min() < 0)
 
 
+@dataclass(frozen=True)
+class Packed:
+    """Which tokens a step has, of sequences with block tables."""
+
+    scheduled: list[ScheduledSequence]
+    stops: Int32Array
+    """``[S]``: of each sequence"""
+    positions: Int32Array
+    """``[T]``"""
+    rows: Int32Array
+    """``[T]``: whose each token is"""
+
+
 def build_batch(
     scheduled: list[ScheduledSequence],
     block_size: int,
@@ -74,29 +87,11 @@ def build_batch(
     starts = np.array([item.start for item in scheduled], np.int32)
     cu_seqlens_q = np.zeros(len(scheduled) + 1, np.int32)
     np.cumsum(num_tokens, out=cu_seqlens_q[1:])
-    sequence_of_token = np.repeat(np.arange(len(scheduled), dtype=np.int32), num_tokens)
+    rows = np.repeat(np.arange(len(scheduled), dtype=np.int32), num_tokens)
     positions = np.arange(cu_seqlens_q[-1], dtype=np.int32)
-    positions += (starts - cu_seqlens_q[:-1])[sequence_of_token]
+    positions += (starts - cu_seqlens_q[:-1])[rows]
     has_logits = np.array([item.has_logits for item in scheduled], bool)
-
-    groups = []
-    for index, group in enumerate(sights):
-        tables = [item.sequence.block_tables[index] for item in scheduled]
-        seq_lens, own_positions = starts + num_tokens, positions
-        origins = np.zeros(len(tables), np.int32)
-        if group.window is not None:
-            origins += [table.first * block_size for table in tables]
-            origins -= origins % origin_multiple
-            seq_lens, own_positions = seq_lens - origins, positions - origins[sequence_of_token]
-        block_tables = _block_tables(
-            tables, origins // block_size, -(-int(seq_lens.max()) // block_size)
-        )
-        blocks = block_tables[sequence_of_token, own_positions // block_size]
-        slots = blocks * block_size + own_positions % block_size
-        if group.chunk is not None:
-            groups.append(_cut_at_chunks(slots, tables, scheduled, group.chunk, block_size))
-        else:
-            groups.append(GroupTables(slots, block_tables, seq_lens))
+    packed = Packed(scheduled, starts + num_tokens, positions, rows)
     return Batch(
         token_ids=np.concatenate([item.token_ids for item in scheduled]),
         positions=positions,
@@ -104,8 +99,36 @@ def build_batch(
         logit_rows=_logit_rows(scheduled, cu_seqlens_q, has_logits),
         read_slots=np.array([item.read_slot for item in scheduled], np.int32),
         write_slots=np.array([item.write_slot for item in scheduled], np.int32),
-        groups=tuple(groups),
+        groups=tuple(
+            group_tables(packed, index, group, block_size, origin_multiple)
+            for index, group in enumerate(sights)
+        ),
     )
+
+
+def group_tables(
+    packed: Packed, index: int, group: SeesTokens, block_size: int, origin_multiple: int
+) -> GroupTables:
+    """Of the group of that ``index``."""
+    tables = [item.sequence.block_tables[index] for item in packed.scheduled]
+    seq_lens, positions = packed.stops, packed.positions
+    origins = np.zeros(len(tables), np.int32)
+    if group.window is not None:
+        origins += [table.first * block_size for table in tables]
+        origins -= origins % origin_multiple
+        seq_lens, positions = seq_lens - origins, positions - origins[packed.rows]
+    block_tables = _block_tables(
+        tables, origins // block_size, num_blocks_of(int(seq_lens.max()), block_size)
+    )
+    blocks = block_tables[packed.rows, positions // block_size]
+    slots = blocks * block_size + positions % block_size
+    if group.chunk is not None:
+        return _cut_at_chunks(slots, tables, packed.scheduled, group.chunk, block_size)
+    return GroupTables(slots, block_tables, seq_lens)
+
+
+def num_blocks_of(num_tokens: int, block_size: int) -> int:
+    return -(-num_tokens // block_size)
 
 
 def _cut_at_chunks(

@@ -23,6 +23,7 @@ from backend_metal.engine.pipeline import Flight, Pipeline, StepFailedError
 from backend_metal.engine.pooled import PooledOutput, id_of_input
 from backend_metal.engine.request_state import RequestState
 from backend_metal.engine.schedule.block_group import BlockGroup
+from backend_metal.engine.schedule.prompt_readings import PromptReadings
 from backend_metal.engine.schedule.scheduler import Scheduler
 from backend_metal.engine.schedule.sequence import Sequence, Status
 from backend_metal.engine.schedule.state_slots import StateSlots
@@ -327,8 +328,8 @@ class Engine:
             raise InvalidRequestError(f"request id {request_id!r} is already in use")
 
     def _record_first_runs(self, step: Step, now: float) -> None:
-        for item in step.scheduled:
-            self._stats.record_first_run(self._requests[item.sequence.request_id], now)
+        for sequence in step.started:
+            self._stats.record_first_run(self._requests[sequence.request_id], now)
 
     def _complete(self, flight: Flight, draws: list[TokenDraw]) -> Iterator[Output]:
         """What comes of a step that is done, but for what it computed behind a sequence's end."""
@@ -347,7 +348,7 @@ class Engine:
                 continue
             if sequence.is_pending and draw:
                 sequence.learn(draw.token_id)
-            told = self._read_prompt(sequence)
+            told = self._read_prompt(sequence.readings) if sequence.readings else ()
             if told or not (draw or item.has_prompt):
                 length = sequence.num_prompt_tokens
                 progress = Prefill(min(item.stop, length), length, logprobs=told)
@@ -371,18 +372,17 @@ class Engine:
                 moved.append((matcher, draw.token_id))
         self._matchers.take(moved)
 
-    def _read_prompt(self, sequence: Sequence) -> tuple[TokenLogprob, ...]:
-        """What was read of its prompt and is not told yet."""
-        if sequence.readings is None:
-            return ()
+    def _read_prompt(self, readings: PromptReadings) -> tuple[TokenLogprob, ...]:
+        """What was read of a prompt and is not told yet."""
         return tuple(
             replace(self._token_text.logprob(one.token_id, one.logprob, one.top), rank=one.rank)
-            for one in sequence.readings.take()
+            for one in readings.take()
         )
 
     def _emit(self, sequence: Sequence, draw: TokenDraw, now: float) -> Output:
         state = self._requests[sequence.request_id]
-        self._add_siblings(state, sequence)
+        if state.siblings:
+            self._add_siblings(state, sequence)
         output = state.unfinished[sequence.index]
         assert isinstance(output, SequenceOutput), "a sequence without a readout draws tokens"
         try:
@@ -397,8 +397,8 @@ class Engine:
             return self._fail_request(
                 sequence.request_id, StepError(f"the request's output failed: {error}")
             )
-        num_new = output.num_tokens - sequence.num_output_tokens
-        self.scheduler.extend(sequence, delta.token_ids[len(delta.token_ids) - num_new :])
+        if num_new := output.num_tokens - sequence.num_output_tokens:
+            self.scheduler.extend(sequence, delta.token_ids[-num_new:])
         self._stats.record_tokens(state, sequence, len(delta.token_ids), now)
         if delta.finish_reason:
             self.scheduler.finish(sequence)

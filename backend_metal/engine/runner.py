@@ -11,11 +11,13 @@ import mlx.core as mx
 import numpy as np
 
 from backend_metal.attention.kv_cache import AttentionMetadata, KVCachePool
-from backend_metal.engine.batch import Batch, build_batch
+from backend_metal.engine.batch import Batch
+from backend_metal.engine.batch_builder import BatchBuilder
 from backend_metal.engine.draws import PromptReader, StepDraws
 from backend_metal.engine.grammar.masks import FilledMasks, HeldRow, MaskFiller
 from backend_metal.engine.grammar.matcher_pool import MatcherPool
 from backend_metal.engine.recorded.repeated import RepeatedModel, widened
+from backend_metal.engine.recorded.shape import StepShape
 from backend_metal.engine.recorded.steps import RecordedSteps, fill_in
 from backend_metal.engine.sampling.choice import choose_draw
 from backend_metal.engine.sampling.masking import Masks
@@ -53,6 +55,9 @@ class ModelRunner:
         self.model = model
         self.pool = pool
         self._states = states
+        self._batches = BatchBuilder(
+            pool.block_size, pool.groups, origin_multiple=pool.origin_multiple
+        )
         self._recorded = recorded
         self._repeated = repeated
         self._filler = MaskFiller(matchers)
@@ -66,32 +71,35 @@ class ModelRunner:
         self.holds_up = mx.default_device() == mx.Device(mx.cpu)
 
     def forward(self, step: Step, drawn: mx.array | None) -> ModelForward | DeferredForward:
-        batch = build_batch(
-            step.scheduled,
-            self.pool.block_size,
-            self.pool.groups,
-            origin_multiple=self.pool.origin_multiple,
-        )
-        is_deferred = (
-            drawn is not None
-            and self._recorded is not None
-            and step.only_draws
-            and self._recorded.would_record(batch)
-        )
-        if is_deferred:
-            return DeferredForward(partial(self._forward, step, batch, drawn))
-        return self._forward(step, batch, drawn)
+        batch = self._batches.build(step)
+        recorded = self._recorded if step.only_draws else None
+        shape = recorded.shape_of(batch) if recorded else None
+        if recorded is None or shape is None:
+            return self._forward(step, batch, drawn)
+        run = partial(self._forward_recorded, recorded, shape, step, batch, drawn)
+        if drawn is not None and recorded.would_record(shape):
+            return DeferredForward(run)
+        return run()
+
+    def _forward_recorded(
+        self,
+        recorded: RecordedSteps,
+        shape: StepShape,
+        step: Step,
+        batch: Batch,
+        drawn: mx.array | None,
+    ) -> ModelForward:
+        made = recorded.num_made
+        logits = recorded.forward(shape, batch, drawn)
+        step.is_typical = recorded.num_made == made
+        if logits is None:
+            return self._forward(step, batch, drawn)
+        logits = _of_ends(step, logits)
+        self.clock.lap("build")
+        self.submit(logits, num_layers=0)
+        return ModelForward(self, step, logits, is_whole=True)
 
     def _forward(self, step: Step, batch: Batch, drawn: mx.array | None) -> ModelForward:
-        if self._recorded is not None and step.only_draws:
-            made = self._recorded.num_made
-            logits = self._recorded.forward(batch, drawn)
-            step.is_typical = self._recorded.num_made == made
-            if logits is not None:
-                logits = _of_ends(step, logits)
-                self.clock.lap("build")
-                self.submit(logits, num_layers=0)
-                return ModelForward(self, step, logits, is_whole=True)
         output = self._build(batch, drawn, self._repeated if step.decodes_alone else None)
         _read(step, output)
         self.clock.lap("build")
@@ -197,8 +205,7 @@ class ModelForward:
         step, logits = self._step, self._logits
         del self._logits
         drawing, read = step.drawing, step.readouts
-        num_ends = sum(item.has_logits for item in step.scheduled)
-        reader = PromptReader(step.reading, logits[num_ends:]) if step.reading else None
+        reader = PromptReader(step.reading, logits[step.num_ends :]) if step.reading else None
         rows = self._runner.rows.options(drawing)
         sampled = None
         if rows:
@@ -257,19 +264,20 @@ def _read(step: Step, output: ModelOutput) -> None:
 
 def _of_ends(step: Step, logits: mx.array) -> mx.array:
     """Of the rows of all sequences, those that are wanted; all where none is."""
-    rows = [row for row, item in enumerate(step.scheduled) if item.has_logits]
-    if 0 < len(rows) < len(step.scheduled):
+    if 0 < step.num_ends < len(step.scheduled):
+        rows = [row for row, item in enumerate(step.scheduled) if item.has_logits]
         return logits[mx.array(rows, mx.int32)]
     return logits
 
 
 def _drawn_from(step: Step, logits: mx.array) -> mx.array:
     """Of the rows of sequences that end, which are the first of ``logits``, those that draw."""
-    ends = [item for item in step.scheduled if item.has_logits]
-    rows = [row for row, item in enumerate(ends) if item.draws]
-    if len(rows) < len(ends):
+    num_rows = len(step.drawing)
+    if num_rows < step.num_ends:
+        ends = [item for item in step.scheduled if item.has_logits]
+        rows = [row for row, item in enumerate(ends) if item.draws]
         return logits[mx.array(rows, mx.int32)]
-    return logits if len(rows) == logits.shape[0] else logits[: len(rows)]
+    return logits if num_rows == logits.shape[0] else logits[:num_rows]
 
 
 def _output(item: ScheduledSequence) -> Int32Array:

@@ -14,7 +14,6 @@ from backend_metal.engine.sampling.batch import (
     SamplingBatch,
     SamplingRow,
     build_sampling_batch,
-    penalises,
 )
 from backend_metal.engine.sampling.masking import Masks
 from backend_metal.engine.sampling.token_counts import History, TokenCounts
@@ -48,13 +47,12 @@ class SamplingRows:
     ) -> SamplingBatch:
         """Of their next tokens; those before are known. ``options``: theirs."""
         positions = np.array([item.stop for item in drawing], np.int64)
-        rows = self._counts_rows(drawing)
+        rows = self._counts_rows(drawing, options.penalised)
         counts = None if rows is None else self._counts.table
         return build_sampling_batch(options, positions, masks, counts, rows)
 
-    def _counts_rows(self, drawing: list[ScheduledSequence]) -> Ints | None:
+    def _counts_rows(self, drawing: list[ScheduledSequence], penalised: list[int]) -> Ints | None:
         """Of the table of counts, which takes in their tokens; -1: nothing is penalised."""
-        penalised = [i for i, one in enumerate(drawing) if penalises(one.sequence.sampling)]
         if not penalised:
             return None
         rows = np.full(len(drawing), -1, np.int32)

@@ -73,12 +73,13 @@ class StatsRecorder:
         ended before it."""
         self.steps += 1
         self.step_duration.observe(seconds)
-        for item in step.scheduled:
-            if item.sequence.status is Status.FINISHED:
-                continue
-            phase = "decode" if item.decodes else "prefill"
-            self.step_sequences[phase] += 1
-            self.step_tokens[phase] += item.num_tokens
+        going_on = [item for item in step.scheduled if item.sequence.status is not Status.FINISHED]
+        prefills = [item.num_tokens for item in going_on if not item.decodes]
+        num_decodes = len(going_on) - len(prefills)
+        self.step_sequences["decode"] += num_decodes
+        self.step_tokens["decode"] += num_decodes
+        self.step_sequences["prefill"] += len(prefills)
+        self.step_tokens["prefill"] += sum(prefills)
 
     def record_host(self, seconds: Mapping[Part, float]) -> None:
         """What the host did to have a step done and the next one under way."""

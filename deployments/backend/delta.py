@@ -53,9 +53,11 @@ class Prefill:
     """Of the prompt's next tokens, from the first on, if ``SamplingParams.prompt_logprobs``."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Delta:
-    """What one step added to one of a request's ``n`` sequences, or what it began with."""
+    """What one step added to one of a request's ``n`` sequences, or what it began with. To be left
+    as it is: it is not frozen, since one is made for each token, and would take three times as
+    long."""
 
     index: int
     text: str

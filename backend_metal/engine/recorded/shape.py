@@ -86,13 +86,14 @@ class StepShape:
         return token_ids, positions, metadata, logit_rows
 
     def _pack_decodes(self, batch: Batch) -> Int32Array:
-        rows = np.minimum(np.arange(self.num_seqs), batch.num_seqs - 1)
-        each = np.arange(self.num_seqs + 1, dtype=np.int32)
-        parts = [batch.token_ids[rows], batch.positions[rows], each]
+        count = self.num_seqs
+        each = np.arange(count + 1, dtype=np.int32)
+        parts = [_repeated(batch.token_ids, count), _repeated(batch.positions, count), each]
         for group, width in zip(batch.groups, self.max_blocks, strict=True):
             tables = self._tables(group, width)
             tables[batch.num_seqs :] = tables[batch.num_seqs - 1]
-            parts += [group.slot_mapping[rows], group.seq_lens[rows], tables.ravel()]
+            slots, seq_lens = group.slot_mapping, group.seq_lens
+            parts += [_repeated(slots, count), _repeated(seq_lens, count), tables.ravel()]
         return np.concatenate(parts)
 
     def _pack_chunks(self, batch: Batch) -> Int32Array:
@@ -124,6 +125,13 @@ class StepShape:
 def table_width(num_blocks: int) -> int:
     """The least that has room for so many blocks, of few that there are."""
     return max(FEWEST_BLOCKS, _next_power(num_blocks))
+
+
+def _repeated(array: Int32Array, length: int) -> Int32Array:
+    """With what it ends with as often as it takes."""
+    if len(array) == length:
+        return array
+    return _lengthened(array, length, array[-1])
 
 
 def _lengthened(array: Int32Array, length: int, value: int) -> Int32Array:

@@ -51,17 +51,13 @@ class RecordedSteps:
         """So far."""
         return self._kept.num_made
 
-    def would_record(self, batch: Batch) -> bool:
+    def would_record(self, shape: StepShape) -> bool:
         """Whether ``forward`` would take as long as tens of steps, since there is none like it."""
-        shape = self._shape_of(batch)
-        return shape is not None and shape not in self._kept and self._kept.has_room(shape)
+        return shape not in self._kept and self._kept.has_room(shape)
 
-    def forward(self, batch: Batch, drawn: mx.array | None) -> mx.array | None:
+    def forward(self, shape: StepShape, batch: Batch, drawn: mx.array | None) -> mx.array | None:
         """Logits of the last token of every sequence, to be used before the next step; None where
-        there is no recording to be had."""
-        shape = self._shape_of(batch)
-        if shape is None:
-            return None
+        there is no recording to be had. ``shape``: the batch's."""
         recording = self._kept.get(shape)
         if recording is None and not self._kept.has_room(shape):
             return None
@@ -72,7 +68,7 @@ class RecordedSteps:
             return None
         return recording.replay(ints, newest)[: batch.num_seqs]
 
-    def _shape_of(self, batch: Batch) -> StepShape | None:
+    def shape_of(self, batch: Batch) -> StepShape | None:
         """None: it can't be recorded."""
         shape = StepShape.of(batch, self._max_num_seqs)
         if shape is None or self._num_failures[_kind(shape)] >= MOST_FAILURES:

@@ -90,6 +90,8 @@ class RowOptions:
         self.num_top_logprobs = min(max(asked.values(), default=0), vocab_size)
         self.draws_by_chance = bool(self.options["temperature"].any())
         self.cuts = bool(_cut(self.options, vocab_size).any())
+        self.penalised = [i for i, row in enumerate(rows) if penalises(row.params)]
+        """Rows for which it matters what has come before."""
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -17,7 +17,7 @@ class BlockTable(IntBuffer):
     @property
     def end(self) -> int:
         """Which of the sequence's blocks comes behind the last one."""
-        return self.first + self._length
+        return self.first + self.length
 
     def drop_first(self, count: int) -> None:
         super().drop_first(count)

@@ -65,6 +65,8 @@ class BlockTables:
             total = 0
             for sequence in sequences:
                 table = sequence.block_tables[index]
+                if sequence.num_tokens <= table.end * self._block_size:
+                    continue
                 if num_blocks := group.num_lacking(table, sequence.num_tokens):
                     lacking.append((group, table, num_blocks))
                     total += num_blocks
@@ -91,6 +93,8 @@ class BlockTables:
         first_block = sequence.num_computed_tokens // self._block_size
         sequence.num_computed_tokens += num_tokens
         num_full_blocks = sequence.num_computed_tokens // self._block_size
+        if num_full_blocks == first_block and not self.has_windows:
+            return
         hashes = sequence.block_hashes(self._block_size)
         for group, table in zip(self._groups, sequence.block_tables, strict=True):
             for number in range(first_block, min(num_full_blocks, len(hashes))):

@@ -106,14 +106,14 @@ class Scheduler:
         The step before may be under way: a device does things in the order in which they are
         submitted. ``draw`` is next for this step.
         """
+        step = Step()
         if not self._make_room():
             self._thin_out()
-            self._admit()
-        step = Step()
+            step.started = self._admit()
         decodes, prefills = self._phases()
         if prefills and not self._pays(decodes, prefills):
             prefills = {}
-        given = divide(self._prefill_budget(len(decodes)), prefills)
+        given = divide(self._prefill_budget(len(decodes)), prefills) if prefills else {}
         fit = self._tables.fit if self._tables.has_windows else _all
         for sequence in decodes:
             step.add(ScheduledSequence(sequence, fit(sequence, 1 + given.pop(sequence, 0))))
@@ -130,7 +130,6 @@ class Scheduler:
         """Account for what a step that is submitted computes, and say whose next tokens it draws;
         the tokens before are known by now. A sequence that wants nothing more gives up its place
         and its blocks."""
-        row = 0
         for item in step.scheduled:
             sequence = item.sequence
             if sequence.status is Status.FINISHED:
@@ -139,9 +138,10 @@ class Scheduler:
             if self.states is not None:
                 self.states.computed(sequence, goes_on=not item.is_all)
             item.draws = item.may_draw
-            if item.draws and sequence.wants_more:
-                sequence.draw(row)
-            row += item.draws
+            if item.draws:
+                if sequence.wants_more:
+                    sequence.draw(len(step.drawing))
+                step.drawing.append(item)
             if item.is_all:
                 self._take_out(sequence)
                 sequence.status = Status.ENDING
@@ -210,19 +210,19 @@ class Scheduler:
             self._preempt(self._shares.first_to_go(self.running))
         return not was_enough
 
-    def _admit(self) -> None:
+    def _admit(self) -> list[Sequence]:
         """Start waiting sequences, as long as the batch, the pool and the step have room."""
         refused: Counter[str] = Counter()
-        num_admitted = 0
+        started: list[Sequence] = []
         while len(refused) <= MOST_PIECES:
             sequence, victim = self._next(refused)
             if sequence is None or not self._tables.may_fit(sequence):
-                return
-            if victim is None and self._has_its_part(sequence, num_admitted):
+                break
+            if victim is None and self._has_its_part(sequence, len(started)):
                 refused[sequence.tenant] = NONE_OF_IT
                 continue
             if victim is None and self.states is not None and not self.states.num_free:
-                return
+                break
             found = match_prefix(sequence, self.groups, self.states)
             num_tokens = sequence.num_tokens - found.num_blocks * self.block_size
             if not self._would_prefill(sequence, num_tokens):
@@ -231,8 +231,9 @@ class Scheduler:
             if victim is not None:
                 self._preempt(victim)
             if not self._start(sequence, found):
-                return
-            num_admitted += 1
+                break
+            started.append(sequence)
+        return started
 
     def _thin_out(self) -> None:
         """Take places from whoever has far more than its part of a step."""

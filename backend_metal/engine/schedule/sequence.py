@@ -25,6 +25,8 @@ def pending_token(row: int) -> int:
     return -1 - row
 
 
+KNOWN = 0
+"""In the place of a pending token: there is none."""
 FROM_ZEROS = -1
 """Where a sequence reads its state that has none yet."""
 
@@ -122,8 +124,9 @@ class Sequence:
         for token_id in output_token_ids:
             self.tokens.append(token_id)
         self.num_resumed_tokens = len(self.tokens) - self.num_prompt_tokens
-        self.is_pending = False
-        """Whether the newest token is."""
+        self.pending = KNOWN
+        """The newest token, as ``pending_token`` says, while the device has it and the host
+        hasn't."""
         self.num_computed_tokens = 0
         self.num_starts = 0
         """How often it has begun to run: a step that was submitted before the latest start filled
@@ -148,21 +151,26 @@ class Sequence:
         self._block_hashes: list[bytes] = []
 
     @property
+    def is_pending(self) -> bool:
+        """Whether the newest token is."""
+        return self.pending < 0
+
+    @property
     def num_tokens(self) -> int:
-        return len(self.tokens)
+        return self.tokens.length
 
     @property
     def num_known_tokens(self) -> int:
-        return len(self.tokens) - self.is_pending
+        return self.tokens.length - (self.pending < 0)
 
     @property
     def num_output_tokens(self) -> int:
-        return len(self.tokens) - self.num_prompt_tokens
+        return self.tokens.length - self.num_prompt_tokens
 
     @property
     def wants_more(self) -> bool:
         """Whether another token is to be drawn, as far as that is known ahead."""
-        return self.num_output_tokens < self.max_tokens
+        return self.tokens.length - self.num_prompt_tokens < self.max_tokens
 
     @property
     def least_room(self) -> int:
@@ -171,7 +179,7 @@ class Sequence:
 
     @property
     def num_uncomputed_tokens(self) -> int:
-        return len(self.tokens) - self.num_computed_tokens
+        return self.tokens.length - self.num_computed_tokens
 
     @property
     def is_prompt_computed(self) -> bool:
@@ -188,13 +196,13 @@ class Sequence:
 
     def draw(self, row: int) -> None:
         """The next token is what row ``row`` of the step that was submitted last draws."""
-        self.tokens.append(pending_token(row))
-        self.is_pending = True
+        self.pending = pending_token(row)
+        self.tokens.append(self.pending)
 
     def learn(self, token_id: int) -> None:
         """What the pending token is."""
         self.tokens.replace_last(token_id)
-        self.is_pending = False
+        self.pending = KNOWN
 
     def read_prompt(self, num_alternatives: int) -> None:
         first_token = int(self.tokens[0])

@@ -11,6 +11,8 @@ from backend_metal.engine.pooling.readout import Readout
 from backend_metal.engine.schedule.int_buffer import Int32Array
 from backend_metal.engine.schedule.sequence import FROM_ZEROS, Sequence, Status
 
+NO_ROWS = range(0)
+
 
 @dataclass
 class ScheduledSequence:
@@ -32,8 +34,10 @@ class ScheduledSequence:
         """Whether this is the next token of an answer, rather than part of a prompt."""
         self.is_last = self.stop == sequence.num_tokens
         """Whether the step reaches the newest token."""
-        readings = sequence.readings
-        self.prompt_rows = readings.rows(self.start, self.stop) if readings else range(0)
+        readout, readings = sequence.readout, sequence.readings
+        self.has_logits = self.is_last and (readout is None or readout.reads_logits)
+        """Whether the logits of the last token are wanted, to draw from or to be read."""
+        self.prompt_rows = readings.rows(self.start, self.stop) if readings else NO_ROWS
         """Positions in the sequence whose logits tell of the prompt's next token."""
         held = sequence.state
         self.read_slot, self.write_slot = (held.read, held.write) if held else (FROM_ZEROS, -1)
@@ -47,12 +51,6 @@ class ScheduledSequence:
     def has_prompt(self) -> bool:
         """Whether the prompt is computed behind them."""
         return self.stop >= self.sequence.num_prompt_tokens
-
-    @property
-    def has_logits(self) -> bool:
-        """Whether the logits of the last token are wanted, to draw from or to be read."""
-        readout = self.sequence.readout
-        return self.is_last and (readout is None or readout.reads_logits)
 
     @property
     def may_draw(self) -> bool:
@@ -81,8 +79,17 @@ class ScheduledSequence:
 @dataclass
 class Step:
     scheduled: list[ScheduledSequence] = field(default_factory=list)
+    started: list[Sequence] = field(default_factory=list)
+    """Those that begin to run with it."""
     num_tokens: int = 0
     num_decodes: int = 0
+    num_ends: int = 0
+    """Sequences whose last token's logits are wanted."""
+    readouts: list[Readout] = field(default_factory=list)
+    reading: list[ScheduledSequence] = field(default_factory=list)
+    """Those whose prompt is read."""
+    drawing: list[ScheduledSequence] = field(default_factory=list)
+    """Those that draw, once ``Scheduler.draw`` has said so."""
     is_typical: bool = True
     """Whether its time tells what such steps take: not while one is recorded."""
 
@@ -90,15 +97,11 @@ class Step:
         self.scheduled.append(item)
         self.num_tokens += item.num_tokens
         self.num_decodes += item.decodes
-
-    @property
-    def readouts(self) -> list[Readout]:
-        return [one for item in self.scheduled if (one := item.sequence.readout) is not None]
-
-    @property
-    def reading(self) -> list[ScheduledSequence]:
-        """Those whose prompt is read."""
-        return [item for item in self.scheduled if item.prompt_rows]
+        self.num_ends += item.has_logits
+        if item.sequence.readout is not None:
+            self.readouts.append(item.sequence.readout)
+        if item.prompt_rows:
+            self.reading.append(item)
 
     @property
     def decodes_alone(self) -> bool:
@@ -106,13 +109,14 @@ class Step:
         return self.num_decodes == len(self.scheduled) and self.only_draws
 
     @property
+    def has_newest_alone(self) -> bool:
+        """Whether each sequence has its newest token, whose logits are wanted, and no more."""
+        return self.num_tokens == len(self.scheduled) == self.num_ends and self.only_draws
+
+    @property
     def only_draws(self) -> bool:
         """Whether nothing is read but what tokens are drawn from."""
         return not (self.readouts or self.reading)
-
-    @property
-    def drawing(self) -> list[ScheduledSequence]:
-        return [item for item in self.scheduled if item.draws]
 
     @property
     def is_wanted(self) -> bool:

@@ -51,28 +51,35 @@ class ByteStream:
         """As ``IncrementalDetokenizer`` has them."""
         self._vocabulary = vocabulary
         self._hidden_ids = vocabulary.special_ids if hidden_ids is None else hidden_ids
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._unfinished = b""
+        """Of a character."""
         tail = b""
         for token_id in reversed(prompt_token_ids):
             tail = self._bytes(token_id) + tail
             if len(tail) >= MOST_UNFINISHED_BYTES:
                 break
-        self._decoder.decode(tail[-MOST_UNFINISHED_BYTES:])
-        self._begun: bytes = self._decoder.getstate()[0]
+        self._decode(tail[-MOST_UNFINISHED_BYTES:])
+        self._begun = self._unfinished
         """What the prompt has of a character of the output. If it is none after all, nobody is told
         of it."""
 
     def push(self, token_id: int) -> str:
         """The text that is certain now."""
         utf8 = self._bytes(token_id)
-        text = self._decoder.decode(utf8)
+        text = self._decode(utf8)
         if self._begun and utf8:
             text = self._first(text, utf8)
         return text
 
     def flush(self) -> str:
         """One U+FFFD for a character that was never completed, if the output began it."""
-        return "" if self._begun else self._decoder.decode(b"", final=True)
+        return "" if self._begun else self._decode(b"", final=True)
+
+    def _decode(self, utf8: bytes, *, final: bool = False) -> str:
+        utf8 = self._unfinished + utf8
+        text, taken = codecs.utf_8_decode(utf8, "replace", final)
+        self._unfinished = utf8[taken:]
+        return text
 
     def _first(self, text: str, utf8: bytes) -> str:
         begun, self._begun = self._begun + utf8, b""

@@ -53,12 +53,12 @@ class IncrementalDetokenizer:
         """The stop string that ended the text."""
         return self._matcher.hit
 
-    def append(self, token_ids: Sequence[int], *, may_stop: bool = True) -> str:
+    def append(self, token_id: int, *, may_stop: bool = True) -> str:
         """Text that is safe to send: whole characters, nothing that may begin a stop string.
 
         Empty once a stop string was hit; without ``may_stop`` none is.
         """
-        return "".join([self._feed(self._text.push(i), may_stop) for i in token_ids])
+        return self._feed(self._text.push(token_id), may_stop)
 
     def finish(self, *, may_stop: bool = True) -> str:
         """What was held back; a character that was never completed is U+FFFD. Call it once, when

@@ -15,6 +15,7 @@ from deployments.backend import (
     InvalidRequestError,
     ResumeError,
     SamplingParams,
+    TokenLogprob,
 )
 
 MOST_FORCED = 64
@@ -104,7 +105,8 @@ class SequenceOutput:
         too complex to go on with, or when no token was left."""
         if self._finish_reason is None:
             self._take(draw)
-            self._take_forced()
+            if self.sequence.guide is not None:
+                self._take_forced()
         return self._tell()
 
     def abort(self) -> Delta:
@@ -146,9 +148,9 @@ class SequenceOutput:
         if token_id in self._stop_token_ids:
             finish_reason = "stop"
             if sampling.include_stop:
-                text = self._detokenizer.append([token_id], may_stop=False)
+                text = self._detokenizer.append(token_id, may_stop=False)
         else:
-            text = self._detokenizer.append([token_id], may_stop=may_stop)
+            text = self._detokenizer.append(token_id, may_stop=may_stop)
             if guide is not None:
                 guide.advance(token_id)
             is_complete = guide is not None and guide.is_complete
@@ -162,6 +164,13 @@ class SequenceOutput:
                 finish_reason = "stop"
         return text, finish_reason
 
+    def _logprobs(self) -> tuple[TokenLogprob, ...]:
+        return tuple(
+            self._token_text.logprob(draw.token_id, draw.logprob, draw.top)
+            for draw in self._draws
+            if draw.logprob is not None
+        )
+
     def _tell(self, *, replayed: bool = False) -> Delta:
         guide, finish_reason = self.sequence.guide, self._finish_reason
         delta = Delta(
@@ -171,13 +180,7 @@ class SequenceOutput:
             num_prompt_tokens=self.sequence.num_prompt_tokens,
             num_cached_tokens=self.sequence.num_cached_tokens,
             prefix_miss=self.sequence.prefix_miss,
-            logprobs=tuple(
-                [
-                    self._token_text.logprob(draw.token_id, draw.logprob, draw.top)
-                    for draw in self._draws
-                    if draw.logprob is not None
-                ]
-            ),
+            logprobs=() if self.sequence.sampling.logprobs is None else self._logprobs(),
             finish_reason=finish_reason,
             num_thought_tokens=guide.num_thought_tokens if guide else 0,
             stop_string=self._detokenizer.stop_hit if finish_reason == "stop" else None,

@@ -8,13 +8,14 @@ drawn as a hash of everything before them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
 
 from backend_metal.attention.kv_groups import KVGroup
 from backend_metal.engine.batch import Batch, build_batch
+from backend_metal.engine.batch_builder import BatchBuilder
 from backend_metal.engine.schedule.block_group import BlockGroup
 from backend_metal.engine.schedule.sequence import pending_token
 from backend_metal.engine.schedule.step import ScheduledSequence, Step, TokenDraw
@@ -34,6 +35,8 @@ class StubRunner:
         """``num_state_slots``: of recurrent state; 0: the model has none."""
         self.block_size = groups[0].block_size
         self.windows = [group.window for group in groups]
+        self._groups = [KVGroup(window, ()) for window in self.windows]
+        self._batches = BatchBuilder(self.block_size, self._groups)
         self.vocab_size = vocab_size
         self.caches = [
             np.zeros(group.pool.num_blocks * self.block_size, np.uint64) for group in groups
@@ -56,9 +59,8 @@ class StubRunner:
 
     def forward(self, step: Step, drawn: Any) -> StubForward:
         self.fail("forward")
-        batch = build_batch(
-            step.scheduled, self.block_size, [KVGroup(window, ()) for window in self.windows]
-        )
+        batch = self._batches.build(step)
+        assert_equal(batch, build_batch(step.scheduled, self.block_size, self._groups))
         chains = [self._chain(item, drawn) for item in step.scheduled]
         written = [chain[item.start :] for chain, item in zip(chains, step.scheduled, strict=True)]
         for group, cache in zip(batch.groups, self.caches, strict=True):
@@ -101,6 +103,15 @@ class StubRunner:
             names = [pending_token(number) for number in range(len(drawn))]
             tokens[-1] = drawn[names.index(tokens[-1])]
         return content_chain(tokens)
+
+
+def assert_equal(batch: Batch, expected: Batch) -> None:
+    pairs = [(batch, expected), *zip(batch.groups, expected.groups, strict=True)]
+    for one, other in pairs:
+        for field in fields(one):
+            if field.name != "groups":
+                kept, built = (getattr(of, field.name) for of in (one, other))
+                assert np.array_equal(kept, built), f"{field.name} is another, packed anew"
 
 
 @dataclass
