@@ -11,23 +11,30 @@ import numpy as np
 import numpy.typing as npt
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_FIRST_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND_FACTOR = np.uint64(0x94D049BB133111EB)
+_27, _30, _31, _32 = (np.uint64(bits) for bits in (27, 30, 31, 32))
+_ONE = np.uint64(1)
 _SMALLEST_UNIFORM = 2.0**-33
 
 
 def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """The finalizer of SplitMix64 (Steele, Lea, Flood 2014): a bijection that spreads each bit."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    x = (x ^ (x >> _30)) * _FIRST_FACTOR
+    x = (x ^ (x >> _27)) * _SECOND_FACTOR
+    return x ^ (x >> _31)
 
 
 def draw_keys(
     seeds: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint32]:
     """``[rows, 2]`` keys of MLX's generator: element ``position`` of the stream of each seed."""
-    start = _mix(seeds.astype(np.uint64) + _GAMMA)
-    mixed = _mix(start + (positions.astype(np.uint64) + np.uint64(1)) * _GAMMA)
-    return np.stack([mixed >> np.uint64(32), mixed & np.uint64(0xFFFFFFFF)], 1).astype(np.uint32)
+    start = _mix(seeds.view(np.uint64) + _GAMMA)
+    mixed = _mix(start + (positions.view(np.uint64) + _ONE) * _GAMMA)
+    keys = np.empty((len(mixed), 2), np.uint32)
+    keys[:, 0] = mixed >> _32
+    keys[:, 1] = mixed  # Its lower half.
+    return keys
 
 
 def uniform_noise(keys: mx.array, vocab_size: int) -> mx.array:
