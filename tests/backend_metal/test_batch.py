@@ -1,15 +1,18 @@
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend_metal.attention.kv_groups import KVGroup
 from backend_metal.engine.batch import GroupTables, build_batch
+from backend_metal.engine.batch_builder import BatchBuilder
 from backend_metal.engine.schedule.block_table import BlockTable
 from backend_metal.engine.schedule.sequence import Sequence
-from backend_metal.engine.schedule.step import ScheduledSequence
+from backend_metal.engine.schedule.step import ScheduledSequence, Step
 from deployments.backend import SamplingParams
+from tests.support.backend_metal.stub_runner import assert_equal
 
 
 @st.composite
@@ -98,6 +101,37 @@ def test_sequences_are_cut_where_a_chunk_ends(
             slots.append(where[-1])
     assert seen == expected
     assert group.slot_mapping.tolist() == slots
+
+
+@pytest.mark.parametrize("begins_again", [False, True])
+def test_decodes_are_packed_as_when_all_is_packed_anew(begins_again: bool) -> None:
+    """What begins again may find others' blocks in the prefix cache, with the same content."""
+    groups = [KVGroup(None, ()), KVGroup(9, ())]
+    builder = BatchBuilder(8, groups)
+    sequences = [
+        Sequence(str(row), 0, range(5 + row), SamplingParams(), max_tokens=60, seed=0, arrival=row)
+        for row in range(3)
+    ]
+    for row, sequence in enumerate(sequences):
+        sequence.block_tables += [BlockTable([row]), BlockTable([row])]
+        sequence.num_computed_tokens = sequence.num_tokens - 1
+    for number in range(40):
+        step = Step()
+        for row, sequence in enumerate(sequences):
+            if sequence.num_tokens > 8 * sequence.block_tables[0].end:
+                for table in sequence.block_tables:
+                    table.append(10 * number + row)
+            step.add(ScheduledSequence(sequence, 1))
+        assert_equal(builder.build(step), build_batch(step.scheduled, 8, groups))
+        for row, sequence in enumerate(sequences):
+            if sequence.is_pending:
+                sequence.learn(7)
+            sequence.num_computed_tokens += 1
+            sequence.draw(row)
+        if begins_again and number % 5 == 0:
+            sequence = sequences[number % 3]
+            sequence.num_starts += 1
+            sequence.block_tables[0] = BlockTable(range(900, 900 + sequence.block_tables[0].end))
 
 
 def check_tables(
