@@ -39,7 +39,7 @@ def test_a_stop_string_that_only_the_flush_completes_ends_with_stop(tmp_path: Pa
 
 
 def test_logprobs_carry_the_tokens_own_bytes(tmp_path: Path) -> None:
-    (delta, *_) = push_all(tmp_path, [*"é".encode()])
+    (delta, *_) = push_all(tmp_path, [*"é".encode()], logprobs=1)
     (entry,) = delta.logprobs
     assert (entry.token_id, entry.utf8, entry.logprob) == (0xC3, b"\xc3", -0.5)
     assert entry.top[0].utf8 == b"\xc3"
