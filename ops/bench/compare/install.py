@@ -58,7 +58,9 @@ def llama_cpp(folder: Path, jobs: int) -> str:
         _run((*pip, "--dest", download, f"llama-cpp-python=={LLAMA_CPP_PYTHON}"))
         [archive] = Path(download).glob("*.tar.gz")
         with tarfile.open(archive) as opened:
-            opened.extractall(folder / "source", filter="data")
+            # Debian 12's Python, 3.11.2, has no filters.
+            opened.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+            opened.extractall(folder / "source")
     [source] = (folder / "source").glob("*/vendor/llama.cpp")
     build = folder / "build"
     _run(("cmake", "-S", str(source), "-B", str(build), *CMAKE_OPTIONS))
