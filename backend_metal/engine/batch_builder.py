@@ -40,7 +40,6 @@ class BatchBuilder:
         self._block_size = block_size
         self._sights = sights
         self._origin_multiple = origin_multiple
-        self._rows = np.arange(0, dtype=np.int32)
         self._latest: _Latest | None = None
 
     def build(self, step: Step) -> Batch:
@@ -76,10 +75,8 @@ class BatchBuilder:
     def _next(self, step: Step, newest: list[int], before: Batch) -> Batch:
         """Of the same sequences, each a token further: ``newest``."""
         scheduled = step.scheduled
-        if len(self._rows) != len(scheduled):
-            self._rows = np.arange(len(scheduled), dtype=np.int32)
-        positions = before.positions + 1
-        packed = Packed(scheduled, positions + 1, positions, self._rows)
+        positions, rows = before.positions + 1, np.arange(len(scheduled), dtype=np.int32)
+        packed = Packed(scheduled, positions + 1, positions, rows)
         read_slots, write_slots = before.read_slots, before.write_slots
         if scheduled[0].sequence.state is not None:
             read_slots = np.array([item.read_slot for item in scheduled], np.int32)
@@ -109,8 +106,7 @@ class BatchBuilder:
         if entering:
             num_blocks = num_blocks_of(int(packed.stops.max()), size)
             tables = np.zeros((len(slots), num_blocks), np.int32)
-            kept = before.block_tables[:, :num_blocks]
-            tables[:, : kept.shape[1]] = kept
+            tables[:, : before.block_tables.shape[1]] = before.block_tables
             for row in entering:
                 number = int(packed.positions[row]) // size
                 block = packed.scheduled[row].sequence.block_tables[index][number]
