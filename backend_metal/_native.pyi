@@ -125,7 +125,7 @@ def plan_gpu_launch(
     threadgroup_memory_bytes: int,
 ) -> GpuLaunchPlan: ...
 def row_splits(
-    first_key: int, last_key: int, keys_per_split: int, max_splits: int
+    first_key: int, last_key: int, keys_per_split: int, max_splits: int, tile_keys: int
 ) -> tuple[int, int]:
     """Length of a row's splits, and how many of them it has."""
 

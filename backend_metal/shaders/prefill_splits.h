@@ -65,7 +65,7 @@ inline Splits prefill_splits(constant AttentionParameters& p, Sequence seq) {
   if (!has_partials || seq.q_len * p.group > p.max_split_rows) {
     return Splits{first, last, last, 1};
   }
-  return row_splits(first, last, p.keys_per_split, p.max_splits);
+  return row_splits(first, last, p.keys_per_split, p.max_splits, p.keys_per_split);
 }
 
 // Partials lie as [rows, K/V heads, splits, partial_floats]. Rows of sequences with splits neither

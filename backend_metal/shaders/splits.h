@@ -11,8 +11,11 @@ struct Splits {
   int count; // 0 without keys
 };
 
-// Splits are `keys_per_split` long, or a multiple of that where more than `max_splits` were needed.
-inline Splits row_splits(int first_key, int last_key, int keys_per_split, int max_splits) {
+// Splits are at most `keys_per_split` long, or a multiple of that where more than `max_splits` were
+// needed. A row that sees its first key has them of one length, a multiple of `tile_keys`, but for the
+// last.
+inline Splits row_splits(
+    int first_key, int last_key, int keys_per_split, int max_splits, int tile_keys) {
   int num_keys = last_key - first_key;
   if (num_keys <= 0) {
     return Splits{0, 0, keys_per_split, 0};
@@ -23,6 +26,11 @@ inline Splits row_splits(int first_key, int last_key, int keys_per_split, int ma
   int most = (num_keys + spare - 1) / spare;
   if (most > length) {
     length = (most + keys_per_split - 1) / keys_per_split * keys_per_split;
+  }
+  if (first_key == 0) {
+    int num_splits = (num_keys + length - 1) / length;
+    int even = (num_keys + num_splits - 1) / num_splits;
+    length = (even + tile_keys - 1) / tile_keys * tile_keys;
   }
   int count = (last_key - 1) / length - first_key / length + 1;
   return Splits{first_key, last_key, length, count};

@@ -104,7 +104,9 @@ def test_every_split_is_launched_and_has_room(
             places.append((first, first + rows))
             seq_len = data.draw(st.integers(0, max_context))
             first_key = 0 if window is None else max(seq_len - q_len - window + 1, 0)
-            _, count = native.row_splits(first_key, seq_len, made.keys_per_split, made.max_splits)
+            _, count = native.row_splits(
+                first_key, seq_len, made.keys_per_split, made.max_splits, made.keys_per_split
+            )
             assert count <= made.num_splits <= made.max_splits
         first_token += q_len
     assert all(end <= start for (_, end), (start, _) in pairwise(places))

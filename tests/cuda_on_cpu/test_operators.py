@@ -109,14 +109,36 @@ def step_loaded(case: oracle.Case) -> Iterator[dict[str, mx.array]]:
         operators().forget_loaded()
 
 
-def test_a_decode_step_is_one_launch_and_one_more_for_splits() -> None:
-    for step, kernels in {"short": ["decode"], "splits": ["decode", "decode_reduce"]}.items():
-        case = case_of(mx.float16, (64, 64), **DECODES[step])
-        with execution():
-            operators().take_nodes()
-            native_cases.run(case, decodes=True)
-            nodes = operators().take_nodes()
-        assert [kernel.split("_half")[0] for kernel, *_ in nodes] == kernels
+def kernels_of(case: oracle.Case) -> list[str]:
+    """Of a decode step, whose result is right, and not the first of its thread."""
+    native_cases.run(case, decodes=True)
+    operators().take_nodes()
+    out, _, _ = native_cases.run(case, decodes=True)
+    nodes = operators().take_nodes()
+    native_cases.check_out(case, out, native_cases.attention(case))
+    return [kernel.split("_bfloat")[0] for kernel, *_ in nodes]
+
+
+@pytest.mark.parametrize("step", ["short", "splits", "groups"])
+def test_a_decode_step_is_one_launch(step: str) -> None:
+    with execution():
+        assert kernels_of(case_of(mx.bfloat16, (128, 128), **DECODES[step])) == ["decode"]
+
+
+def test_a_row_of_many_splits_is_folded_by_a_block_of_its_own() -> None:
+    many = case_of(mx.bfloat16, (128, 128), spans=[(1, 600), (1, 2900)], has_sinks=True)
+    alone = oracle.replace(
+        many,
+        **{name: getattr(many, name)[:1] for name in ("q", "k", "v", "slot_mapping", "seq_lens")},
+        block_tables=many.block_tables[:1, : 601 // many.k_cache.shape[1] + 1],
+        cu_seqlens_q=np.array([0, 1]),
+    )
+    with execution(num_cores=132):
+        assert kernels_of(many) == ["decode", "decode_reduce"]
+        assert kernels_of(alone) == ["decode"]
+        both = native_cases.as_numpy(native_cases.run(many, decodes=True)[0])
+        one = native_cases.as_numpy(native_cases.run(alone, decodes=True)[0])
+    np.testing.assert_array_equal(one[0], both[0])
 
 
 def test_a_step_of_prompts_launches_no_decode() -> None:

@@ -9,6 +9,7 @@
 #include "cuda/launch_plan.h"
 #include "cuda/loaded.h"
 #include "cuda/memory.h"
+#include "cuda/split_counters.h"
 #include "cuda/warpgroup_tile.h"
 
 namespace pomona::cuda {
@@ -123,7 +124,8 @@ GpuLaunchPlan plan_of(const AttentionOptions& options, const AttentionArrays& a)
 }
 
 void encode_attention(
-    mx::cu::CommandEncoder& encoder, const AttentionOptions& options, const AttentionArrays& a) {
+    mx::Stream stream, const AttentionOptions& options, const AttentionArrays& a) {
+  auto& encoder = mx::cu::get_command_encoder(stream);
   if (options.one_kernel) {
     encode_alike(encoder, options, a);
     return;
@@ -140,11 +142,17 @@ void encode_attention(
   int dim = shape.head_dim, dim_v = shape.head_dim_v;
   auto of_decode = options_of(options, a), of_prefill = of_decode;
   of_decode.has_partials = plan.decode.num_partials > 0;
+  of_decode.folds_splits = folds_splits(plan.decode, batch_of(options, a));
   of_prefill.has_partials = plan.prefill.num_partials > 0;
   auto decode_parameters = with_splits(parameters, plan.decode);
   auto prefill_parameters = with_splits(parameters, plan.prefill);
   auto decode_buffers = buffers_of(a, 0);
   auto prefill_buffers = buffers_of(a, plan.decode.num_partials);
+  if (of_decode.folds_splits) {
+    const auto& zeros = split_counters(stream, encoder);
+    decode_buffers.counters = pointer<unsigned>(zeros);
+    encoder.set_output_array(zeros);
+  }
 
   auto add = [&](const char* file,
                  const char* function,

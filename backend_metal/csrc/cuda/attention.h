@@ -16,9 +16,7 @@ GpuLaunchPlan plan_of(const AttentionOptions& options, const AttentionArrays& ar
 // overwrites. So whatever reads a cache is said to write it, and all users of a cache keep the
 // graph's order.
 void encode_attention(
-    mx::cu::CommandEncoder& encoder,
-    const AttentionOptions& options,
-    const AttentionArrays& arrays);
+    mx::Stream stream, const AttentionOptions& options, const AttentionArrays& arrays);
 
 void encode_scatter(mx::cu::CommandEncoder& encoder, const NewTokens& tokens);
 

@@ -48,7 +48,7 @@ void PagedAttention::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   cuda::allocate(outputs[0], encoder);
   auto partials = no_partials();
   cuda::encode_attention(
-      encoder,
+      stream(),
       options_,
       {cuda::rows_of(encoder, inputs[0]),
        std::nullopt,
@@ -77,7 +77,7 @@ void ScatterPagedAttention::eval_gpu(const Arrays& inputs, Arrays& outputs) {
       outputs[1],
       outputs[2]};
   cuda::encode_attention(
-      encoder,
+      stream(),
       options_,
       {cuda::rows_of(encoder, inputs[0]),
        tokens,

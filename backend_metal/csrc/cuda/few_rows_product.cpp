@@ -8,6 +8,7 @@
 #include "cuda/launch.h"
 #include "cuda/memory.h"
 #include "cuda/product_operands.h"
+#include "cuda/split_counters.h"
 #include "operators/pending.h"
 #include "plan_arithmetic.h"
 
@@ -73,7 +74,7 @@ ProductPlan plan_product(
   int outputs = plan.outputs;
   int across = ceil_div(num_rows, rows), down = ceil_div(matrix_rows, outputs);
   int64_t tiles_of_out = int64_t(across) * down;
-  if (is_gated || (!any_rows && tiles_of_out > kMostSplitTiles)) {
+  if (is_gated || (!any_rows && tiles_of_out > kMostSplitCounters)) {
     plan = {outputs, 1, ceil_div(depth, kFewRowsStage)};
   }
   int blocks = folds_splits(rows) ? 1 : plan.num_splits; // of a tile

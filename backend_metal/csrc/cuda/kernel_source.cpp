@@ -43,6 +43,7 @@ std::string kernel_source(const Kernel& kernel, const Options& o) {
            {"has_new_tokens", o.has_new_tokens},
            {"writes_new_tokens", o.writes_new_tokens},
            {"has_partials", o.has_partials},
+           {"folds_splits", o.folds_splits},
            {"aligned", o.aligned},
            {"reads_ahead", o.reads_ahead}}) {
     text += std::string("constexpr bool ") + name + " = " + (value ? "true" : "false") + ";\n";

@@ -36,6 +36,7 @@ struct Options {
   bool has_new_tokens = false;
   bool writes_new_tokens = false; // to the caches, if has_new_tokens
   bool has_partials = false;
+  bool folds_splits = false; // where has_partials: the kernel that leaves them
   bool aligned = false;
   bool reads_ahead = false; // what a step is launched with was there before the kernels before
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "cuda/attention_tile.h"
+#include "cuda/split_counters.h"
 #include "cuda/warpgroup_tile.h"
 #include "plan_arithmetic.h"
 
@@ -85,7 +86,7 @@ GpuLaunchPlan plan_launch(
         grid.threads,
         grid.threadgroup_memory_bytes};
   }
-  if (plan.decode.num_partials > 0) {
+  if (plan.decode.num_partials > 0 && !folds_splits(plan.decode, batch)) {
     plan.reduce = {
         shape.num_q_heads,
         batch.num_seqs,
@@ -94,6 +95,11 @@ GpuLaunchPlan plan_launch(
         decode_reduce_bytes(shape.head_dim_v)};
   }
   return plan;
+}
+
+bool folds_splits(const DecodePlan& plan, const GpuBatch& batch) {
+  int64_t blocks = int64_t(plan.grid.x) * batch.num_seqs; // of one split
+  return plan.num_splits > 1 && plan.num_splits <= kFewSplits && blocks <= kMostSplitCounters;
 }
 
 GpuGrid plan_alike(const AttentionShape& shape, const GpuBatch& batch) {

@@ -1,14 +1,8 @@
 #include "cuda/product_operands.h"
 
-#include <array>
-#include <map>
-#include <mutex>
-#include <span>
-
 #include "cuda/attention_buffers.h"
 #include "cuda/launch.h"
 #include "cuda/memory.h"
-#include "cuda/staging.h"
 #include "parameters.h"
 
 namespace pomona::cuda {
@@ -18,24 +12,6 @@ namespace {
 constexpr int kCopyBytes = 16;
 
 } // namespace
-
-const mx::array& split_counters(mx::Stream stream, mx::cu::CommandEncoder& encoder) {
-  static std::mutex mutex;
-  static auto* arrays = new std::map<int, mx::array>;
-  std::lock_guard lock(mutex);
-  auto found = arrays->find(stream.index);
-  if (found == arrays->end()) {
-    mx::array zeros({kMostSplitTiles}, mx::uint32, nullptr, {});
-    allocate(zeros, encoder);
-    std::array<unsigned, kMostSplitTiles> values{};
-    Staged::copy_of(std::as_bytes(std::span(values)))
-        ->upload(
-            reinterpret_cast<CUdeviceptr>(pointer(zeros)),
-            static_cast<cudaStream_t>(encoder.stream()));
-    found = arrays->emplace(stream.index, std::move(zeros)).first;
-  }
-  return found->second;
-}
 
 mx::array aligned_rows(mx::cu::CommandEncoder& encoder, const mx::array& rows) {
   if (rows.offset() % kCopyBytes == 0) {

@@ -8,6 +8,7 @@
 #include "cuda/launch.h"
 #include "cuda/memory.h"
 #include "cuda/product_operands.h"
+#include "cuda/split_counters.h"
 #include "cuda/quantized_product_buffers.h"
 #include "plan_arithmetic.h"
 
@@ -40,7 +41,7 @@ ProductPlan plan_product(int num_rows, int num_outputs, int depth, int bits) {
   // Whatever the rows, so that one gets the same whoever is computed with it.
   int splits = std::clamp(
       kBlocksPerCore * device_limits().num_cores / down, 1, std::min(stages, kMostSplits));
-  if (tiles_of_out > kMostSplitTiles) {
+  if (tiles_of_out > kMostSplitCounters) {
     splits = 1;
   }
   int per_split = ceil_div(stages, splits);

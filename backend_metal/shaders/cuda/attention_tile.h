@@ -21,6 +21,9 @@ inline constexpr int kStagedBytes = 72 * 1024;
 inline constexpr int kReduceWarps = 4;
 inline constexpr int kMaxReduceSplits = kReduceWarps * kWarpThreads;
 
+// Splits of a row that the last block of a decode folds; more are folded by a block for each row.
+inline constexpr int kFewSplits = 8;
+
 // Shared memory of one that folds those of a decode: weights, largest and sum of each warp, outputs.
 constexpr int decode_reduce_bytes(int head_dim_v) {
   return (kMaxReduceSplits + 2 * kReduceWarps + kReduceWarps * head_dim_v) * 4;

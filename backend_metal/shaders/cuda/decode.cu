@@ -4,13 +4,13 @@
 //
 // A block owns one split of the keys of one sequence and K/V head, for up to 16 query heads of that
 // head's group: K and V are read from memory once for all of them. Its warps share the keys of a
-// tile. A row with one split is finished here, the others' states go to `decode_reduce`. Where no
-// scatter follows, the block of the last split writes the token's key and value to their slot, where
+// tile. A row with one split is finished here. The others' states are folded by the last block of the
+// splits, or where there may be many by `decode_reduce`. Where no scatter follows, the block of the last split writes the token's key and value to their slot, where
 // nobody reads them yet. Lengths, tables and the keys of tokens before may be there long before those of
 // the step are: then they are read while the kernel before still runs.
 #include "cuda/attend.h"
+#include "cuda/fold_splits.h"
 #include "cuda/slots.h"
-#include "splits.h"
 
 #undef POMONA_BEGIN
 #define POMONA_BEGIN
@@ -65,8 +65,7 @@ inline void decode(const AttentionParameters& p, const AttentionBuffers& b) {
     meet_kernels_before();
     return;
   }
-  Splits splits =
-      row_splits(seq.first_key(0, p.window), seq.last_key(0), p.keys_per_split, p.max_splits);
+  Splits splits = decode_splits(p, seq);
   int split = position.z;
   // Somebody writes the zeros of a row without keys.
   if (split >= metal::max(splits.count, 1)) {
@@ -80,6 +79,10 @@ inline void decode(const AttentionParameters& p, const AttentionBuffers& b) {
   int kv_head = position.x / passes;
   int first_row = position.x % passes * kTileRows;
   TileRows owned{first_row, metal::min(first_row + kTileRows, p.group) - 1};
+  auto states_of = [&](int row) {
+    int64_t head = int64_t(seq.index) * p.num_q_heads + kv_head * p.group + row;
+    return b.partials + head * p.num_splits * partial_floats(DV);
+  };
   attend<T, D, DV, true>(
       p,
       b,
@@ -97,12 +100,28 @@ inline void decode(const AttentionParameters& p, const AttentionBuffers& b) {
       [&](int row, int r, const auto& state, float sum, int first_column, int lane) {
         float* partial = nullptr;
         if (has_partials && splits.count > 1) {
-          int64_t head = int64_t(seq.index) * p.num_q_heads + kv_head * p.group + row;
-          partial = b.partials + (head * p.num_splits + split) * partial_floats(DV);
+          partial = states_of(row) + split * partial_floats(DV);
         }
         finish_row<T, DV>(
             p, b, seq, kv_head, row, r, state, sum, first_column, lane, partial);
       });
+  if (!folds_splits || splits.count <= 1) {
+    return;
+  }
+  unsigned* counter = b.counters + seq.index * p.num_kv_heads * passes + position.x;
+  if (!is_last_block(counter, splits.count)) {
+    return;
+  }
+  const int num_pairs = (owned.last - owned.first + 1) * (DV / 2);
+  for (int i = thread_index(); i < num_pairs; i += Tile<T, D, DV, true>::threads) {
+    const int row = owned.first + i / (DV / 2), head = kv_head * p.group + row;
+    fold_few_splits<T, DV>(
+        static_cast<T*>(b.out) + (seq.first_token * p.num_q_heads + head) * DV,
+        states_of(row),
+        splits.count,
+        has_sinks ? b.sinks[head * p.sinks_stride] : 0.0f,
+        i % (DV / 2) * 2);
+  }
 }
 
 } // namespace pomona

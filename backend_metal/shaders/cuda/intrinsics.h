@@ -291,6 +291,11 @@ inline float load_from_blocks(const float* from) {
   return __ldcg(from);
 }
 
+inline void load_pair_from_blocks(float (&to)[2], const float* from) {
+  float2 pair = __ldcg(reinterpret_cast<const float2*>(from));
+  to[0] = pair.x, to[1] = pair.y;
+}
+
 // Waits for all threads of the blocks of a cluster, and for what they had written to each other. The
 // first such meeting says that all of them are there.
 inline void meet_cluster() {

@@ -1,8 +1,7 @@
 // Folds the states that `decode` and `prefill` left of rows with several splits. Of a decode a block
-// owns a row, and its warps share the splits: one sequence alone has many. Of a prefill a warp owns a
-// row. A lane owns every 32nd pair of dimensions.
+// owns a row; of a prefill a warp, of which a lane owns every 32nd pair of dimensions.
+#include "cuda/fold_splits.h"
 #include "cuda/prefill_tiles.h"
-#include "cuda/warp_sum.h"
 
 namespace pomona {
 
@@ -47,98 +46,6 @@ inline void reduce_head(
   reduce_row<T, DV>(out, states, num_splits, sink, thread_index() % kWarpThreads);
 }
 
-// What the warps share: of each split its weight, of each warp its largest and its sum, and its outputs.
-template <int DV>
-struct ReduceMemory {
-  float weights[kMaxReduceSplits];
-  float largest[kReduceWarps];
-  float sums[kReduceWarps];
-  float outputs[kReduceWarps][DV];
-};
-
-// A pair of dimensions of the splits of a warp, from the first one on.
-template <int AHEAD>
-inline void load_pairs(
-    float (&to)[AHEAD][2], const float* states, int stride, int first, int num_splits) {
-#pragma unroll
-  for (int i = 0; i < AHEAD; i++) {
-    const int split = first + i * kReduceWarps;
-    const float* from = states + metal::min(split, num_splits - 1) * stride;
-    to[i][0] = from[0], to[i][1] = from[1];
-  }
-}
-
-template <typename T, int DV>
-inline void reduce_row_by_block(T* out, const float* states, int num_splits, float sink) {
-  constexpr int kAhead = 4, kStride = 2 + DV;
-  constexpr int kPairs = (DV / 2 + kWarpThreads - 1) / kWarpThreads;
-  auto& memory = *reinterpret_cast<ReduceMemory<DV>*>(shared_memory());
-  const int lane = thread_index() % kWarpThreads, warp = thread_index() / kWarpThreads;
-  // Outputs of the first splits are on their way while all states are.
-  float ahead[kPairs][kAhead][2];
-#pragma unroll
-  for (int pair = 0; pair < kPairs; pair++) {
-    const int dim = metal::min(2 * (lane + pair * kWarpThreads), DV - 2);
-    load_pairs(ahead[pair], states + 2 + dim, kStride, warp, num_splits);
-  }
-  const int own = thread_index();
-  const bool has_split = own < num_splits;
-  const float own_largest = has_split ? states[own * kStride] : -INFINITY;
-  const float own_sum = has_split ? states[own * kStride + 1] : 0.0f;
-  float largest = own_largest;
-  for (int mask = kWarpThreads / 2; mask > 0; mask /= 2) {
-    largest = metal::max(largest, shuffle_xor(largest, mask));
-  }
-  memory.largest[warp] = largest;
-  sync_block();
-#pragma unroll
-  for (int other = 0; other < kReduceWarps; other++) {
-    largest = metal::max(largest, memory.largest[other]);
-  }
-  const float weight = has_split ? rescale(own_largest, exponent_base(largest)) : 0.0f;
-  memory.weights[own] = weight;
-  memory.sums[warp] = warp_sum(own_sum * weight);
-  sync_block();
-#pragma unroll
-  for (int pair = 0; pair < kPairs; pair++) {
-    const int dim = 2 * (lane + pair * kWarpThreads);
-    float totals[2] = {};
-    for (int first = warp; first < num_splits; first += kAhead * kReduceWarps) {
-      if (first != warp) {
-        load_pairs(
-            ahead[pair], states + 2 + metal::min(dim, DV - 2), kStride, first, num_splits);
-      }
-#pragma unroll
-      for (int i = 0; i < kAhead; i++) {
-        const int split = first + i * kReduceWarps;
-        const float of_split = split < num_splits ? memory.weights[split] : 0.0f;
-        totals[0] += ahead[pair][i][0] * of_split;
-        totals[1] += ahead[pair][i][1] * of_split;
-      }
-    }
-    if (dim < DV) {
-      memory.outputs[warp][dim] = totals[0];
-      memory.outputs[warp][dim + 1] = totals[1];
-    }
-  }
-  sync_block();
-  float sum = 0.0f;
-#pragma unroll
-  for (int other = 0; other < kReduceWarps; other++) {
-    sum += memory.sums[other];
-  }
-  const float factor = final_factor(largest, sum, sink);
-  for (int dim = 2 * thread_index(); dim < DV; dim += 2 * kReduceWarps * kWarpThreads) {
-    float totals[2] = {};
-#pragma unroll
-    for (int other = 0; other < kReduceWarps; other++) {
-      totals[0] += memory.outputs[other][dim];
-      totals[1] += memory.outputs[other][dim + 1];
-    }
-    store_pair(out + dim, totals[0] * factor, totals[1] * factor);
-  }
-}
-
 // Grid: (q heads, sequences, 1).
 template <typename T, int DV>
 inline void decode_reduce(const AttentionParameters& p, const AttentionBuffers& b) {
@@ -147,19 +54,23 @@ inline void decode_reduce(const AttentionParameters& p, const AttentionBuffers& 
   if (seq.q_len != 1) {
     return;
   }
-  Splits splits =
-      row_splits(seq.first_key(0, p.window), seq.last_key(0), p.keys_per_split, p.max_splits);
+  Splits splits = decode_splits(p, seq);
   // Rows with one split are finished.
   if (splits.count <= 1) {
     return;
   }
   const int head = block_position().x;
   const int64_t row = int64_t(seq.index) * p.num_q_heads + head;
-  reduce_row_by_block<T, DV>(
-      static_cast<T*>(b.out) + (seq.first_token * p.num_q_heads + head) * DV,
-      b.partials + row * p.num_splits * partial_floats(DV),
-      splits.count,
-      has_sinks ? b.sinks[head * p.sinks_stride] : 0.0f);
+  const float* states = b.partials + row * p.num_splits * partial_floats(DV);
+  T* out = static_cast<T*>(b.out) + (seq.first_token * p.num_q_heads + head) * DV;
+  const float sink = has_sinks ? b.sinks[head * p.sinks_stride] : 0.0f;
+  if (splits.count > kFewSplits) {
+    fold_by_block<T, DV>(out, states, splits.count, sink);
+    return;
+  }
+  for (int pair = thread_index(); pair < DV / 2; pair += kReduceWarps * kWarpThreads) {
+    fold_few_splits<T, DV>(out, states, splits.count, sink, 2 * pair);
+  }
 }
 
 // Grid: (tiles of kPrefillReduceRows rows, K/V heads, 1).

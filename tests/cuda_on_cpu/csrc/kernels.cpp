@@ -80,6 +80,7 @@ CUfunction load(
          *symbol<bool>(library, "option_has_new_tokens") = options.has_new_tokens;
          *symbol<bool>(library, "option_writes_new_tokens") = options.writes_new_tokens;
          *symbol<bool>(library, "option_has_partials") = options.has_partials;
+         *symbol<bool>(library, "option_folds_splits") = options.folds_splits;
          *symbol<bool>(library, "option_aligned") = options.aligned;
          *symbol<bool>(library, "option_reads_ahead") = options.reads_ahead;
          run(launch);

@@ -274,6 +274,10 @@ inline float load_from_blocks(const float* from) {
   return *from;
 }
 
+inline void load_pair_from_blocks(float (&to)[2], const float* from) {
+  to[0] = from[0], to[1] = from[1];
+}
+
 // A cluster's blocks are one behind another along z, and run so.
 inline void meet_cluster() {
   current_block().meet_cluster();

@@ -1,0 +1,32 @@
+#include "cuda/split_counters.h"
+
+#include <array>
+#include <map>
+#include <mutex>
+#include <span>
+
+#include "cuda/launch.h"
+#include "cuda/memory.h"
+#include "cuda/staging.h"
+
+namespace pomona::cuda {
+
+const mx::array& split_counters(mx::Stream stream, mx::cu::CommandEncoder& encoder) {
+  static std::mutex mutex;
+  static auto* arrays = new std::map<int, mx::array>;
+  std::lock_guard lock(mutex);
+  auto found = arrays->find(stream.index);
+  if (found == arrays->end()) {
+    mx::array zeros({kMostSplitCounters}, mx::uint32, nullptr, {});
+    allocate(zeros, encoder);
+    std::array<unsigned, kMostSplitCounters> values{};
+    Staged::copy_of(std::as_bytes(std::span(values)))
+        ->upload(
+            reinterpret_cast<CUdeviceptr>(pointer(zeros)),
+            static_cast<cudaStream_t>(encoder.stream()));
+    found = arrays->emplace(stream.index, std::move(zeros)).first;
+  }
+  return found->second;
+}
+
+} // namespace pomona::cuda
