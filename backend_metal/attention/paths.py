@@ -12,6 +12,7 @@ import mlx.core as mx
 from backend_metal import native
 from backend_metal.attention import reference
 from backend_metal.attention.head_dims import have_kernels, missing_kernels
+from backend_metal.attention.pending_tokens import FillIn, fill_in_tokens
 from backend_metal.attention.products import FewRowsProduct, QuantizedProduct
 from backend_metal.attention.recording import CudaRecording, Recorder
 from backend_metal.attention.rotate_heads import RotateHeads
@@ -39,6 +40,8 @@ class AttentionPath:
     """And of those in which each has several."""
     recorder: Recorder | None = None
     """Records whole steps, where the device can launch them so."""
+    fill_in: FillIn = fill_in_tokens
+    """Puts tokens that a step has drawn into the next one."""
     repeats_graphs: bool = False
     """Whether a decode step's graph may serve for shorter sequences, too: kernels read of a block
     table no more than there is of a sequence, so that a wider one costs nothing."""
@@ -169,6 +172,7 @@ CUDA = (
         decode_options={"decodes": True},
         prefill_options={"prefills": True},
         recorder=CudaRecording,
+        fill_in=native.cuda.fill_in_tokens,
         rotate_heads=native.cuda.rotate_heads,
         few_rows_product=native.cuda.few_rows_product,
         quantized_product=native.cuda.quantized_product,
@@ -181,6 +185,7 @@ CUDA = (
             native.cuda.reshape_and_cache,
             mx.zeros,
             recorder=CudaRecording,
+            fill_in=native.cuda.fill_in_tokens,
             rotate_heads=native.cuda.rotate_heads,
             any_rows_product=partial(native.cuda.few_rows_product, any_rows=True),
             limit_memory=native.cuda.limit_memory,

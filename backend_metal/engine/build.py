@@ -109,12 +109,14 @@ def build_engine(config: EngineConfig) -> Engine:
     # What chooses keys reads on the host how long sequences are.
     chooses = any(layer.top_k is not None for layer in loaded.model.layers)
     if path.recorder is not None and states is None and not chooses:
-        recorded = RecordedSteps(loaded.model, pool, path.recorder, config.max_num_seqs)
+        recorded = RecordedSteps(
+            loaded.model, pool, path.recorder, path.fill_in, config.max_num_seqs
+        )
     elif path.repeats_graphs and not chooses:
         repeated = RepeatedModel(loaded.model, joined=path.joins_nodes)
     return Engine(
         config,
-        ModelRunner(loaded.model, pool, clock, matchers, recorded, states, repeated),
+        ModelRunner(loaded.model, pool, clock, matchers, recorded, states, repeated, path.fill_in),
         tuple(
             BlockGroup(BlockPool(num_blocks), config.block_size, group.window)
             for group, num_blocks in zip(pool.groups, pool.num_blocks, strict=True)

@@ -11,6 +11,7 @@ import mlx.core as mx
 import numpy as np
 
 from backend_metal.attention.kv_cache import AttentionMetadata, KVCachePool
+from backend_metal.attention.pending_tokens import FillIn, fill_in_tokens
 from backend_metal.engine.batch import Batch
 from backend_metal.engine.batch_builder import BatchBuilder
 from backend_metal.engine.draws import PromptReader, StepDraws
@@ -18,7 +19,7 @@ from backend_metal.engine.grammar.masks import FilledMasks, HeldRow, MaskFiller
 from backend_metal.engine.grammar.matcher_pool import MatcherPool
 from backend_metal.engine.recorded.repeated import RepeatedModel, widened
 from backend_metal.engine.recorded.shape import StepShape
-from backend_metal.engine.recorded.steps import RecordedSteps, fill_in
+from backend_metal.engine.recorded.steps import RecordedSteps
 from backend_metal.engine.sampling.choice import choose_draw
 from backend_metal.engine.sampling.masking import Masks
 from backend_metal.engine.sampling.sampler import sample
@@ -49,6 +50,7 @@ class ModelRunner:
         recorded: RecordedSteps | None = None,
         states: StatePool | None = None,
         repeated: RepeatedModel | None = None,
+        fill_in: FillIn = fill_in_tokens,
     ) -> None:
         """``recorded``: where the device can have steps recorded. ``states``: of a model with
         recurrent layers. ``repeated``: ``model``, where graphs of decode steps can be repeated."""
@@ -60,6 +62,7 @@ class ModelRunner:
         )
         self._recorded = recorded
         self._repeated = repeated
+        self._fill_in = fill_in
         self._filler = MaskFiller(matchers)
         self._filled: FilledMasks | None = None
         self._masks: Masks | None = None
@@ -166,7 +169,7 @@ class ModelRunner:
         token_ids = mx.array(batch.token_ids)
         if batch.has_pending:
             assert drawn is not None, "a token is pending that no step has drawn"
-            token_ids = fill_in(token_ids, drawn)
+            token_ids = self._fill_in(token_ids, drawn)
         states = None
         if self._states is not None:
             where = StateMetadata.of(batch.read_slots, batch.write_slots, batch.cu_seqlens_q)

@@ -65,6 +65,9 @@ POMONA_CONSTANT int kMostRotaryHeads = 8;
 // Products of activations: threads of a block.
 POMONA_CONSTANT int kSiluThreads = 128;
 
+// Tokens that are filled in: threads of a block, one each.
+POMONA_CONSTANT int kFillInThreads = 128;
+
 // Draws: threads of a threadgroup that scores a chunk, and the pairs of tokens that a chunk has.
 POMONA_CONSTANT int kDrawThreads = 256;
 POMONA_CONSTANT int kDrawPairs = 1024;

@@ -29,7 +29,8 @@ template <typename T>
   int chunk = group_position.x, row = group_position.y;
   DrawOptions o = options[row];
   RowLogits<T> own = row_logits(logits, masks, counts, bias_tokens, biases, o, row, p);
-  DrawBest best = best_of_chunk(own, p.vocab_size, chunk, thread_index);
+  DrawBest best = best_of_chunk(
+      own, p.vocab_size, chunk, thread_index, takes_largest_logit(o, p.vocab_size));
   best = best_of_all<kDrawThreads>(best, shared, thread_index, o.temperature);
   if (thread_index == 0) {
     row_bests(bests, row, p)[chunk] = best;

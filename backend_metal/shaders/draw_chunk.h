@@ -10,11 +10,17 @@
 
 namespace pomona {
 
-// A chunk is kDrawPairs tokens and those that share their random words.
-template <typename T>
-inline DrawBest best_of_chunk(RowLogits<T> row, int vocab_size, int chunk, int thread_index) {
+// Whether no noise decides, or not yet.
+inline bool takes_largest_logit(DrawOptions o, int vocab_size) {
+  return o.temperature == 0.0f || cuts(o, vocab_size);
+}
+
+// A chunk is kDrawPairs tokens and those that share their random words. `Row`: RowLogits, or what has the
+// chunk's logits.
+template <typename Row>
+inline DrawBest best_of_chunk(
+    Row row, int vocab_size, int chunk, int thread_index, bool takes_largest) {
   const DrawOptions o = row.options;
-  const bool takes_largest = o.temperature == 0.0f || cuts(o, vocab_size);
   const TokenPairs pairs = pairs_of(vocab_size);
   DrawBest best = no_best();
   for (int i = 0; i < kDrawPairs / kDrawThreads; i++) {
@@ -27,7 +33,7 @@ inline DrawBest best_of_chunk(RowLogits<T> row, int vocab_size, int chunk, int t
       words = words_of_pair(o.key[0], o.key[1], pairs, pair);
     }
     int tokens[2] = {pair, pairs.has_second(pair) ? pair + pairs.distance : -1};
-    LoadedLogit<T> loaded[2] = {row.load(tokens[0]), row.load(tokens[1])};
+    typename Row::Loaded loaded[2] = {row.load(tokens[0]), row.load(tokens[1])};
     for (int second = 0; second < 2; second++) {
       int token = tokens[second];
       float logit = token < 0 ? -INFINITY : row.value(loaded[second], token);

@@ -44,6 +44,8 @@ struct LoadedLogit {
 
 template <typename T>
 struct RowLogits {
+  using Loaded = LoadedLogit<T>;
+
   const device T* logits;
   const device uint* mask; // if mask_row
   const device int* counts; // if counts_row
@@ -90,6 +92,11 @@ inline RowLogits<T> row_logits(
       biases + o.first_bias,
       p.token,
       o};
+}
+
+// Whether every token may come, by the model's own logit.
+inline bool has_own_logits(DrawOptions o) {
+  return o.mask_row < 0 && o.counts_row < 0 && o.first_bias >= o.last_bias;
 }
 
 inline bool cuts_by_count(DrawOptions o, int vocab_size) {

@@ -121,6 +121,13 @@ struct SiluProductParameters {
   int blocks_per_row;
 };
 
+// Of token ids and of the drawn ones: their strides.
+struct FillInTokensParameters {
+  int64_t token_stride;
+  int64_t drawn_stride;
+  int num_tokens;
+};
+
 // How a row of logits is drawn from, as rows of 32-bit words have it.
 struct DrawOptions {
   uint32_t key[2]; // of the row's noise

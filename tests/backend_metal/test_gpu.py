@@ -30,6 +30,7 @@ from deployments.backend import AttentionStatus
 from tests.support.backend_metal import (
     few_rows_product_cases,
     native_cases,
+    pending_cases,
     quantized_product_cases,
     recurrent_oracle,
     rotate_heads_cases,
@@ -192,6 +193,12 @@ def test_any_activations_are_mlxs(case: row_cases.Case) -> None:
         pytest.skip("no kernels of rows")
     # Exponentials of halves are approximate in MLX's.
     row_cases.check_silu(rows, case, expected=swiglu, most_ulps=4)
+
+
+@fuzz(100)
+@given(case=pending_cases.cases)
+def test_any_drawn_tokens_are_filled_in(case: pending_cases.Case) -> None:
+    pending_cases.check(path_on(mx.default_device()).fill_in, case)
 
 
 @pytest.mark.skipif(NAME != "cuda", reason="MLX's own products serve elsewhere")

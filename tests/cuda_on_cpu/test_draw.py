@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import mlx.core as mx
+import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from backend_metal.engine.sampling.kernel import KernelDraw
 from deployments.backend import SamplingParams
@@ -20,10 +24,14 @@ from tests.support.backend_metal.draw_oracle import (
     check_broken,
     check_equals,
     check_many,
+    check_places,
     make_logits,
     make_row,
 )
 from tests.support.fuzzing import fuzz
+
+WIDE_VOCABS = [8, 16, 304, 2048, 4104, 6160, 9008]
+"""Whose rows are whole vectors of 16 bytes: of floats, and mostly of halves as well."""
 
 
 @pytest.fixture(autouse=True)
@@ -40,10 +48,20 @@ def kernel() -> KernelDraw:
 
 
 @fuzz(120)
-@given(case=cases([1, 31, 300, 2049, 9001]))
+@given(case=cases([1, 31, 300, 2049, 9001, *WIDE_VOCABS]))
 def test_draws_match_the_oracle(kernel: KernelDraw, case: Case) -> None:
     with execution(backwards=case.seed % 2 == 1):
         check(kernel, case)
+
+
+@fuzz(60)
+@given(
+    case=cases(WIDE_VOCABS).map(lambda case: replace(case, columns=(0, 0))),
+    bad=st.sampled_from([None, None, math.nan, math.inf, -math.inf, -0.0]),
+)
+def test_where_rows_lie_changes_nothing(kernel: KernelDraw, case: Case, bad: float | None) -> None:
+    with execution(backwards=case.seed % 2 == 1):
+        check_places(kernel, case, bad)
 
 
 @pytest.mark.parametrize("backwards", [False, True])
@@ -56,11 +74,26 @@ def test_of_equal_logits_the_lowest_ids_are_kept(kernel: KernelDraw, backwards: 
 def test_of_a_large_vocabulary_most_may_stay(kernel: KernelDraw, dtype: mx.Dtype) -> None:
     with execution(backwards=dtype == mx.float32):
         check_many(kernel, dtype)
+        check_many(kernel, dtype, 20_000)
 
 
-def test_logits_that_are_no_numbers_end_in_some_token(kernel: KernelDraw) -> None:
+@pytest.mark.parametrize("vocab_size", [700, 704])
+def test_logits_that_are_no_numbers_end_in_some_token(kernel: KernelDraw, vocab_size: int) -> None:
     with execution():
-        check_broken(kernel)
+        check_broken(kernel, vocab_size)
+
+
+@pytest.mark.parametrize("vocab_size", [4096, 4099])
+def test_of_two_zeros_the_lower_token_is_drawn(kernel: KernelDraw, vocab_size: int) -> None:
+    # Of one thread, of two lanes, of two warps and of two chunks.
+    pairs = [(8, 9), (8, 16), (8, 1000), (8, 2048 - 1), (1030, 1031)]
+    rows = np.full((len(pairs), vocab_size), -1.0, np.float32)
+    for row, (lower, upper) in zip(rows, pairs, strict=True):
+        row[lower], row[upper] = -0.0, 0.0
+    greedy = [make_row(SamplingParams(temperature=0.0))] * len(pairs)
+    with execution():
+        drawn = kernel(mx.array(rows), batch_of(greedy, vocab_size)).tolist()
+    assert drawn == [lower for lower, _ in pairs]
 
 
 def launches_of(kernel: KernelDraw, *params: SamplingParams) -> list[str]:
@@ -86,19 +119,28 @@ def test_where_a_row_leaves_tokens_out_it_is_four(kernel: KernelDraw) -> None:
 
 @pytest.mark.parametrize("element", ["bfloat", "half", "float"])
 @pytest.mark.parametrize(
-    ("function", "threads", "registers", "spilled"),
+    ("file", "function", "threads", "registers", "spilled"),
     [
-        ("draw_chunks", 256, 40, 0),
-        ("draw_weights", 512, 64, 0),
-        ("draw_slices", 512, 64, 0),
-        ("draw_rows", 512, 100, 160),
+        # As many threads as a multiprocessor can have.
+        ("draw_chunks", "draw_chunks", 256, 32, 16),
+        ("draw", "draw_weights", 512, 64, 0),
+        ("draw", "draw_slices", 512, 64, 0),
+        ("draw", "draw_rows", 512, 100, 160),
     ],
 )
+@pytest.mark.parametrize("aligned", [False, True])
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
 def test_it_compiles(
-    architecture: str, function: str, threads: int, registers: int, spilled: int, element: str
+    architecture: str,
+    aligned: bool,
+    file: str,
+    function: str,
+    threads: int,
+    registers: int,
+    spilled: int,
+    element: str,
 ) -> None:
-    resources = compile_kernel("draw", function, element, "Draw", threads, architecture, False)
+    resources = compile_kernel(file, function, element, "Draw", threads, architecture, aligned)
     # Of a row's threadgroup, some that a loop over a few candidates alone uses.
     assert resources.spilled_bytes <= spilled
     assert resources.registers <= registers

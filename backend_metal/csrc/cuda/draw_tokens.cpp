@@ -2,6 +2,7 @@
 #include "cuda/draw_buffers.h"
 #include "cuda/launch.h"
 #include "cuda/memory.h"
+#include "cuda/rows_of_elements.h"
 #include "gpu/draw_tokens.h"
 #include "operators/draw_tokens.h"
 
@@ -18,6 +19,12 @@ mx::array workspace(int words, mx::cu::CommandEncoder& encoder) {
   return memory;
 }
 
+// Whether every row's halves, whose tokens are pairs, are whole vectors.
+bool has_vector_halves(const mx::array& logits) {
+  return cuda::has_vectors(logits) &&
+      logits.shape(1) * int64_t(logits.itemsize()) % (2 * cuda::kVectorBytes) == 0;
+}
+
 } // namespace
 
 void DrawTokens::eval_gpu(
@@ -32,6 +39,12 @@ void DrawTokens::eval_gpu(
   auto a = draw_arrays(inputs);
   auto parameters = parameters_of(a);
   auto plan = plan_draw(out.shape(0), parameters, cuts_);
+  cuda::Options options;
+  options.aligned = has_vector_halves(a.logits);
+  if (options.aligned) {
+    // Of a chunk.
+    plan.chunks.threadgroup_memory_bytes += 2 * kDrawPairs * int64_t(a.logits.itemsize());
+  }
   auto bests = workspace(plan.best_words, encoder);
   auto candidates = workspace(plan.num_candidates, encoder);
   auto tallies = workspace(plan.tally_words, encoder);
@@ -46,30 +59,30 @@ void DrawTokens::eval_gpu(
       pointer<int>(candidates),
       pointer<RowTally<unsigned>>(tallies),
       pointer<int>(out)};
-  auto add = [&](const char* function, const GpuGrid& grid, auto... written) {
+  auto add = [&](const char* file, const char* function, const GpuGrid& grid, auto... written) {
     for (const auto& in : inputs) {
       encoder.set_input_array(in);
     }
     (encoder.set_output_array(*written), ...);
     cuda::add_kernel(
         encoder,
-        {"cuda/draw.cu",
+        {file,
          function,
          cuda::element_type(a.logits.dtype()),
          {},
          "Draw",
          grid.threads},
-        {},
+        options,
         grid,
         parameters,
         buffers);
   };
-  add("draw_chunks", plan.chunks, &bests, &tallies);
+  add("cuda/draw_chunks.cu", "draw_chunks", plan.chunks, &bests, &tallies);
   if (!plan.slices.empty()) {
-    add("draw_weights", plan.slices, &bests, &tallies);
-    add("draw_slices", plan.slices, &bests, &candidates, &tallies);
+    add("cuda/draw.cu", "draw_weights", plan.slices, &bests, &tallies);
+    add("cuda/draw.cu", "draw_slices", plan.slices, &bests, &candidates, &tallies);
   }
-  add("draw_rows", plan.rows, &bests, &candidates, &tallies, &out);
+  add("cuda/draw.cu", "draw_rows", plan.rows, &bests, &candidates, &tallies, &out);
 }
 
 } // namespace pomona

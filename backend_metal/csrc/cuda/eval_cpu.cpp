@@ -3,6 +3,7 @@
 
 #include "cuda/add_rms_norm.h"
 #include "cuda/few_rows_product.h"
+#include "cuda/fill_in_tokens.h"
 #include "cuda/quantized_product.h"
 #include "cuda/silu_product.h"
 #include "cuda/upload.h"
@@ -62,6 +63,10 @@ void cuda::AddRmsNorm::eval_cpu(const std::vector<mx::array>&, std::vector<mx::a
 }
 
 void cuda::SiluProduct::eval_cpu(const std::vector<mx::array>&, mx::array&) {
+  refuse(*this);
+}
+
+void cuda::FillInTokens::eval_cpu(const std::vector<mx::array>&, mx::array&) {
   refuse(*this);
 }
 

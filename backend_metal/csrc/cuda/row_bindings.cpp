@@ -1,6 +1,7 @@
 #include "cuda/row_bindings.h"
 
 #include "cuda/add_rms_norm.h"
+#include "cuda/fill_in_tokens.h"
 #include "cuda/silu_product.h"
 
 namespace nb = nanobind;
@@ -25,6 +26,13 @@ void bind_rows(nb::module_& m, mx::Device device) {
       },
       "gate"_a,
       "up"_a);
+  m.def(
+      "fill_in_tokens",
+      [device](const mx::array& token_ids, const mx::array& drawn) {
+        return fill_in_tokens(token_ids, drawn, mx::default_stream(device));
+      },
+      "token_ids"_a,
+      "drawn"_a);
 }
 
 } // namespace pomona::cuda

@@ -8,6 +8,7 @@ from typing import Protocol
 import mlx.core as mx
 
 from backend_metal.attention.kv_cache import GroupedMetadata, KVCachePool
+from backend_metal.attention.pending_tokens import FillIn
 from backend_metal.attention.recording import Recorder, Recording, being_recorded
 from backend_metal.engine.batch import Batch
 from backend_metal.engine.recorded.kept import KeptRecordings
@@ -35,11 +36,17 @@ class Model(Protocol):
 
 class RecordedSteps:
     def __init__(
-        self, model: Model, pool: KVCachePool, recorder: Recorder, max_num_seqs: int
+        self,
+        model: Model,
+        pool: KVCachePool,
+        recorder: Recorder,
+        fill_in: FillIn,
+        max_num_seqs: int,
     ) -> None:
         self._model = model
         self._pool = pool
         self._recorder = recorder
+        self._fill_in = fill_in
         self._max_num_seqs = max_num_seqs
         self._kept = KeptRecordings()
         self._num_failures = {"decodes": 0, "chunks": 0}
@@ -84,7 +91,7 @@ class RecordedSteps:
 
         def forward(ints: mx.array, drawn: mx.array) -> mx.array:
             token_ids, positions, metadata, logit_rows = shape.unpack(ints)
-            token_ids = fill_in(token_ids, drawn)
+            token_ids = self._fill_in(token_ids, drawn)
             with being_recorded():
                 return self._model(token_ids, positions, metadata, logit_rows, self._pool).logits
 
@@ -108,9 +115,3 @@ class RecordedSteps:
 
 def _kind(shape: StepShape) -> str:
     return "decodes" if shape.decodes else "chunks"
-
-
-def fill_in(token_ids: mx.array, drawn: mx.array) -> mx.array:
-    """Each pending token is that of its row of ``drawn``, int32 ``[rows]``."""
-    rows = mx.maximum(-1 - token_ids, 0)
-    return mx.where(token_ids < 0, drawn[rows], token_ids)

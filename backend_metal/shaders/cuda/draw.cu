@@ -1,26 +1,11 @@
-// The draw of one token for each row of logits; shaders/draw.metal says how the work is divided.
-#include <metal_stdlib>
-
-#include "cuda/draw_buffers.h"
-#include "cuda/group.h"
+// The draw of one token for each row of logits; shaders/draw.metal says how the work is divided, and
+// draw_chunks.cu begins it.
+#include "cuda/draw_own_logits.h"
 #include "draw_chunk.h"
 #include "draw_cut.h"
 #include "draw_slice.h"
 
 namespace pomona {
-
-template <typename T>
-inline RowLogits<T> own_logits(const DrawParameters& p, const DrawBuffers& b, int64_t row) {
-  return row_logits(
-      static_cast<const T*>(b.logits),
-      b.masks,
-      b.counts,
-      b.bias_tokens,
-      b.biases,
-      b.options[row],
-      row,
-      p);
-}
 
 inline CutMemory<Counter>* cut_memory() {
   return reinterpret_cast<CutMemory<Counter>*>(shared_memory());
@@ -34,22 +19,6 @@ inline DrawBest likeliest_of(
       b.options[row].temperature,
       shared,
       thread_index());
-}
-
-// Grid: (chunks, rows, 1).
-template <typename T>
-inline void draw_chunks(const DrawParameters& p, const DrawBuffers& b) {
-  auto* shared = reinterpret_cast<DrawBest*>(shared_memory());
-  const int chunk = block_position().x, row = block_position().y;
-  const RowLogits<T> own = own_logits<T>(p, b, row);
-  DrawBest best = best_of_chunk(own, p.vocab_size, chunk, thread_index());
-  best = best_of_all<kDrawThreads>(best, shared, thread_index(), own.options.temperature);
-  if (thread_index() == 0) {
-    row_bests(b.bests, row, p)[chunk] = best;
-  }
-  if (cuts(own.options, p.vocab_size)) {
-    clear_tally(b.tallies + row, chunk, p.num_chunks, thread_index());
-  }
 }
 
 // Grid: (slices, rows, 1), as of draw_slices.

@@ -105,6 +105,14 @@ inline unsigned vote(bool yes) {
   return __ballot_sync(~0u, yes);
 }
 
+// Of a warp's words, for all of its lanes.
+inline unsigned largest_of_warp(unsigned word) {
+  return __reduce_max_sync(~0u, word);
+}
+inline unsigned smallest_of_warp(unsigned word) {
+  return __reduce_min_sync(~0u, word);
+}
+
 inline float to_float(float value) {
   return value;
 }
@@ -237,6 +245,14 @@ inline void load_words(unsigned (&to)[4], const void* from) {
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(shared_address(from))
+               : "memory");
+}
+
+// The same the other way.
+inline void store_words(void* to, const unsigned (&from)[4]) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+               :
+               : "r"(shared_address(to)), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
                : "memory");
 }
 

@@ -8,6 +8,7 @@
 
 #include "cuda/add_rms_norm.h"
 #include "cuda/few_rows_product.h"
+#include "cuda/fill_in_tokens.h"
 #include "cuda/quantized_product.h"
 #include "cuda/silu_product.h"
 #include "cuda/upload.h"
@@ -198,6 +199,11 @@ void cuda::AddRmsNorm::eval_cpu(
 }
 
 void cuda::SiluProduct::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
+  std::vector<mx::array> outputs{out};
+  cuda_on_cpu::evaluate(*this, inputs, outputs);
+}
+
+void cuda::FillInTokens::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   std::vector<mx::array> outputs{out};
   cuda_on_cpu::evaluate(*this, inputs, outputs);
 }

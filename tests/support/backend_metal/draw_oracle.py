@@ -124,6 +124,15 @@ params_strategy = st.builds(
 )
 
 
+plain_strategy = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([0.0, 0.7, 1.0]),
+    top_p=st.sampled_from([1.0, 1.0, 0.9]),
+    top_k=st.sampled_from([0, 0, 20]),
+)
+"""Of rows whose logits are the model's, as most are."""
+
+
 @dataclass(frozen=True)
 class Case:
     params: list[SamplingParams]
@@ -137,17 +146,18 @@ class Case:
     """The share of tokens that masks of every other row leave out; None: there are no masks."""
     ties: bool
     dtype: mx.Dtype
+    columns: tuple[int, int] = (0, 0)
+    """Of the array that logits are a part of, before them and behind them."""
 
 
 def cases(
     vocab_sizes: Sequence[int],
     dtypes: Sequence[mx.Dtype] = (mx.float32, mx.float16, mx.bfloat16),
 ) -> st.SearchStrategy[Case]:
-    greedy = st.just(SamplingParams(temperature=0.0))
     return st.builds(
         Case,
         params=st.lists(
-            st.one_of(params_strategy, params_strategy, greedy), min_size=1, max_size=6
+            st.one_of(params_strategy, params_strategy, plain_strategy), min_size=1, max_size=6
         ),
         vocab_size=st.sampled_from(vocab_sizes),
         tokens=st.lists(st.integers(0, 39), max_size=30),
@@ -156,16 +166,13 @@ def cases(
         left_out=st.sampled_from([None, 0.01, 0.5, 0.95]),
         ties=st.booleans(),
         dtype=st.sampled_from(dtypes),
+        columns=st.sampled_from([(0, 0), (0, 0), (0, 8), (8, 8), (16, 1), (1, 0)]),
     )
 
 
 def check(draw: Draw, case: Case) -> None:
     """Each row's token is one that float64 allows, and the same where the row is alone."""
-    tokens = [token % case.vocab_size for token in case.tokens]
-    prompt, output = tokens[: case.num_prompt_tokens], tokens[case.num_prompt_tokens :]
-    rows = [make_row(p, case.seed, pos, prompt, output) for p in case.params for pos in range(4)]
-    logits = make_logits(len(rows), case.vocab_size, case.seed % 1000, case.ties)
-    logits = logits.astype(case.dtype)
+    rows, logits = _rows_of(case), _logits_of(case)
     masks, allowed = make_masks(case, len(rows))
     exact = np.array(logits.astype(mx.float32), np.float64)
     drawn = draw(logits, batch_of(rows, case.vocab_size, masks)).tolist()
@@ -174,9 +181,42 @@ def check(draw: Draw, case: Case) -> None:
     assert draw(logits[-1:], alone).tolist() == drawn[-1:]
 
 
-def check_many(draw: Draw, dtype: mx.Dtype) -> None:
+def check_places(draw: Draw, case: Case, bad: float | None) -> None:
+    """Where in memory logits lie changes nothing; ``bad``: what some of them are."""
+    rows = _rows_of(case)
+    batch = batch_of(rows, case.vocab_size, make_masks(case, len(rows))[0])
+    logits = _logits_of(case)
+    if bad is not None:
+        rng = np.random.default_rng(case.seed % 1000)
+        is_bad = rng.random(logits.shape) < rng.choice([1e-3, 0.5, 1.0], (len(rows), 1))
+        logits = mx.where(mx.array(is_bad), mx.array(bad, logits.dtype), logits)
+    drawn = [draw(_part(logits, columns), batch).tolist() for columns in ((0, 0), (1, 0), (0, 3))]
+    assert drawn[1:] == drawn[:1] * 2
+
+
+def _rows_of(case: Case) -> list[Row]:
+    tokens = [token % case.vocab_size for token in case.tokens]
+    prompt, output = tokens[: case.num_prompt_tokens], tokens[case.num_prompt_tokens :]
+    return [make_row(p, case.seed, pos, prompt, output) for p in case.params for pos in range(4)]
+
+
+def _logits_of(case: Case) -> mx.array:
+    rows = 4 * len(case.params)
+    logits = make_logits(rows, case.vocab_size, case.seed % 1000, case.ties)
+    return _part(logits.astype(case.dtype), case.columns)
+
+
+def _part(logits: mx.array, columns: tuple[int, int]) -> mx.array:
+    """The same as a part of a wider array."""
+    before, behind = columns
+    # What is beside them would be drawn.
+    wide = mx.pad(logits, [(0, 0), columns], constant_values=mx.array(1e4, logits.dtype))
+    mx.eval(wide)
+    return wide[:, before : wide.shape[1] - behind]
+
+
+def check_many(draw: Draw, dtype: mx.Dtype, vocab_size: int = 20_001) -> None:
     """Of a large vocabulary most stays, in rows beside others that leave out little or nothing."""
-    vocab_size = 20_001
     params = (
         SamplingParams(top_p=0.99),
         SamplingParams(),
@@ -185,7 +225,7 @@ def check_many(draw: Draw, dtype: mx.Dtype) -> None:
         SamplingParams(temperature=0.0),
         SamplingParams(top_k=12_000, frequency_penalty=0.5, presence_penalty=0.1),
         SamplingParams(top_k=50, temperature=0.01),
-        SamplingParams(top_p=0.5, min_p=0.1, logit_bias={7: 3.0, 20_000: 3.0}),
+        SamplingParams(top_p=0.5, min_p=0.1, logit_bias={7: 3.0, vocab_size - 1: 3.0}),
     )
     output = [3, 3, 19_000]
     rows = [make_row(one, 5, position, output=output) for position in range(2) for one in params]
@@ -225,7 +265,7 @@ def check_equals(draw: Draw, num_rows: int) -> None:
         assert len(drawn & set(list(kept)[-100:])) > min(num_rows, 100) // 5
 
 
-def check_broken(draw: Draw) -> None:
+def check_broken(draw: Draw, vocab_size: int = 700) -> None:
     """A model may give no numbers: some token is drawn, and other rows draw what they did."""
     params = (
         SamplingParams(),
@@ -234,8 +274,8 @@ def check_broken(draw: Draw) -> None:
         SamplingParams(min_p=0.1, temperature=1e-4),
     )
     rows = [make_row(one, 3, position) for position in range(4) for one in params]
-    batch = batch_of(rows, 700)
-    logits = make_logits(len(rows), 700)
+    batch = batch_of(rows, vocab_size)
+    logits = make_logits(len(rows), vocab_size)
     good = draw(logits, batch).tolist()
     for bad in (np.nan, np.inf, -np.inf):
         broken = np.array(logits)
@@ -243,7 +283,7 @@ def check_broken(draw: Draw) -> None:
         broken[4:8, ::2] = bad
         broken[8:12, 5] = bad
         drawn = draw(mx.array(broken), batch).tolist()
-        assert all(0 <= token < 700 for token in drawn)
+        assert all(0 <= token < vocab_size for token in drawn)
         assert drawn[12:] == good[12:]
 
 

@@ -112,6 +112,22 @@ inline unsigned vote(bool yes) {
   return lanes;
 }
 
+inline unsigned largest_of_warp(unsigned word) {
+  auto words = current_block().exchange({word}, "largest_of_warp");
+  for (const auto& of_lane : words) {
+    word = std::max(word, unsigned(of_lane[0]));
+  }
+  return word;
+}
+
+inline unsigned smallest_of_warp(unsigned word) {
+  auto words = current_block().exchange({word}, "smallest_of_warp");
+  for (const auto& of_lane : words) {
+    word = std::min(word, unsigned(of_lane[0]));
+  }
+  return word;
+}
+
 inline int count_bits(unsigned word) {
   return std::popcount(word);
 }
@@ -227,6 +243,11 @@ inline void store_floats(float* to, const float (&from)[1]) {
 
 inline void load_words(unsigned (&to)[4], const void* from) {
   current_block().check_shared(from, 16);
+  std::memcpy(to, from, 16);
+}
+
+inline void store_words(void* to, const unsigned (&from)[4]) {
+  current_block().check_shared(to, 16);
   std::memcpy(to, from, 16);
 }
 
