@@ -38,6 +38,9 @@ PART_AHEAD = 0.5
 """Of a model's layers, which are submitted before the tokens of the step before are read. MLX lets
 only so much wait for a device and then makes who submits more wait, too: with all layers ahead, the
 tokens of one step would be read at the end of the next."""
+PARTS_AHEAD = 4
+"""In so many parts where there are prompts: the device has the first of them while the host still
+builds the graph of the others, which takes as long as many steps of decodes."""
 
 
 class ModelRunner:
@@ -103,11 +106,18 @@ class ModelRunner:
         return ModelForward(self, step, logits, is_whole=True)
 
     def _forward(self, step: Step, batch: Batch, drawn: mx.array | None) -> ModelForward:
-        output = self._build(batch, drawn, self._repeated if step.decodes_alone else None)
+        repeated = self._repeated if step.decodes_alone else None
+        goes_ahead = self.pool.writes_in_place and (
+            self._states is None or self._states.writes_in_place
+        )
+        num_ahead = max(1, round(self.pool.num_layers * PART_AHEAD))
+        in_parts = goes_ahead and not step.decodes_alone and not self.holds_up
+        on_layer = partial(self._submit_part, num_ahead) if in_parts else None
+        output = self._build(batch, drawn, repeated, on_layer)
         _read(step, output)
         self.clock.lap("build")
-        if self.pool.writes_in_place and (self._states is None or self._states.writes_in_place):
-            self.submit(num_layers=max(1, round(self.pool.num_layers * PART_AHEAD)))
+        if goes_ahead:
+            self.submit(num_layers=num_ahead)
         # Of no rows the head is not to be computed: devices refuse some products without any.
         computed = output.logits if len(batch.logit_rows) else output.states
         return ModelForward(self, step, computed, is_whole=False)
@@ -129,6 +139,13 @@ class ModelRunner:
         )
         self.clock.lap("submit")
 
+    def _submit_part(self, num_ahead: int, num_built: int) -> None:
+        """Where ``num_built`` layers are a part of those that go ahead."""
+        part = max(1, num_ahead // PARTS_AHEAD)
+        if 0 < num_built < num_ahead and num_built % part == 0:
+            self.clock.lap("build")
+            self.submit(num_layers=num_built)
+
     def reset(self) -> None:
         try:
             mx.synchronize()
@@ -145,7 +162,11 @@ class ModelRunner:
         self.rows.clear()
 
     def _build(
-        self, batch: Batch, drawn: mx.array | None, repeated: RepeatedModel | None
+        self,
+        batch: Batch,
+        drawn: mx.array | None,
+        repeated: RepeatedModel | None,
+        on_layer: Callable[[int], None] | None,
     ) -> ModelOutput:
         wide = _as_they_are if repeated is None else widened
         cu_seqlens_q = mx.array(batch.cu_seqlens_q)
@@ -175,8 +196,9 @@ class ModelRunner:
             where = StateMetadata.of(batch.read_slots, batch.write_slots, batch.cu_seqlens_q)
             states = StepStates(self._states, where)
         positions, logit_rows = mx.array(batch.positions), mx.array(batch.logit_rows)
-        model = repeated or self.model
-        return model(token_ids, positions, metadata, logit_rows, self.pool, states)
+        if repeated is not None:
+            return repeated(token_ids, positions, metadata, logit_rows, self.pool, states)
+        return self.model(token_ids, positions, metadata, logit_rows, self.pool, states, on_layer)
 
 
 class DeferredForward:

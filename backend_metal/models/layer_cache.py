@@ -13,7 +13,7 @@ values; by these the step knows whose cache it is.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,11 +81,23 @@ class Attending(ABC):
 
 
 class PagedAttending(Attending):
-    def __init__(self, pool: KVCachePool, metadata: GroupedMetadata) -> None:
+    def __init__(
+        self,
+        pool: KVCachePool,
+        metadata: GroupedMetadata,
+        on_layer: Callable[[int], None] | None = None,
+    ) -> None:
+        """``on_layer``: told of each layer as soon as what comes before its keys is built."""
         super().__init__()
         self._pool = pool
         self._metadata = metadata
         self._latents = LatentAttention(pool, metadata)
+        self._on_layer = on_layer
+
+    def keep(self, layer: int, keys: mx.array, values: mx.array) -> None:
+        if self._on_layer is not None:
+            self._on_layer(layer)
+        super().keep(layer, keys, values)
 
     def attend(
         self, layer: int, q: mx.array, k: mx.array, v: mx.array, options: AttentionOptions

@@ -176,10 +176,12 @@ class PagedModel:
         logit_rows: mx.array,
         pool: KVCachePool,
         states: StepStates | None = None,
+        on_layer: Callable[[int], None] | None = None,
     ) -> ModelOutput:
         """``token_ids`` and ``positions`` are int32 ``[num_tokens]``; ``logit_rows`` is int32
         ``[num_rows]``: the tokens whose logits are wanted, maybe none. ``states``: for a model with
-        recurrent layers, whose pool is of ``recurrent``.
+        recurrent layers, whose pool is of ``recurrent``. ``on_layer`` is told of each layer that
+        keeps keys, by its number in ``layers``, when all before them is built.
         """
 
         def state_cache(layer: int, kind: RecurrentKind) -> RecurrentLayerCache:
@@ -187,7 +189,7 @@ class PagedModel:
                 raise ValueError("states must be given to a model with recurrent layers")
             return PooledStateCache(states, layer)
 
-        attending = PagedAttending(pool, metadata)
+        attending = PagedAttending(pool, metadata, on_layer)
         return self._forward(token_ids, self._caches(attending, state_cache, positions, logit_rows))
 
     def _caches(
