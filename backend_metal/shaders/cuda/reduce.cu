@@ -180,7 +180,7 @@ inline void prefill_reduce(const AttentionParameters& p, const AttentionBuffers&
         b,
         seq.first_token + row / p.group,
         kv_head * p.group + row % p.group,
-        b.partials + prefill_partial(p, seq, row, kv_head, 0) * partial_floats(DV),
+        b.partials + prefill_partial(p, seq, splits, row, kv_head, 0) * partial_floats(DV),
         splits.count);
   }
 }
