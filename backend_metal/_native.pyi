@@ -97,7 +97,7 @@ class DecodePlan:
 class PrefillPlan:
     tile_rows: int
     key_tile: int
-    max_split_rows: int
+    device_tiles: int
     keys_per_split: int
     max_splits: int
     num_splits: int
@@ -129,6 +129,12 @@ def row_splits(
 ) -> tuple[int, int]:
     """Length of a row's splits, and how many of them it has."""
 
+def even_splits(
+    first_key: int, last_key: int, keys_per_split: int, max_splits: int
+) -> tuple[int, int, int]:
+    """Where a sequence's splits start, their length, and how many of them it has."""
+
+def most_splits(tiles: int, device_tiles: int, max_splits: int) -> int: ...
 def scatter_paged_attention(
     q: mx.array,
     k: mx.array,

@@ -23,6 +23,8 @@ from backend_metal.attention.self_check_inputs import CheckInputs, Floats
 TOLERANCES = {mx.float32: 1e-5, mx.float16: 1e-3, mx.bfloat16: 8e-3}
 """Most RMS error over RMS of the reference, for each query head of each sequence."""
 SHORT_WINDOW, LONG_WINDOW = 33, native.KEYS_PER_SPLIT + 5
+LONGEST_WINDOW = 2 * native.KEYS_PER_SPLIT + 5
+"""Longer than one split of a prefill: only such windows have several."""
 
 T = TypeVar("T")
 
@@ -47,7 +49,7 @@ STEPS = (
     _Step(
         "mixed step",
         (("long", 1), ("endless", 21), ("prompt", 1), ("bulk", 160)),
-        LONG_WINDOW,
+        LONGEST_WINDOW,
     ),
 )
 """Between them they make a GPU's plan choose every kernel that it has for the layer: with one split

@@ -22,6 +22,12 @@ POMONA_CONSTANT int kTiledGroup = 16;
 // Most query rows of one tile.
 POMONA_CONSTANT int kMaxTileRows = 128;
 
+// Keys of which a prefill's splits are multiples: as many as a tile of keys has at most.
+POMONA_CONSTANT int kSplitTile = 128;
+
+// Splits of a prefill, at most: a partial state of more would take longer than the keys it saves.
+POMONA_CONSTANT int kMaxPrefillSplits = 16;
+
 // Threads of a simdgroup, on every Apple GPU.
 POMONA_CONSTANT int kSimdWidth = 32;
 

@@ -38,8 +38,9 @@ struct AttentionParameters {
   int window; // if has_window
   int keys_per_split; // see splits.h
   int max_splits;
-  int num_splits; // that were launched: the stride of the partials
-  int max_split_rows; // of a sequence whose keys prefill splits
+  int num_splits; // that were launched: of decode, the stride of the partials
+  int tile_rows; // of prefill
+  int device_tiles; // of prefill; see splits.h
   float scale;
   float softcap; // if has_softcap
 };

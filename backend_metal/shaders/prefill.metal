@@ -14,7 +14,7 @@
 //
 // Simdgroups multiply only what some of their 8 rows see; they all stage and wait.
 //
-// The keys of a sequence with few rows are cut into splits (prefill_splits.h), a threadgroup each,
+// The keys of a sequence with few tiles are cut into splits (prefill_splits.h), a threadgroup each,
 // whose states go to `prefill_reduce`; otherwise rows are finished here.
 //
 // Key tiles start at multiples of kKeys, and a masked key leaves a row's state as it was, bit for
@@ -214,9 +214,9 @@ template <typename T, int D, int DV>
   // What some row of the tile sees in this split.
   KeyRange keys = keys_of_some(p, seq, owned);
   if (splits.count > 1) {
-    int split_start = (splits.first_key / splits.length + split) * splits.length;
-    keys.first = metal::max(keys.first, split_start);
-    keys.last = metal::min(keys.last, split_start + splits.length);
+    KeyRange own = keys_of_split(splits, split);
+    keys.first = metal::max(keys.first, own.first);
+    keys.last = metal::min(keys.last, own.last);
   }
 
   LaneMap at = lane_map(lane);
@@ -299,7 +299,7 @@ template <typename T, int D, int DV>
   if (splits.count > 1) {
     if (has_partials) {
       device float* partial =
-          partials + prefill_partial(p, seq, row, kv_head, split) * partial_floats(DV);
+          partials + prefill_partial(p, seq, splits, row, kv_head, split) * partial_floats(DV);
       if (column_group == 0 && at.column == 0) {
         partial[0] = state.largest;
         partial[1] = sum;

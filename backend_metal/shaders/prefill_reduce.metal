@@ -45,7 +45,7 @@ template <typename T, int D, int DV>
     }
     reduce_row<T, DV>(
         out + (token * p.num_q_heads + head) * DV,
-        partials + prefill_partial(p, seq, row, kv_head, 0) * partial_floats(DV),
+        partials + prefill_partial(p, seq, splits, row, kv_head, 0) * partial_floats(DV),
         splits.count,
         sink,
         lane);

@@ -58,23 +58,38 @@ inline KeyRange keys_of_all(constant AttentionParameters& p, Sequence seq, TileR
   return KeyRange{seq.first_key(rows.last / p.group, p.window), seq.last_key(rows.first / p.group)};
 }
 
-// The splits of all of a sequence's rows together: a long chunk has one.
+// The splits of all of a sequence's rows together: the more tiles they are, the fewer.
 inline Splits prefill_splits(constant AttentionParameters& p, Sequence seq) {
   int first = seq.first_key(0, p.window);
   int last = seq.last_key(seq.q_len - 1);
-  if (!has_partials || seq.q_len * p.group > p.max_split_rows) {
+  int tiles = (seq.q_len * p.group + p.tile_rows - 1) / p.tile_rows;
+  int most = has_partials ? most_splits(metal::max(tiles, 1), p.device_tiles, p.max_splits) : 1;
+  if (most == 1) {
     return Splits{first, last, last, 1};
   }
-  return row_splits(first, last, p.keys_per_split, p.max_splits, p.keys_per_split);
+  return even_splits(first, last, p.keys_per_split, most);
 }
 
-// Partials lie as [rows, K/V heads, splits, partial_floats]. Rows of sequences with splits neither
-// overlap nor take more room than all rows of the batch, or max_split_rows for each sequence.
+// Keys [first, last) of one of several splits.
+inline KeyRange keys_of_split(Splits splits, int split) {
+  int first = splits.first_key + split * splits.length;
+  return KeyRange{first, first + splits.length};
+}
+
+// A sequence's partials lie as [rows, K/V heads, splits, partial_floats]. Before them there is room
+// for those of the sequences before: of num_splits for each of their rows, or of device_tiles for each
+// sequence, which its tiles times its splits are at most.
 inline int64_t prefill_partial(
-    constant AttentionParameters& p, Sequence seq, int row, int kv_head, int split) {
-  int64_t first = metal::min(
-      int64_t(seq.first_token) * p.group, int64_t(seq.index) * p.max_split_rows);
-  return ((first + row) * p.num_kv_heads + kv_head) * p.num_splits + split;
+    constant AttentionParameters& p,
+    Sequence seq,
+    Splits splits,
+    int row,
+    int kv_head,
+    int split) {
+  int64_t before = metal::min(
+      int64_t(seq.first_token) * p.group * p.num_splits,
+      int64_t(seq.index) * p.device_tiles * p.tile_rows);
+  return before * p.num_kv_heads + (int64_t(row) * p.num_kv_heads + kv_head) * splits.count + split;
 }
 
 } // namespace pomona

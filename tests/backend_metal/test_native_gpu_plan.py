@@ -145,7 +145,7 @@ def test_the_batch_does_not_decide_where_splits_end(
             made.prefill.key_tile,
             made.prefill.keys_per_split,
             made.prefill.max_splits,
-            made.prefill.max_split_rows,
+            made.prefill.device_tiles,
         )
         for made in plans
     }

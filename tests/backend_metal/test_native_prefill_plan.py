@@ -94,28 +94,54 @@ def test_every_split_is_launched_and_has_room(
     if made.num_splits < 2:
         assert made.num_partials == 0
         return
-    # Rows of partial states, as shaders/prefill_splits.h places them.
+    # Partial states of a K/V head, as shaders/prefill_splits.h places them.
     places: list[tuple[int, int]] = []
+    of_a_row, of_a_sequence = made.num_splits, made.device_tiles * made.tile_rows
     first_token = 0
     for index, q_len in enumerate(q_lens):
         rows = q_len * group
-        if q_len > 1 and rows <= made.max_split_rows:
-            first = min(first_token * group, index * made.max_split_rows)
-            places.append((first, first + rows))
+        tiles = max(-(-rows // made.tile_rows), 1)
+        most = native.most_splits(tiles, made.device_tiles, made.max_splits)
+        if q_len > 1 and most > 1:
             seq_len = data.draw(st.integers(0, max_context))
             first_key = 0 if window is None else max(seq_len - q_len - window + 1, 0)
-            _, count = native.row_splits(
-                first_key, seq_len, made.keys_per_split, made.max_splits, made.keys_per_split
-            )
+            *_, count = native.even_splits(first_key, seq_len, made.keys_per_split, most)
             assert count <= made.num_splits <= made.max_splits
+            first = min(first_token * group * of_a_row, index * of_a_sequence)
+            places.append((first, first + rows * count))
         first_token += q_len
     assert all(end <= start for (_, end), (start, _) in pairwise(places))
-    row_floats = num_kv_heads * made.num_splits * (128 + 2)
-    assert made.num_partials >= row_floats * max((end for _, end in places), default=0)
-    assert made.num_partials <= row_floats * min(
-        sum(q_lens) * group, len(q_lens) * made.max_split_rows
+    state_floats = num_kv_heads * (128 + 2)
+    assert made.num_partials >= state_floats * max((end for _, end in places), default=0)
+    assert made.num_partials <= state_floats * min(
+        sum(q_lens) * group * of_a_row, len(q_lens) * of_a_sequence
     )
     assert made.grid.threadgroups[:2] == made.reduce.threadgroups[:2]
+
+
+@FUZZ
+@given(
+    seen=st.tuples(st.integers(0, 200_000), st.integers(0, 40_000)),
+    tiles=st.integers(1, 200),
+    device_tiles=st.integers(0, 600),
+)
+def test_splits_are_even_and_fill_the_device_once(
+    seen: tuple[int, int], tiles: int, device_tiles: int
+) -> None:
+    first_key, num_keys = seen
+    most = native.most_splits(tiles, device_tiles, 16)
+    assert most == 1 or (most <= 16 and most * tiles <= device_tiles)
+    assert most == 16 or (most + 1) * tiles > device_tiles
+    start, length, count = native.even_splits(first_key, first_key + num_keys, 1024, most)
+    assert count <= most
+    if num_keys == 0:
+        assert count == 0
+        return
+    assert start % 128 == length % 128 == 0
+    assert 0 <= first_key - start < 128
+    assert (count - 1) * length < first_key + num_keys - start <= count * length
+    assert length <= 1024 or count * (length - 128) < first_key + num_keys - start
+    assert length >= 512 or count == 1
 
 
 @pytest.mark.parametrize("num_cores", CORES)
@@ -131,6 +157,20 @@ def test_a_short_chunk_of_a_long_context_fills_the_device(
     assert tiles * num_kv_heads * made.num_splits >= min(4 * num_cores, 16 * tiles * num_kv_heads)
 
 
+@pytest.mark.parametrize(
+    ("num_tokens", "num_splits"),
+    [(16, 9), (32, 9), (128, 8), (512, 2), (528, 2), (529, 1), (2048, 1)],
+)
+def test_a_chunk_fills_the_device_once(num_tokens: int, num_splits: int) -> None:
+    """Of 132 cores, which run 66 tiles of 32 rows at a time for each of 8 K/V heads."""
+    made = plan(
+        heads=(8, 2), num_cores=132, num_tokens=num_tokens, num_seqs=1, max_context=8192 + 528
+    )
+    tiles = -(-num_tokens * 2 // made.tile_rows)
+    assert made.num_splits == num_splits
+    assert tiles * num_splits <= 66 or num_splits == 1
+
+
 def test_decode_alone_launches_no_splits() -> None:
     assert plan(num_tokens=32, num_seqs=32, max_context=65536).num_splits == 1
     assert plan(num_tokens=33, num_seqs=32, max_context=65536).num_splits > 1
@@ -138,11 +178,18 @@ def test_decode_alone_launches_no_splits() -> None:
 
 def test_one_sequence_of_many_rows_has_one_split() -> None:
     few = plan(num_tokens=16, num_seqs=1, max_context=65536)
-    tokens = few.max_split_rows // 4
-    assert plan(num_tokens=tokens, num_seqs=1, max_context=65536).num_splits == few.num_splits > 1
+    tokens = few.device_tiles // 2 * few.tile_rows // 4
+    assert few.num_splits > 2
+    assert plan(num_tokens=tokens, num_seqs=1, max_context=65536).num_splits == 2
     assert plan(num_tokens=tokens + 1, num_seqs=1, max_context=65536).num_splits == 1
     # The other one may have few rows.
     assert plan(num_tokens=tokens + 1, num_seqs=2, max_context=65536).num_splits > 1
+
+
+def test_short_windows_have_one_split() -> None:
+    batch = {"num_tokens": 2000, "num_seqs": 2, "max_context": 65536}
+    assert [plan(**batch, window=window).num_splits for window in (1, 128, 1024)] == [1, 1, 1]
+    assert plan(**batch, window=1025).num_splits > 1
 
 
 def test_short_contexts_and_large_groups_have_one_split() -> None:

@@ -42,6 +42,8 @@ def compile_attention(
         )
     elif function == "warpgroup_prefill":
         threads = operators().warpgroup_threads(*head_dims)
+    elif function == "prefill_reduce":
+        threads = 512
     is_reduction = function.endswith("_reduce")
     file = "reduce" if is_reduction else function
     sizes = (head_dims[1], 0) if is_reduction else head_dims

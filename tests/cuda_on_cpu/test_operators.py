@@ -58,8 +58,8 @@ DECODES: dict[str, dict[str, Any]] = {
 
 
 def case_of(dtype: mx.Dtype, head_dims: tuple[int, int], **step: Any) -> oracle.Case:
-    step = {"heads": (2, 3), "has_sinks": False} | step
-    return make_case(5, dtype=dtype, head_dims=head_dims, **step)
+    step = {"seed": 5, "heads": (2, 3), "has_sinks": False} | step
+    return make_case(dtype=dtype, head_dims=head_dims, **step)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -165,8 +165,55 @@ def test_the_order_of_threads_and_kernels_is_free(
     np.testing.assert_array_equal(forwards, backwards)
 
 
+# Narrow values, one pair of which a lane folds of each split, up to the widest.
+SPLIT_SHAPES = [
+    (mx.float32, (64, 64)),
+    (mx.bfloat16, (128, 128)),
+    (mx.float16, (64, 80)),
+    (mx.bfloat16, (256, 256)),
+    (mx.float16, (576, 512)),
+]
+
+
+@pytest.mark.parametrize(("dtype", "head_dims"), SPLIT_SHAPES)
+def test_splits_of_a_prefill_match_float64(dtype: mx.Dtype, head_dims: tuple[int, int]) -> None:
+    case = case_of(dtype, head_dims, heads=(1, 2), spans=[(3, 5200), (40, 1100)], has_sinks=True)
+    with execution():
+        operators().take_nodes()
+        native_cases.check(case)
+    kernels = [kernel for kernel, *_ in operators().take_nodes()]
+    assert any(kernel.startswith("prefill_reduce") for kernel in kernels)
+
+
+@fuzz(25)
+@given(
+    seed=st.integers(0, 99),
+    heads=st.sampled_from([(1, 1), (2, 3), (1, 8)]),
+    spans=st.lists(
+        st.tuples(st.sampled_from([1, 2, 9, 70]), st.sampled_from([0, 900, 1100, 2300, 9300])),
+        min_size=1,
+        max_size=3,
+    ),
+    window=st.sampled_from([None, None, 700, 1100, 2000]),
+    num_cores=st.sampled_from([1, 2, 6, 40]),
+    warpgroups=st.booleans(),
+)
+def test_any_splits_of_a_prefill_match_float64(
+    seed: int,
+    heads: tuple[int, int],
+    spans: list[tuple[int, int]],
+    window: int | None,
+    num_cores: int,
+    warpgroups: bool,
+) -> None:
+    options = {"spans": spans, "window": window, "has_sinks": seed % 3 == 0}
+    case = case_of(mx.float16, (64, 64), seed=seed, heads=heads, **options)
+    with execution(backwards=seed % 2 == 1, num_cores=num_cores, warpgroups=warpgroups):
+        native_cases.check(case)
+
+
 def test_a_row_does_not_depend_on_the_batch() -> None:
-    spans = [(1, 600), (20, 300), (1, 3), (5, 40)]
+    spans = [(1, 600), (20, 300), (1, 3), (9, 1300), (50, 1100), (5, 40)]
     together = case_of(mx.float16, (64, 64), spans=spans)
     with execution():
         out = native_cases.as_numpy(native_cases.run(together)[0])

@@ -29,7 +29,7 @@ STEPS: dict[str, dict[str, Any]] = {
     "prefill": {"spans": [(7, 9), (70, 640), (2, 0)], "block_size": 16},
     "window": {"spans": [(1, 300), (70, 490)], "window": 133, "block_size": 32},
     "mixed": {"spans": [(1, 300), (3, 90), (0, 5), (33, 0)], "softcap": 2.0, "has_sinks": True},
-    "splits": {"spans": [(5, 2500), (9, 40)], "has_sinks": True},
+    "splits": {"spans": [(5, 2500), (100, 1100), (9, 40)], "has_sinks": True},
     "few keys": {"spans": [(9, -4), (1, 12), (3, -3), (1, -1)], "has_sinks": True},
     "skipped slots": {"spans": [(1, 20), (9, 301)], "skipped_slots": True, "shared_blocks": 1},
 }
@@ -59,6 +59,13 @@ def test_steps_match_float64(dtype: mx.Dtype, head_dims: tuple[int, int], step: 
     case = case_of(dtype, head_dims, **STEPS[step])
     with execution(warpgroups=True):
         assert any(kernel.startswith("warpgroup_prefill") for kernel in kernels_of(case))
+        native_cases.check(case)
+
+
+def test_splits_of_a_window_match_float64() -> None:
+    case = case_of(mx.float16, (64, 64), spans=[(3, 2200), (100, 1050)], window=1100)
+    with execution(warpgroups=True):
+        assert any(kernel.startswith("prefill_reduce") for kernel in kernels_of(case))
         native_cases.check(case)
 
 

@@ -431,8 +431,8 @@ SHADER_BUGS = (
     Bug(
         "prefill's splits overlap",
         "prefill.metal",
-        "keys.last = metal::min(keys.last, split_start + splits.length);",
-        "keys.last = metal::min(keys.last, split_start + splits.length + 1);",
+        "keys.last = metal::min(keys.last, own.last);",
+        "keys.last = metal::min(keys.last, own.last + 1);",
         "prefill, splits",
         NUMBERS,
     ),

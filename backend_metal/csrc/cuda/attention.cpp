@@ -137,7 +137,6 @@ void encode_attention(
   allocate(a.partials, encoder);
   encoder.add_temporary(a.partials);
   auto parameters = parameters_of(options, a);
-  parameters.max_split_rows = plan.prefill.max_split_rows;
   auto type = element_type(a.out.dtype());
   int dim = shape.head_dim, dim_v = shape.head_dim_v;
   auto of_decode = options_of(options, a), of_prefill = of_decode;

@@ -27,7 +27,7 @@ PrefillBlock block_of(const Tile& tile, int blocks_per_core) {
       tile.threads,
       tile.memory_bytes,
       kPrefillReduceRows,
-      kReduceThreads,
+      kPrefillReduceRows * kWarpThreads,
       blocks_per_core};
 }
 

@@ -56,4 +56,10 @@ AttentionParameters with_splits(AttentionParameters p, const Plan& plan) {
   return p;
 }
 
+inline AttentionParameters with_splits(AttentionParameters p, const PrefillPlan& plan) {
+  p.tile_rows = plan.tile_rows;
+  p.device_tiles = plan.device_tiles;
+  return with_splits<PrefillPlan>(p, plan);
+}
+
 } // namespace pomona

@@ -47,17 +47,18 @@ struct DecodePlan {
   GpuGrid grid;
 };
 
-// Sequences with more than one query token, in tiles of `tile_rows` rows. The keys of those with at
-// most `max_split_rows` rows are cut into splits: more rows occupy the device by themselves.
+// Sequences with more than one query token, in tiles of `tile_rows` rows. The keys of those with few
+// tiles are cut into splits, so many that all together occupy the device once: see most_splits in
+// shaders/splits.h.
 // Grid: (tiles, K/V heads, splits).
 struct PrefillPlan {
   int tile_rows;
   int key_tile;
-  int max_split_rows;
+  int device_tiles; // that fill the device for one K/V head, a tile of each split counted
   int keys_per_split;
   int max_splits; // of any sequence, on this device
   int num_splits; // of any sequence of this batch
-  int64_t num_partials; // floats, [row, K/V head, split, partial_floats]
+  int64_t num_partials; // floats, as prefill_partial in shaders/prefill_splits.h lays them out
   GpuGrid grid;
   GpuGrid reduce; // folds partials. Grid: (tiles of reduce_rows, K/V heads, 1)
 };

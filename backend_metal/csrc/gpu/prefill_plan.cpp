@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "constants.h"
 #include "gpu/launch_plan.h"
 #include "plan_arithmetic.h"
 #include "prefill_tile.h"
@@ -13,20 +14,18 @@ namespace {
 // multiplies at full rate while one of them loads.
 constexpr int kThreadgroupsPerCore = 4;
 
-// Splits of one tile are at least this long. Its partial state of 32 rows costs 8 bytes a row and
-// dimension, written and read, against 4 bytes a key and dimension for K and V in 16 bits: 6%.
-constexpr int kMinKeysPerSplit = 1024;
-constexpr int kMinSplits = 4;
-constexpr int kMaxSplits = 16;
+// A split of one tile is this long, or at least half of that. Its partial state of 32 rows costs 8
+// bytes a row and dimension, written and read, against 4 bytes a key and dimension for K and V in 16
+// bits: 6%.
+constexpr int kKeysPerPrefillSplit = 1024;
 
-// Keys that a sequence of few rows may see.
-int64_t most_keys(const PrefillPlan& plan, const AttentionShape& shape, const GpuBatch& batch) {
+// Keys that a sequence of at most so many tokens may see.
+int64_t most_keys(const AttentionShape& shape, const GpuBatch& batch, int64_t num_tokens) {
   int64_t keys = batch.max_context;
-  if (shape.window > 0 && shape.window < keys) {
-    // The last query's window, and what the first one sees before that. Wherever that starts, it
-    // touches at most one split more than its length asks for.
-    int64_t last_query = plan.max_split_rows / shape.group() - 1;
-    keys = shape.window + last_query + plan.keys_per_split - 1;
+  if (shape.window > 0) {
+    // The last query's window, what the first one sees before that, and what the first split has
+    // before that.
+    keys = std::min(keys, shape.window + num_tokens - 1 + kSplitTile - 1);
   }
   return keys;
 }
@@ -41,11 +40,13 @@ PrefillPlan plan_prefill_splits(
   PrefillPlan plan{};
   plan.tile_rows = tile.rows;
   plan.key_tile = tile.keys;
-  // Only the device and the model decide which sequences have splits, and where those end.
-  int wanted = ceil_div(int64_t(limits.num_cores) * tile.blocks_per_core, shape.num_kv_heads);
-  plan.max_split_rows = ceil_div(wanted, 2) * tile.rows;
-  plan.keys_per_split = kMinKeysPerSplit;
-  plan.max_splits = std::clamp(power_of_two_from(wanted), kMinSplits, kMaxSplits);
+  // Only the device and the model decide this; a sequence's own rows and keys decide the rest.
+  plan.device_tiles = limits.num_cores * tile.blocks_per_core / shape.num_kv_heads;
+  plan.keys_per_split = kKeysPerPrefillSplit;
+  // Of a window not longer than a split, a tile of rows sees keys of one or two splits, however many
+  // its sequence sees.
+  bool short_window = shape.window > 0 && shape.window <= plan.keys_per_split;
+  plan.max_splits = short_window ? 1 : kMaxPrefillSplits;
 
   // One token is the decode kernel's.
   if (batch.num_tokens < 2 || batch.num_seqs == 0 || batch.decodes) {
@@ -56,11 +57,15 @@ PrefillPlan plan_prefill_splits(
   // Splits would only launch threadgroups that return at once.
   bool decode_alone = batch.num_seqs > 1 && batch.num_tokens <= batch.num_seqs;
   int64_t rows = int64_t(batch.num_tokens) * shape.group();
-  // One sequence alone has all of the rows.
-  bool has_few_rows = batch.num_seqs > 1 || rows <= plan.max_split_rows;
-  if (!decode_alone && has_few_rows && 2 * shape.group() <= plan.max_split_rows) {
-    plan.num_splits = std::clamp(
-        ceil_div(most_keys(plan, shape, batch), plan.keys_per_split), 1, plan.max_splits);
+  // One sequence alone has all of the rows; of several, one may have as few as two tokens.
+  int64_t fewest_rows = batch.num_seqs > 1 ? 2 * shape.group() : rows;
+  int most = most_splits(ceil_div(fewest_rows, tile.rows), plan.device_tiles, plan.max_splits);
+  if (!decode_alone && most > 1) {
+    // With more tiles than this there is one split.
+    int64_t split_rows = int64_t(plan.device_tiles / 2) * tile.rows;
+    int64_t num_tokens = std::min<int64_t>(batch.num_tokens, split_rows / shape.group());
+    plan.num_splits =
+        std::clamp(ceil_div(most_keys(shape, batch, num_tokens), plan.keys_per_split), 1, most);
   }
   // As first_tile in shaders/paging.h numbers them.
   auto tiles_of = [&](int tile_rows) {
@@ -74,9 +79,9 @@ PrefillPlan plan_prefill_splits(
       tile.memory_bytes};
   if (plan.num_splits > 1) {
     // As prefill_partial in shaders/prefill_splits.h lays them out.
-    int64_t split_rows = std::min(rows, int64_t(batch.num_seqs) * plan.max_split_rows);
-    plan.num_partials = split_rows * shape.num_kv_heads * plan.num_splits *
-        partial_floats(shape.head_dim_v);
+    int64_t states = std::min(
+        rows * plan.num_splits, int64_t(batch.num_seqs) * plan.device_tiles * tile.rows);
+    plan.num_partials = states * shape.num_kv_heads * partial_floats(shape.head_dim_v);
     plan.reduce = {
         tiles_of(tile.reduce_rows), shape.num_kv_heads, 1, tile.reduce_threads, 0};
   }

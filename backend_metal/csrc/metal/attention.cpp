@@ -148,7 +148,6 @@ void encode_attention(
   auto shape = shape_of(options, a);
   auto plan = plan_gpu_launch(device_limits(device), shape, batch_of(options, a));
   auto parameters = parameters_of(options, a);
-  parameters.max_split_rows = plan.prefill.max_split_rows;
   auto decode_parameters = with_splits(parameters, plan.decode);
   auto prefill_parameters = with_splits(parameters, plan.prefill);
   auto common = pipeline_options(options, a);

@@ -100,7 +100,7 @@ void bind_gpu_plan(nb::module_& m) {
   nb::class_<PrefillPlan>(m, "PrefillPlan")
       .def_ro("tile_rows", &PrefillPlan::tile_rows)
       .def_ro("key_tile", &PrefillPlan::key_tile)
-      .def_ro("max_split_rows", &PrefillPlan::max_split_rows)
+      .def_ro("device_tiles", &PrefillPlan::device_tiles)
       .def_ro("keys_per_split", &PrefillPlan::keys_per_split)
       .def_ro("max_splits", &PrefillPlan::max_splits)
       .def_ro("num_splits", &PrefillPlan::num_splits)
@@ -151,6 +151,17 @@ void bind_gpu_plan(nb::module_& m) {
       "keys_per_split"_a,
       "max_splits"_a,
       "tile_keys"_a);
+  m.def(
+      "even_splits",
+      [](int first_key, int last_key, int keys_per_split, int max_splits) {
+        auto splits = even_splits(first_key, last_key, keys_per_split, max_splits);
+        return std::make_tuple(splits.first_key, splits.length, splits.count);
+      },
+      "first_key"_a,
+      "last_key"_a,
+      "keys_per_split"_a,
+      "max_splits"_a);
+  m.def("most_splits", &most_splits, "tiles"_a, "device_tiles"_a, "max_splits"_a);
 }
 
 } // namespace

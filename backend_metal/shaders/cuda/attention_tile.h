@@ -17,19 +17,20 @@ inline constexpr int kMaxWarpColumns = 128;
 // into a multiprocessor of 8.0 and 9.0.
 inline constexpr int kStagedBytes = 72 * 1024;
 
-// Of a block that folds states, and as many splits as a row may have.
+// Of a block that folds a decode's states, and as many splits as a row may have.
 inline constexpr int kReduceWarps = 4;
 inline constexpr int kMaxReduceSplits = kReduceWarps * kWarpThreads;
 
-// Splits of a row that the last block of a decode folds; more are folded by a block for each row.
-inline constexpr int kFewSplits = 8;
-
-// Shared memory of one that folds those of a decode: weights, largest and sum of each warp, outputs.
+// Its shared memory: weights, largest and sum of each warp, outputs.
 constexpr int decode_reduce_bytes(int head_dim_v) {
   return (kMaxReduceSplits + 2 * kReduceWarps + kReduceWarps * head_dim_v) * 4;
 }
 
-// Those of a block of prefill's.
+// Splits of a row that the last block of a decode folds; more are folded by a block for each row.
+inline constexpr int kFewSplits = 8;
+
+// Rows of one that folds a prefill's, a warp each. They share what a block costs: beside long chunks,
+// whose rows have one split, most blocks have nothing to fold.
 inline constexpr int kPrefillReduceRows = 16;
 
 struct AttentionTile {

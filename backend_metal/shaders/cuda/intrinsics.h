@@ -203,10 +203,15 @@ inline void copy_16_bytes(void* to, const void* from) {
   *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
 }
 
-// Four floats at a multiple of 16 bytes in global memory, or one.
+// Four floats at a multiple of 16 bytes in global memory, two at one of 8, or one.
 inline void load_floats(float (&to)[4], const float* from) {
   float4 floats = *reinterpret_cast<const float4*>(from);
   to[0] = floats.x, to[1] = floats.y, to[2] = floats.z, to[3] = floats.w;
+}
+
+inline void load_floats(float (&to)[2], const float* from) {
+  float2 floats = *reinterpret_cast<const float2*>(from);
+  to[0] = floats.x, to[1] = floats.y;
 }
 
 inline void load_floats(float (&to)[1], const float* from) {

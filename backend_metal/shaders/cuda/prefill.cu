@@ -2,7 +2,7 @@
 //
 // A block owns a tile of consecutive rows of one sequence and K/V head, so that a key is loaded
 // once for all the heads that share it; a warp owns 16 of the rows, and of wide values a half or a
-// quarter of the columns. The keys of a sequence with few rows are cut into splits
+// quarter of the columns. The keys of a sequence with few tiles are cut into splits
 // (prefill_splits.h), a block each, whose states go to `prefill_reduce`.
 #include "cuda/prefill_tiles.h"
 

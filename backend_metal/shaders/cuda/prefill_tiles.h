@@ -39,9 +39,9 @@ inline void attend_tile(
   // What some row of the tile sees in this split.
   KeyRange keys = keys_of_some(p, seq, owned);
   if (splits.count > 1) {
-    int start = (splits.first_key / splits.length + split) * splits.length;
-    keys.first = metal::max(keys.first, start);
-    keys.last = metal::min(keys.last, start + splits.length);
+    KeyRange own = keys_of_split(splits, split);
+    keys.first = metal::max(keys.first, own.first);
+    keys.last = metal::min(keys.last, own.last);
   }
   attend(
       seq,
@@ -50,8 +50,8 @@ inline void attend_tile(
       [&](int row, int r, const auto& state, float sum, int first_column, int lane) {
         float* partial = nullptr;
         if (has_partials && splits.count > 1) {
-          partial =
-              b.partials + prefill_partial(p, seq, row, kv_head, split) * partial_floats(DV);
+          partial = b.partials +
+              prefill_partial(p, seq, splits, row, kv_head, split) * partial_floats(DV);
         }
         finish_row<T, DV>(
             p, b, seq, kv_head, row, r, state, sum, first_column, lane, partial);

@@ -1,49 +1,66 @@
 // Folds the states that `decode` and `prefill` left of rows with several splits. Of a decode a block
-// owns a row; of a prefill a warp, of which a lane owns every 32nd pair of dimensions.
+// owns a row. Of a prefill, which has few splits and many rows, a warp owns a row, and a lane every 32nd
+// pair of dimensions.
 #include "cuda/fold_splits.h"
 #include "cuda/prefill_tiles.h"
 
 namespace pomona {
 
+// By a warp, of which a lane knows a split's weight.
 template <typename T, int DV>
-inline void reduce_row(T* out, const float* states, int num_splits, float sink, int lane) {
-  float largest = -INFINITY;
-  for (int i = lane; i < num_splits; i += kWarpThreads) {
-    largest = metal::max(largest, states[i * partial_floats(DV)]);
+inline void reduce_row_by_warp(T* out, const float* states, int num_splits, float sink) {
+  constexpr int kStride = 2 + DV;
+  constexpr int kPairs = (DV / 2 + kWarpThreads - 1) / kWarpThreads;
+  // Splits whose outputs are on their way at once: of most head dims 8 pairs, so that there are enough
+  // registers for three blocks.
+  constexpr int kAhead = kPairs < 4 ? 8 / kPairs : 2;
+  static_assert(kMaxPrefillSplits <= kWarpThreads);
+  const int lane = thread_index() % kWarpThreads;
+  const bool has_split = lane < num_splits;
+  float own[2] = {-INFINITY, 0.0f}; // largest, sum
+  if (has_split) {
+    load_floats(own, states + lane * kStride);
   }
-  for (int mask = kWarpThreads / 2; mask > 0; mask /= 2) {
-    largest = metal::max(largest, shuffle_xor(largest, mask));
-  }
-  float base = exponent_base(largest);
-  float sum = 0.0f;
-  for (int i = 0; i < num_splits; i++) {
-    const float* state = states + i * partial_floats(DV);
-    sum += state[1] * rescale(state[0], base);
-  }
-  float factor = final_factor(largest, sum, sink);
-  for (int dim = 2 * lane; dim < DV; dim += 2 * kWarpThreads) {
-    float first = 0.0f, second = 0.0f;
-    for (int i = 0; i < num_splits; i++) {
-      const float* state = states + i * partial_floats(DV);
-      float weight = rescale(state[0], base);
-      first += state[2 + dim] * weight;
-      second += state[3 + dim] * weight;
+  float weight = 0.0f, totals[kPairs][2] = {};
+  float largest = own[0];
+  for (int first = 0; first < num_splits; first += kAhead) {
+    float ahead[kPairs][kAhead][2];
+#pragma unroll
+    for (int i = 0; i < kAhead; i++) {
+#pragma unroll
+      for (int pair = 0; pair < kPairs; pair++) {
+        const int dim = 2 * (lane + pair * kWarpThreads);
+        ahead[pair][i][0] = ahead[pair][i][1] = 0.0f;
+        if (first + i < num_splits && dim < DV) {
+          load_floats(ahead[pair][i], states + (first + i) * kStride + 2 + dim);
+        }
+      }
     }
-    store_pair(out + dim, first * factor, second * factor);
+    // Behind the loads of the first ones: all come at the same time.
+    if (first == 0) {
+      for (int mask = kWarpThreads / 2; mask > 0; mask /= 2) {
+        largest = metal::max(largest, shuffle_xor(largest, mask));
+      }
+      weight = has_split ? rescale(own[0], exponent_base(largest)) : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; i++) {
+      const float of_split = shuffle(weight, metal::min(first + i, kWarpThreads - 1));
+#pragma unroll
+      for (int pair = 0; pair < kPairs; pair++) {
+        totals[pair][0] += ahead[pair][i][0] * of_split;
+        totals[pair][1] += ahead[pair][i][1] * of_split;
+      }
+    }
   }
-}
-
-template <typename T, int DV>
-inline void reduce_head(
-    const AttentionParameters& p,
-    const AttentionBuffers& b,
-    int64_t token,
-    int head,
-    const float* states,
-    int num_splits) {
-  float sink = has_sinks ? b.sinks[head * p.sinks_stride] : 0.0f;
-  T* out = static_cast<T*>(b.out) + (token * p.num_q_heads + head) * DV;
-  reduce_row<T, DV>(out, states, num_splits, sink, thread_index() % kWarpThreads);
+  const float factor = final_factor(largest, warp_sum(own[1] * weight), sink);
+#pragma unroll
+  for (int pair = 0; pair < kPairs; pair++) {
+    const int dim = 2 * (lane + pair * kWarpThreads);
+    if (dim < DV) {
+      store_pair(out + dim, totals[pair][0] * factor, totals[pair][1] * factor);
+    }
+  }
 }
 
 // Grid: (q heads, sequences, 1).
@@ -73,7 +90,7 @@ inline void decode_reduce(const AttentionParameters& p, const AttentionBuffers& 
   }
 }
 
-// Grid: (tiles of kPrefillReduceRows rows, K/V heads, 1).
+// Grid: (tiles of kPrefillReduceRows rows, K/V heads, 1), a warp a row.
 template <typename T, int DV>
 inline void prefill_reduce(const AttentionParameters& p, const AttentionBuffers& b) {
   int tile = block_position().x, kv_head = block_position().y;
@@ -84,16 +101,17 @@ inline void prefill_reduce(const AttentionParameters& p, const AttentionBuffers&
   if (owned.empty() || splits.count <= 1) {
     return;
   }
-  for (int row = owned.first + thread_index() / kWarpThreads; row <= owned.last;
-       row += kReduceWarps) {
-    reduce_head<T, DV>(
-        p,
-        b,
-        seq.first_token + row / p.group,
-        kv_head * p.group + row % p.group,
-        b.partials + prefill_partial(p, seq, row, kv_head, 0) * partial_floats(DV),
-        splits.count);
+  const int row = owned.first + thread_index() / kWarpThreads;
+  if (row > owned.last) {
+    return;
   }
+  const int64_t token = seq.first_token + row / p.group;
+  const int head = kv_head * p.group + row % p.group;
+  reduce_row_by_warp<T, DV>(
+      static_cast<T*>(b.out) + (token * p.num_q_heads + head) * DV,
+      b.partials + prefill_partial(p, seq, splits, row, kv_head, 0) * partial_floats(DV),
+      splits.count,
+      has_sinks ? b.sinks[head * p.sinks_stride] : 0.0f);
 }
 
 } // namespace pomona

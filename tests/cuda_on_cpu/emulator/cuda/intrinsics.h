@@ -228,6 +228,11 @@ inline void load_four(float (&to)[4], const T* from) {
   }
 }
 
+inline void load_floats(float (&to)[2], const float* from) {
+  current_block().check_global(from, 8);
+  std::memcpy(to, from, 8);
+}
+
 inline void load_floats(float (&to)[1], const float* from) {
   to[0] = *from;
 }
