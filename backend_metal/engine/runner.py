@@ -39,8 +39,11 @@ PART_AHEAD = 0.5
 only so much wait for a device and then makes who submits more wait, too: with all layers ahead, the
 tokens of one step would be read at the end of the next."""
 PARTS_AHEAD = 4
-"""In so many parts where there are prompts: the device has the first of them while the host still
-builds the graph of the others, which takes as long as many steps of decodes."""
+"""In so many parts where a step is long: the device has the first of them while the host still
+builds the graph of the others."""
+LONG_STEP = 2048
+"""Tokens. The device is done with fewer by the time that the host has built them, and each part
+costs the host as much as an operator."""
 
 
 class ModelRunner:
@@ -111,7 +114,7 @@ class ModelRunner:
             self._states is None or self._states.writes_in_place
         )
         num_ahead = max(1, round(self.pool.num_layers * PART_AHEAD))
-        in_parts = goes_ahead and not step.decodes_alone and not self.holds_up
+        in_parts = goes_ahead and step.num_tokens >= LONG_STEP and not self.holds_up
         on_layer = partial(self._submit_part, num_ahead) if in_parts else None
         output = self._build(batch, drawn, repeated, on_layer)
         _read(step, output)

@@ -10,6 +10,7 @@ import pytest
 from backend_metal import LLM, SamplingParams  # isort: skip
 import mlx.core as mx
 
+from backend_metal.engine import runner as runner_module
 from backend_metal.engine.runner import ModelRunner
 from tests.support.backend_metal import tiny_models
 
@@ -27,9 +28,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("holds_up", [True, False])
-def test_first_layers_of_a_prompt_are_submitted_while_the_others_are_built(
-    model: str, monkeypatch: pytest.MonkeyPatch, holds_up: bool
+@pytest.mark.parametrize(("holds_up", "is_long"), [(True, True), (False, True), (False, False)])
+def test_first_layers_of_a_long_step_are_submitted_while_the_others_are_built(
+    model: str, monkeypatch: pytest.MonkeyPatch, holds_up: bool, is_long: bool
 ) -> None:
     submitted: list[int | None] = []
     submit = ModelRunner.submit
@@ -39,6 +40,8 @@ def test_first_layers_of_a_prompt_are_submitted_while_the_others_are_built(
         submit(runner, *arrays, num_layers=num_layers)
 
     monkeypatch.setattr(ModelRunner, "submit", noted)
+    num_tokens = sum(map(len, PROMPTS))
+    monkeypatch.setattr(runner_module, "LONG_STEP", num_tokens + (not is_long))
     sampling = SamplingParams(temperature=0.0, max_tokens=3, ignore_eos=True)
     plain, llm = (LLM(model, device="cpu", prefix_caching=False) for _ in range(2))
     expected = [one.token_ids for one in plain.generate(PROMPTS, sampling, show_progress=False)]
@@ -48,6 +51,8 @@ def test_first_layers_of_a_prompt_are_submitted_while_the_others_are_built(
     found = [one.token_ids for one in llm.generate(PROMPTS, sampling, show_progress=False)]
     assert found == expected
     half = NUM_LAYERS // 2
-    parts = [half] if holds_up else [half // 4, half // 2, half * 3 // 4, half]
+    parts = [half]
+    if is_long and not holds_up:
+        parts = [half // 4, half // 2, half * 3 // 4, half]
     assert submitted == [*parts, None, *[half, None] * 2]
     llm.engine.check_integrity()
