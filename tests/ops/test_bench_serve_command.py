@@ -297,8 +297,8 @@ async def test_the_status_tells_whether_all_was_well(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     files = [tmp_path / "result.json", tmp_path / "result.md"]
-    # Of one token, since a client that stands still for a while may read several at once: no time at
-    # all from one to the next, which is no part of any.
+    # Of one token: a client that stands still may read several at once, with no time from one to
+    # the next, and no tolerance is a part of none.
     common = ["--num-requests", "4", "--output-len", "1", "--tolerance", "1e9"]
     async with scripted(server) as target:
         arguments = [*common, *arguments, "--url", target.url, "--api-key", "a-secret-key"]
