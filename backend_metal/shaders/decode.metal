@@ -302,7 +302,7 @@ template <typename T, int D, int DV, int ROW_TILES>
     return;
   }
   Splits splits = row_splits(
-      seq.first_key(0, p.window), seq.last_key(0), p.keys_per_split, p.max_splits, p.keys_per_split);
+      seq.first_key(0, p.window), seq.last_key(0), p.keys_per_split, p.max_splits);
   int split = group_position.y;
   // Somebody writes the zeros of a row without keys.
   if (split >= metal::max(splits.count, 1)) {

@@ -38,7 +38,7 @@ struct AttentionParameters {
   int window; // if has_window
   int keys_per_split; // see splits.h
   int max_splits;
-  int num_splits; // that were launched: of decode, the stride of the partials
+  int num_splits; // that were launched, of a row; of a CUDA decode, of all rows
   int tile_rows; // of prefill
   int device_tiles; // of prefill; see splits.h
   float scale;

@@ -29,7 +29,7 @@ template <typename T, int DV>
     return;
   }
   Splits splits = row_splits(
-      seq.first_key(0, p.window), seq.last_key(0), p.keys_per_split, p.max_splits, p.keys_per_split);
+      seq.first_key(0, p.window), seq.last_key(0), p.keys_per_split, p.max_splits);
   // Rows with one split are finished.
   if (splits.count <= 1) {
     return;

@@ -15,11 +15,8 @@ struct Splits {
 
 // A row's, with boundaries at multiples of their length.
 //
-// Splits are at most `keys_per_split` long, or a multiple of that where more than `max_splits` were
-// needed. A row that sees its first key has them of one length, a multiple of `tile_keys`, but for the
-// last.
-inline Splits row_splits(
-    int first_key, int last_key, int keys_per_split, int max_splits, int tile_keys) {
+// Splits are `keys_per_split` long, or a multiple of that where more than `max_splits` were needed.
+inline Splits row_splits(int first_key, int last_key, int keys_per_split, int max_splits) {
   int num_keys = last_key - first_key;
   if (num_keys <= 0) {
     return Splits{0, 0, keys_per_split, 0};
@@ -30,11 +27,6 @@ inline Splits row_splits(
   int most = (num_keys + spare - 1) / spare;
   if (most > length) {
     length = (most + keys_per_split - 1) / keys_per_split * keys_per_split;
-  }
-  if (first_key == 0) {
-    int num_splits = (num_keys + length - 1) / length;
-    int even = (num_keys + num_splits - 1) / num_splits;
-    length = (even + tile_keys - 1) / tile_keys * tile_keys;
   }
   int count = (last_key - 1) / length - first_key / length + 1;
   return Splits{first_key, last_key, length, count};

@@ -79,7 +79,6 @@ def test_groups_up_to_16_take_one_pass() -> None:
     num_cores=st.sampled_from(CORES),
     max_context=st.integers(0, 200_000),
     window=st.one_of(st.none(), st.integers(1, 5000)),
-    tile_keys=st.sampled_from((16, 64, None)),
     data=st.data(),
 )
 def test_splits_cover_the_rows_keys_and_fit_the_grid(
@@ -87,33 +86,20 @@ def test_splits_cover_the_rows_keys_and_fit_the_grid(
     num_cores: int,
     max_context: int,
     window: int | None,
-    tile_keys: int | None,
     data: st.DataObject,
 ) -> None:
     decode = plan(heads=heads, num_cores=num_cores, max_context=max_context, window=window).decode
     seq_len = data.draw(st.integers(0, max_context))
     first = 0 if window is None else max(0, seq_len - window)
-    multiple = tile_keys or decode.keys_per_split
-    length, count = native.row_splits(
-        first, seq_len, decode.keys_per_split, decode.max_splits, multiple
-    )
+    length, count = native.row_splits(first, seq_len, decode.keys_per_split, decode.max_splits)
     assert count <= decode.num_splits <= decode.max_splits
     assert decode.grid.threadgroups[1] == decode.num_splits
-    assert length % multiple == 0
+    assert length % decode.keys_per_split == 0
     if seq_len == 0:
         assert count == 0
     else:
         start = first // length * length
         assert start + (count - 1) * length < seq_len <= start + count * length
-
-
-def test_splits_of_a_row_are_of_one_length_but_for_the_last() -> None:
-    assert native.row_splits(0, 540, 256, 128, 64) == (192, 3)
-    assert native.row_splits(0, 257, 256, 128, 64) == (192, 2)
-    assert native.row_splits(0, 256, 256, 128, 64) == (256, 1)
-    assert native.row_splits(0, 33, 256, 128, 64) == (64, 1)
-    # A window's keys move on: where splits end does not.
-    assert native.row_splits(100, 640, 256, 128, 64) == (256, 3)
 
 
 @FUZZ

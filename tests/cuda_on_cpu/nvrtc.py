@@ -47,6 +47,8 @@ def compile_attention(
     is_reduction = function.endswith("_reduce")
     file = "reduce" if is_reduction else function
     sizes = (head_dims[1], 0) if is_reduction else head_dims
+    if function == "decode_reduce":
+        sizes = (head_dims[1], operators().decode_keys(*head_dims, ELEMENT_BYTES[element]))
     return compile_kernel(
         file, function, element, "Attention", threads, architecture, options, sizes=sizes
     )

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "cuda/attention_buffers.h"
+#include "cuda/attention_tile.h"
 #include "cuda/launch.h"
 #include "cuda/launch_plan.h"
 #include "cuda/loaded.h"
@@ -141,7 +142,7 @@ void encode_attention(
   int dim = shape.head_dim, dim_v = shape.head_dim_v;
   auto of_decode = options_of(options, a), of_prefill = of_decode;
   of_decode.has_partials = plan.decode.num_partials > 0;
-  of_decode.folds_splits = folds_splits(plan.decode, batch_of(options, a));
+  of_decode.folds_splits = plan.decode.folds_splits;
   of_prefill.has_partials = plan.prefill.num_partials > 0;
   auto decode_parameters = with_splits(parameters, plan.decode);
   auto prefill_parameters = with_splits(parameters, plan.prefill);
@@ -189,7 +190,8 @@ void encode_attention(
     }
   }
   if (!plan.reduce.empty()) {
-    add("cuda/reduce.cu", "decode_reduce", {dim_v}, plan.reduce, true);
+    int keys = attention_tile(dim, dim_v, int(a.out.itemsize()), true).keys;
+    add("cuda/reduce.cu", "decode_reduce", {dim_v, keys}, plan.reduce, true, has_all_loaded(a));
   }
   if (!plan.prefill.reduce.empty()) {
     add("cuda/reduce.cu", "prefill_reduce", {dim_v}, plan.prefill.reduce, false);

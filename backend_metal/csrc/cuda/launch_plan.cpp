@@ -1,18 +1,23 @@
 #include "cuda/launch_plan.h"
 
-#include <utility>
+#include <algorithm>
 
 #include "cuda/attention_tile.h"
 #include "cuda/split_counters.h"
 #include "cuda/warpgroup_tile.h"
 #include "plan_arithmetic.h"
+#include "splits.h"
 
 namespace pomona::cuda {
 
 namespace {
 
-// A split is several tiles of 64 keys, so that copies of one run while another is multiplied.
-constexpr int kMinKeysPerSplit = 256;
+// A split is two tiles of 64 keys or more, so that the copies of one run while another is multiplied.
+constexpr int kMinKeysPerSplit = 128;
+
+// Splits that a row has on average where not all rows have room at a time: the more, the more evenly the
+// work ends.
+constexpr int kSplitsOfMany = 3;
 
 // Blocks of 128 threads that keep a multiprocessor busy. One of warpgroups takes all its registers.
 constexpr int kBlocksPerCore = 4;
@@ -53,6 +58,46 @@ int section_heads(const AttentionShape& shape, const GpuBatch& batch) {
   return heads;
 }
 
+// That a row may have, by the block tables.
+int most_splits(const AttentionShape& shape, const GpuBatch& batch, int tile_keys) {
+  int64_t keys = batch.max_context;
+  if (shape.window > 0 && shape.window < keys) {
+    keys = int64_t(shape.window) + tile_keys - 1; // wherever it starts
+  }
+  int tiles = ceil_div(keys, tile_keys);
+  return std::max(ceil_div(tiles, ceil_div(kMinKeysPerSplit, tile_keys)), 1);
+}
+
+// One block for each split of all rows (shaders/cuda/decode_splits.h), as many as the device has room for
+// at a time; where there are more rows, a few for each of them.
+DecodePlan plan_decode_blocks(
+    const GpuLimits& limits, const AttentionShape& shape, const GpuBatch& batch) {
+  auto tile = attention_tile(shape.head_dim, shape.head_dim_v, batch.itemsize, true);
+  DecodePlan plan{};
+  plan.row_tiles = 1;
+  plan.passes = ceil_div(shape.group(), tile.rows);
+  plan.keys_per_split = kMinKeysPerSplit;
+  plan.max_splits = kMaxReduceSplits;
+  if (!may_decode(batch)) {
+    return plan;
+  }
+  int64_t at_a_time = limits.num_cores *
+      std::clamp<int64_t>(limits.threadgroup_memory_bytes / tile.memory_bytes, 1, kDecodeBlocks);
+  int64_t units = int64_t(batch.num_seqs) * shape.num_kv_heads * plan.passes;
+  int turns = units > at_a_time ? ceil_div(kSplitsOfMany * units, at_a_time) : 1;
+  int most = std::min(most_splits(shape, batch, tile.keys), plan.max_splits); // of a row
+  plan.num_splits = std::min(turns * at_a_time, units * most);
+  if (plan.num_splits > units) {
+    plan.num_partials = int64_t(plan.num_splits) * std::min(shape.group(), tile.rows) *
+        partial_floats(shape.head_dim_v);
+    // A last block folds its rows one after another.
+    plan.folds_splits = std::min(ceil_div(plan.num_splits, units), most) <= kFewSplits &&
+        plan.num_splits <= kMostSplitCounters;
+  }
+  plan.grid = {plan.num_splits, 1, 1, tile.threads, tile.memory_bytes};
+  return plan;
+}
+
 } // namespace
 
 GpuLaunchPlan plan_launch(
@@ -60,22 +105,10 @@ GpuLaunchPlan plan_launch(
     const AttentionShape& shape,
     const GpuBatch& batch,
     bool warpgroups) {
-  auto decode = attention_tile(shape.head_dim, shape.head_dim_v, batch.itemsize, true);
   GpuLaunchPlan plan{
-      plan_decode_splits(
-          limits,
-          shape,
-          batch,
-          {ceil_div(shape.group(), decode.rows),
-           kMinKeysPerSplit,
-           decode.threads,
-           decode.memory_bytes}),
+      plan_decode_blocks(limits, shape, batch),
       {},
       plan_prefill_splits(limits, shape, batch, prefill_block(shape, batch, warpgroups))};
-  if (!plan.decode.grid.empty()) {
-    // The last splits, many of which are short, come last: so all end at about the same time.
-    std::swap(plan.decode.grid.y, plan.decode.grid.z);
-  }
   if (warpgroups && !plan.prefill.grid.empty()) {
     auto& grid = plan.prefill.grid;
     int heads = section_heads(shape, batch);
@@ -86,7 +119,7 @@ GpuLaunchPlan plan_launch(
         grid.threads,
         grid.threadgroup_memory_bytes};
   }
-  if (plan.decode.num_partials > 0 && !folds_splits(plan.decode, batch)) {
+  if (plan.decode.num_partials > 0 && !plan.decode.folds_splits) {
     plan.reduce = {
         shape.num_q_heads,
         batch.num_seqs,
@@ -95,11 +128,6 @@ GpuLaunchPlan plan_launch(
         decode_reduce_bytes(shape.head_dim_v)};
   }
   return plan;
-}
-
-bool folds_splits(const DecodePlan& plan, const GpuBatch& batch) {
-  int64_t blocks = int64_t(plan.grid.x) * batch.num_seqs; // of one split
-  return plan.num_splits > 1 && plan.num_splits <= kFewSplits && blocks <= kMostSplitCounters;
 }
 
 GpuGrid plan_alike(const AttentionShape& shape, const GpuBatch& batch) {

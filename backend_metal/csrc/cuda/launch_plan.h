@@ -12,9 +12,6 @@ GpuLaunchPlan plan_launch(
     const GpuBatch& batch,
     bool warpgroups);
 
-// Whether the kernel that decodes folds the splits of its rows, too.
-bool folds_splits(const DecodePlan& plan, const GpuBatch& batch);
-
 // Of the kernel of attend_alike.cu, which has no other beside it.
 GpuGrid plan_alike(const AttentionShape& shape, const GpuBatch& batch);
 

@@ -47,24 +47,30 @@ int most_splits(const DecodePlan& plan, const AttentionShape& shape, const GpuBa
 
 } // namespace
 
-DecodePlan plan_decode_splits(
-    const GpuLimits& limits,
-    const AttentionShape& shape,
-    const GpuBatch& batch,
-    const DecodeBlock& block) {
+bool may_decode(const GpuBatch& batch) {
+  bool all_prefill = batch.prefills || (batch.num_seqs == 1 && batch.num_tokens > 1);
+  return batch.num_tokens > 0 && batch.num_seqs > 0 && !all_prefill;
+}
+
+DecodePlan plan_decode(
+    const GpuLimits& limits, const AttentionShape& shape, const GpuBatch& batch) {
+  int tiles = ceil_div(shape.group(), kMatrixDim);
   DecodePlan plan{};
-  plan.row_tiles = 1;
-  plan.passes = block.passes;
+  plan.row_tiles = std::min(tiles, kMaxDecodeRowTiles);
+  while (plan.row_tiles > 1 &&
+         decode_bytes(shape, batch, plan.row_tiles) > limits.threadgroup_memory_bytes) {
+    plan.row_tiles--;
+  }
+  plan.passes = ceil_div(tiles, plan.row_tiles);
 
   // Only the device and the model decide where splits end: what else is in the batch changes no
   // row's result.
   int threadgroups = shape.num_kv_heads * plan.passes; // of one split
   int wanted = ceil_div(limits.num_cores * kThreadgroupsPerCore, threadgroups);
   plan.max_splits = std::clamp(power_of_two_from(wanted), kMinSplits, kMaxSplits);
-  plan.keys_per_split = std::clamp(kFullContext / plan.max_splits, block.min_keys_per_split, kKeysPerSplit);
+  plan.keys_per_split = std::clamp(kFullContext / plan.max_splits, kMinKeysPerSplit, kKeysPerSplit);
 
-  bool all_prefill = batch.prefills || (batch.num_seqs == 1 && batch.num_tokens > 1);
-  if (batch.num_tokens == 0 || batch.num_seqs == 0 || all_prefill) {
+  if (!may_decode(batch)) {
     return plan;
   }
   plan.num_splits = most_splits(plan, shape, batch);
@@ -76,28 +82,8 @@ DecodePlan plan_decode_splits(
       threadgroups,
       plan.num_splits,
       batch.num_seqs,
-      block.threads,
-      block.memory_bytes};
-  return plan;
-}
-
-DecodePlan plan_decode(
-    const GpuLimits& limits, const AttentionShape& shape, const GpuBatch& batch) {
-  int tiles = ceil_div(shape.group(), kMatrixDim);
-  int row_tiles = std::min(tiles, kMaxDecodeRowTiles);
-  while (row_tiles > 1 &&
-         decode_bytes(shape, batch, row_tiles) > limits.threadgroup_memory_bytes) {
-    row_tiles--;
-  }
-  auto plan = plan_decode_splits(
-      limits,
-      shape,
-      batch,
-      {ceil_div(tiles, row_tiles),
-       kMinKeysPerSplit,
-       decode_threads(shape.head_dim_v, row_tiles),
-       decode_bytes(shape, batch, row_tiles)});
-  plan.row_tiles = row_tiles;
+      decode_threads(shape.head_dim_v, plan.row_tiles),
+      decode_bytes(shape, batch, plan.row_tiles)};
   return plan;
 }
 

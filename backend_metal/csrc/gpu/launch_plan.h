@@ -23,6 +23,9 @@ struct GpuBatch {
   bool prefills = false; // or several
 };
 
+// Whether some sequence may have one query token, as far as shapes tell.
+bool may_decode(const GpuBatch& batch);
+
 // Threadgroups of one dispatch; empty when shapes alone show that it has nothing to do.
 struct GpuGrid {
   int x, y, z;
@@ -34,9 +37,11 @@ struct GpuGrid {
   }
 };
 
-// Sequences with one query token. A threadgroup serves the query heads of one K/V head (up to
+// Sequences with one query token, on Metal. A threadgroup serves the query heads of one K/V head (up to
 // kMaxDecodeRowTiles tiles of 8; `passes` of them for larger groups) over one split.
-// Grid: (K/V heads * passes, splits, sequences).
+// Grid: (K/V heads * passes, splits, sequences). CUDA's has other splits (shaders/cuda/decode_splits.h):
+// num_splits are all those of the batch. Partials: [split, query heads of one pass, partial_floats]. Grid:
+// (splits, 1, 1).
 struct DecodePlan {
   int row_tiles; // of one threadgroup
   int passes;
@@ -44,6 +49,7 @@ struct DecodePlan {
   int max_splits; // of any row, on this device
   int num_splits; // of any row of this batch
   int64_t num_partials; // floats, [sequence, q head, split, partial_floats]
+  bool folds_splits; // by the kernel that decodes, with none after it
   GpuGrid grid;
 };
 
@@ -70,13 +76,6 @@ struct GpuLaunchPlan {
 };
 
 // What a device's kernels make of a block: rows and keys of a tile, threads, memory.
-struct DecodeBlock {
-  int passes;
-  int min_keys_per_split;
-  int threads;
-  int64_t memory_bytes;
-};
-
 struct PrefillBlock {
   int rows;
   int keys;
@@ -87,12 +86,7 @@ struct PrefillBlock {
   int blocks_per_core; // that keep a core busy
 };
 
-// Splits and grids, whatever the device.
-DecodePlan plan_decode_splits(
-    const GpuLimits& limits,
-    const AttentionShape& shape,
-    const GpuBatch& batch,
-    const DecodeBlock& block);
+// Splits and grid, whatever the device.
 PrefillPlan plan_prefill_splits(
     const GpuLimits& limits,
     const AttentionShape& shape,

@@ -142,15 +142,14 @@ void bind_gpu_plan(nb::module_& m) {
       "threadgroup_memory_bytes"_a);
   m.def(
       "row_splits",
-      [](int first_key, int last_key, int keys_per_split, int max_splits, int tile_keys) {
-        auto splits = row_splits(first_key, last_key, keys_per_split, max_splits, tile_keys);
+      [](int first_key, int last_key, int keys_per_split, int max_splits) {
+        auto splits = row_splits(first_key, last_key, keys_per_split, max_splits);
         return std::make_tuple(splits.length, splits.count);
       },
       "first_key"_a,
       "last_key"_a,
       "keys_per_split"_a,
-      "max_splits"_a,
-      "tile_keys"_a);
+      "max_splits"_a);
   m.def(
       "even_splits",
       [](int first_key, int last_key, int keys_per_split, int max_splits) {

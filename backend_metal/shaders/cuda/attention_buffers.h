@@ -19,7 +19,7 @@ struct AttentionBuffers {
   const float* sinks; // if has_sinks
   void* out;
   float* partials; // if has_partials
-  unsigned* counters; // if folds_splits: zeros, one for each sequence and block of one of its splits
+  unsigned* counters; // if folds_splits: zeros, one for each block of a decode
 };
 
 struct ScatterBuffers {

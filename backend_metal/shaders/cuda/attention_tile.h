@@ -17,6 +17,9 @@ inline constexpr int kMaxWarpColumns = 128;
 // into a multiprocessor of 8.0 and 9.0.
 inline constexpr int kStagedBytes = 72 * 1024;
 
+// Blocks of a decode that a multiprocessor has registers for.
+inline constexpr int kDecodeBlocks = 3;
+
 // Of a block that folds a decode's states, and as many splits as a row may have.
 inline constexpr int kReduceWarps = 4;
 inline constexpr int kMaxReduceSplits = kReduceWarps * kWarpThreads;
@@ -26,7 +29,8 @@ constexpr int decode_reduce_bytes(int head_dim_v) {
   return (kMaxReduceSplits + 2 * kReduceWarps + kReduceWarps * head_dim_v) * 4;
 }
 
-// Splits of a row that the last block of a decode folds; more are folded by a block for each row.
+// Splits whose states are on their way at once where the last block of a decode folds its rows. More than
+// that are folded by a block for each row.
 inline constexpr int kFewSplits = 8;
 
 // Rows of one that folds a prefill's, a warp each. They share what a block costs: beside long chunks,

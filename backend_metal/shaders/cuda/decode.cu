@@ -2,14 +2,15 @@
 //
 // T. Dao, D. Haziza, F. Massa, G. Sizov, "Flash-Decoding for long-context inference" (2023).
 //
-// A block owns one split of the keys of one sequence and K/V head, for up to 16 query heads of that
-// head's group: K and V are read from memory once for all of them. Its warps share the keys of a
+// A block owns one split of the keys of one sequence and K/V head (decode_splits.h), for up to 16 query heads
+// of that head's group: K and V are read from memory once for all of them. Its warps share the keys of a
 // tile. A row with one split is finished here. The others' states are folded by the last block of the
 // splits, or where there may be many by `decode_reduce`. Where no scatter follows, the block of the
 // last split writes the token's key and value to their slot, where nobody reads them yet. Lengths,
 // tables and the keys of tokens before may be there long before those of the step are: then they are
 // read while the kernel before still runs.
 #include "cuda/attend.h"
+#include "cuda/decode_splits.h"
 #include "cuda/fold_splits.h"
 #include "cuda/slots.h"
 
@@ -48,9 +49,10 @@ inline void write_new_token(
       threads);
 }
 
-// Grid: (K/V heads * passes, sequences, splits).
+// Grid: (splits of all rows, 1, 1).
 template <typename T, int D, int DV>
 inline void decode(const AttentionParameters& p, const AttentionBuffers& b) {
+  constexpr int kFloats = 2 + DV;
   let_next_begin();
   if (!reads_ahead) {
     wait_for_kernels_before();
@@ -60,66 +62,52 @@ inline void decode(const AttentionParameters& p, const AttentionBuffers& b) {
       wait_for_kernels_before();
     }
   };
-  Position position = block_position();
-  Sequence seq = load_sequence(p, b.seq_lens, b.cu_seqlens_q, position.y);
-  if (seq.q_len != 1) {
+  const DecodeSplits<Tile<T, D, DV, true>::keys> splits(p, b);
+  const DecodeSplit own = splits.find(block_position().x);
+  const Sequence seq = own.seq;
+  if (seq.index == p.num_seqs) {
     meet_kernels_before();
     return;
   }
-  Splits splits = decode_splits(p, seq);
-  int split = position.z;
-  // Somebody writes the zeros of a row without keys.
-  if (split >= metal::max(splits.count, 1)) {
-    meet_kernels_before();
-    return;
-  }
-  int start = (splits.first_key / splits.length + split) * splits.length;
-  KeyRange keys{
-      metal::max(splits.first_key, start), metal::min(splits.last_key, start + splits.length)};
-  int passes = (p.group + kTileRows - 1) / kTileRows;
-  int kv_head = position.x / passes;
-  int first_row = position.x % passes * kTileRows;
-  TileRows owned{first_row, metal::min(first_row + kTileRows, p.group) - 1};
-  auto states_of = [&](int row) {
-    int64_t head = int64_t(seq.index) * p.num_q_heads + kv_head * p.group + row;
-    return b.partials + head * p.num_splits * partial_floats(DV);
-  };
+  const int kv_head = own.unit / splits.passes;
+  const int first_row = own.unit % splits.passes * kTileRows;
+  const TileRows owned{first_row, metal::min(first_row + kTileRows, p.group) - 1};
+  float* states = b.partials + decode_partial(p, own.first_block, kFloats); // of the unit
+  const int stride = decode_partial(p, 1, kFloats);
   attend<T, D, DV, true>(
       p,
       b,
       seq,
       kv_head,
       owned,
-      keys,
+      own.keys,
       [&] {
         meet_kernels_before();
         if (has_new_tokens && writes_new_tokens && first_row == 0 &&
-            split == metal::max(splits.count, 1) - 1) {
+            own.split == own.num_splits - 1) {
           write_new_token<T, D, DV>(p, b, seq, kv_head);
         }
       },
       [&](int row, int r, const auto& state, float sum, int first_column, int lane) {
         float* partial = nullptr;
-        if (has_partials && splits.count > 1) {
-          partial = states_of(row) + split * partial_floats(DV);
+        if (has_partials && own.num_splits > 1) {
+          partial = states + own.split * stride + (row - first_row) * kFloats;
         }
         finish_row<T, DV>(
             p, b, seq, kv_head, row, r, state, sum, first_column, lane, partial);
       });
-  if (!folds_splits || splits.count <= 1) {
+  if (!folds_splits || own.num_splits == 1 ||
+      !is_last_block(b.counters + own.first_block, own.num_splits)) {
     return;
   }
-  unsigned* counter = b.counters + seq.index * p.num_kv_heads * passes + position.x;
-  if (!is_last_block(counter, splits.count)) {
-    return;
-  }
-  const int num_pairs = (owned.last - owned.first + 1) * (DV / 2);
+  const int num_pairs = (owned.last - first_row + 1) * (DV / 2);
   for (int i = thread_index(); i < num_pairs; i += Tile<T, D, DV, true>::threads) {
-    const int row = owned.first + i / (DV / 2), head = kv_head * p.group + row;
-    fold_few_splits<T, DV>(
+    const int row = i / (DV / 2), head = kv_head * p.group + first_row + row;
+    fold_pair<T, DV>(
         static_cast<T*>(b.out) + (seq.first_token * p.num_q_heads + head) * DV,
-        states_of(row),
-        splits.count,
+        states + row * kFloats,
+        stride,
+        own.num_splits,
         has_sinks ? b.sinks[head * p.sinks_stride] : 0.0f,
         i % (DV / 2) * 2);
   }

@@ -3,45 +3,41 @@
 
 #include "cuda/attend.h"
 #include "cuda/warp_sum.h"
-#include "splits.h"
 
 namespace pomona {
 
-// A tile of any head dim is as many keys or a part of them.
-inline constexpr int kMostTileKeys = 64;
-
-inline Splits decode_splits(const AttentionParameters& p, Sequence seq) {
-  return row_splits(
-      seq.first_key(0, p.window), seq.last_key(0), p.keys_per_split, p.max_splits, kMostTileKeys);
-}
-
-// Of a row with at most kFewSplits, by one thread for a pair of dimensions: all that it needs is on its
-// way at once. Other blocks may have written it in this launch.
+// By one thread for a pair of dimensions: what it needs of kFewSplits is on its way at once. Other blocks may
+// have written it in this launch. `stride`: floats from one split's state to the next.
 template <typename T, int DV>
-inline void fold_few_splits(T* out, const float* states, int num_splits, float sink, int dim) {
-  float bounds[kFewSplits][2], outputs[kFewSplits][2]; // largest and sum; of the dimensions
+inline void fold_pair(
+    T* out, const float* states, int stride, int num_splits, float sink, int dim) {
+  float largest = -INFINITY, sum = 0.0f, totals[2] = {};
+  for (int start = 0; start < num_splits; start += kFewSplits) {
+    float bounds[kFewSplits][2], outputs[kFewSplits][2]; // largest and sum; of the dimensions
 #pragma unroll
-  for (int i = 0; i < kFewSplits; i++) {
-    const float* state = states + metal::min(i, num_splits - 1) * partial_floats(DV);
-    load_pair_from_blocks(bounds[i], state);
-    load_pair_from_blocks(outputs[i], state + 2 + dim);
-  }
-  float largest = bounds[0][0];
+    for (int i = 0; i < kFewSplits; i++) {
+      const float* state = states + metal::min(start + i, num_splits - 1) * stride;
+      load_pair_from_blocks(bounds[i], state);
+      load_pair_from_blocks(outputs[i], state + 2 + dim);
+    }
+    const float before = largest;
 #pragma unroll
-  for (int i = 1; i < kFewSplits; i++) {
-    largest = metal::max(largest, bounds[i][0]);
-  }
-  const float base = exponent_base(largest);
-  float sum = 0.0f, first = 0.0f, second = 0.0f;
+    for (int i = 0; i < kFewSplits; i++) {
+      largest = metal::max(largest, bounds[i][0]);
+    }
+    const float base = exponent_base(largest);
+    const float factor = rescale(before, base);
+    sum *= factor, totals[0] *= factor, totals[1] *= factor;
 #pragma unroll
-  for (int i = 0; i < kFewSplits; i++) {
-    const float weight = i < num_splits ? rescale(bounds[i][0], base) : 0.0f;
-    sum += bounds[i][1] * weight;
-    first += outputs[i][0] * weight;
-    second += outputs[i][1] * weight;
+    for (int i = 0; i < kFewSplits; i++) {
+      const float weight = start + i < num_splits ? rescale(bounds[i][0], base) : 0.0f;
+      sum += bounds[i][1] * weight;
+      totals[0] += outputs[i][0] * weight;
+      totals[1] += outputs[i][1] * weight;
+    }
   }
   const float factor = final_factor(largest, sum, sink);
-  store_pair(out + dim, first * factor, second * factor);
+  store_pair(out + dim, totals[0] * factor, totals[1] * factor);
 }
 
 // What the warps share: of each split its weight, of each warp its largest and its sum, and its outputs.
@@ -66,8 +62,8 @@ inline void load_pairs(
 }
 
 template <typename T, int DV>
-inline void fold_by_block(T* out, const float* states, int num_splits, float sink) {
-  constexpr int kAhead = 4, kStride = 2 + DV;
+inline void fold_by_block(T* out, const float* states, int stride, int num_splits, float sink) {
+  constexpr int kAhead = 4;
   constexpr int kPairs = (DV / 2 + kWarpThreads - 1) / kWarpThreads;
   auto& memory = *reinterpret_cast<ReduceMemory<DV>*>(shared_memory());
   const int lane = thread_index() % kWarpThreads, warp = thread_index() / kWarpThreads;
@@ -76,12 +72,12 @@ inline void fold_by_block(T* out, const float* states, int num_splits, float sin
 #pragma unroll
   for (int pair = 0; pair < kPairs; pair++) {
     const int dim = metal::min(2 * (lane + pair * kWarpThreads), DV - 2);
-    load_pairs(ahead[pair], states + 2 + dim, kStride, warp, num_splits);
+    load_pairs(ahead[pair], states + 2 + dim, stride, warp, num_splits);
   }
   const int own = thread_index();
   const bool has_split = own < num_splits;
-  const float own_largest = has_split ? states[own * kStride] : -INFINITY;
-  const float own_sum = has_split ? states[own * kStride + 1] : 0.0f;
+  const float own_largest = has_split ? states[own * stride] : -INFINITY;
+  const float own_sum = has_split ? states[own * stride + 1] : 0.0f;
   float largest = own_largest;
   for (int mask = kWarpThreads / 2; mask > 0; mask /= 2) {
     largest = metal::max(largest, shuffle_xor(largest, mask));
@@ -103,7 +99,7 @@ inline void fold_by_block(T* out, const float* states, int num_splits, float sin
     for (int first = warp; first < num_splits; first += kAhead * kReduceWarps) {
       if (first != warp) {
         load_pairs(
-            ahead[pair], states + 2 + metal::min(dim, DV - 2), kStride, first, num_splits);
+            ahead[pair], states + 2 + metal::min(dim, DV - 2), stride, first, num_splits);
       }
 #pragma unroll
       for (int i = 0; i < kAhead; i++) {

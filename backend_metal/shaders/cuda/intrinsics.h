@@ -109,6 +109,9 @@ inline unsigned vote(bool yes) {
 inline unsigned largest_of_warp(unsigned word) {
   return __reduce_max_sync(~0u, word);
 }
+inline unsigned sum_of_warp(unsigned word) {
+  return __reduce_add_sync(~0u, word);
+}
 inline unsigned smallest_of_warp(unsigned word) {
   return __reduce_min_sync(~0u, word);
 }

@@ -1,8 +1,12 @@
 // Folds the states that `decode` and `prefill` left of rows with several splits. Of a decode a block
 // owns a row. Of a prefill, which has few splits and many rows, a warp owns a row, and a lane every 32nd
 // pair of dimensions.
+#include "cuda/decode_splits.h"
 #include "cuda/fold_splits.h"
 #include "cuda/prefill_tiles.h"
+
+#undef POMONA_BEGIN
+#define POMONA_BEGIN
 
 namespace pomona {
 
@@ -63,36 +67,39 @@ inline void reduce_row_by_warp(T* out, const float* states, int num_splits, floa
   }
 }
 
-// Grid: (q heads, sequences, 1).
-template <typename T, int DV>
+// KEYS: of a tile of `decode`. Grid: (q heads, sequences, 1).
+template <typename T, int DV, int KEYS>
 inline void decode_reduce(const AttentionParameters& p, const AttentionBuffers& b) {
   static_assert(sizeof(ReduceMemory<DV>) == decode_reduce_bytes(DV));
-  Sequence seq = load_sequence(p, b.seq_lens, b.cu_seqlens_q, block_position().y);
-  if (seq.q_len != 1) {
-    return;
+  let_next_begin();
+  if (!reads_ahead) {
+    wait_for_kernels_before();
   }
-  Splits splits = decode_splits(p, seq);
+  const Sequence seq = load_sequence(p, b.seq_lens, b.cu_seqlens_q, block_position().y);
+  const DecodeSplits<KEYS> splits(p, b);
+  const int head = block_position().x, row = head % p.group;
+  const DecodeSplit first =
+      splits.first_of(seq.index, head / p.group * splits.passes + row / kTileRows);
+  if (reads_ahead) {
+    wait_for_kernels_before();
+  }
   // Rows with one split are finished.
-  if (splits.count <= 1) {
+  if (seq.q_len != 1 || first.num_splits == 1) {
     return;
   }
-  const int head = block_position().x;
-  const int64_t row = int64_t(seq.index) * p.num_q_heads + head;
-  const float* states = b.partials + row * p.num_splits * partial_floats(DV);
-  T* out = static_cast<T*>(b.out) + (seq.first_token * p.num_q_heads + head) * DV;
-  const float sink = has_sinks ? b.sinks[head * p.sinks_stride] : 0.0f;
-  if (splits.count > kFewSplits) {
-    fold_by_block<T, DV>(out, states, splits.count, sink);
-    return;
-  }
-  for (int pair = thread_index(); pair < DV / 2; pair += kReduceWarps * kWarpThreads) {
-    fold_few_splits<T, DV>(out, states, splits.count, sink, 2 * pair);
-  }
+  constexpr int kFloats = 2 + DV;
+  fold_by_block<T, DV>(
+      static_cast<T*>(b.out) + (seq.first_token * p.num_q_heads + head) * DV,
+      b.partials + decode_partial(p, first.first_block, kFloats) + row % kTileRows * kFloats,
+      decode_partial(p, 1, kFloats),
+      first.num_splits,
+      has_sinks ? b.sinks[head * p.sinks_stride] : 0.0f);
 }
 
 // Grid: (tiles of kPrefillReduceRows rows, K/V heads, 1), a warp a row.
 template <typename T, int DV>
 inline void prefill_reduce(const AttentionParameters& p, const AttentionBuffers& b) {
+  begin_behind_others();
   int tile = block_position().x, kv_head = block_position().y;
   int index = find_sequence_by_warp(p, b.cu_seqlens_q, tile, kPrefillReduceRows);
   Sequence seq = load_sequence(p, b.seq_lens, b.cu_seqlens_q, index);

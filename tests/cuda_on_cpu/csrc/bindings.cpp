@@ -79,6 +79,9 @@ NB_MODULE(_cuda_on_cpu, m) {
   m.def("attention_threads", [](int head_dim, int head_dim_v, int itemsize, bool decode) {
     return pomona::attention_tile(head_dim, head_dim_v, itemsize, decode).threads;
   });
+  m.def("decode_keys", [](int head_dim, int head_dim_v, int itemsize) {
+    return pomona::attention_tile(head_dim, head_dim_v, itemsize, true).keys;
+  });
   m.def("warpgroup_threads", [](int head_dim, int head_dim_v) {
     return pomona::warpgroup_tile(head_dim, head_dim_v).threads;
   });

@@ -120,6 +120,15 @@ inline unsigned largest_of_warp(unsigned word) {
   return word;
 }
 
+inline unsigned sum_of_warp(unsigned word) {
+  auto words = current_block().exchange({word}, "sum_of_warp");
+  word = 0;
+  for (const auto& of_lane : words) {
+    word += unsigned(of_lane[0]);
+  }
+  return word;
+}
+
 inline unsigned smallest_of_warp(unsigned word) {
   auto words = current_block().exchange({word}, "smallest_of_warp");
   for (const auto& of_lane : words) {

@@ -1,0 +1,144 @@
+// How many splits a decode's rows have: as many as there is room for at a time.
+//
+// Units are a sequence's query heads of a K/V head, up to kTileRows of them, and their keys stand in tiles. No
+// split is longer than `longest`, and that is as short as it can be with a block for each split of all
+// units, of which `num_splits` run at a time. Of a unit they are equally long but for the last. So no block
+// waits for another to end, and the blocks that end early leave the memory to the rest.
+#pragma once
+
+#include "cuda/attend.h"
+
+namespace pomona {
+
+struct DecodeSplit {
+  Sequence seq; // index: p.num_seqs where there is none
+  int unit; // of the sequence
+  int split, num_splits; // of the unit
+  int first_block; // of the unit's splits
+  KeyRange keys;
+};
+
+// By warps, of which a lane looks at every 32nd sequence, and at no other.
+template <int KEYS>
+struct DecodeSplits {
+  const AttentionParameters& p;
+  const AttentionBuffers& b;
+  int passes; // of a K/V head
+  int units; // of a sequence
+  int longest; // in tiles
+  unsigned tiles_of_lane = 0; // of the lane's first sequence
+
+  DecodeSplits(const AttentionParameters& p, const AttentionBuffers& b) : p(p), b(b) {
+    passes = (p.group + kTileRows - 1) / kTileRows;
+    units = p.num_kv_heads * passes;
+    if (lane() < p.num_seqs) {
+      tiles_of_lane = load_tiles(lane());
+    }
+    unsigned of_lane = 0, most_of_lane = 0;
+    for (int index = lane(); index < p.num_seqs; index += kWarpThreads) {
+      unsigned tiles = tiles_of(index);
+      of_lane += tiles;
+      most_of_lane = metal::max(most_of_lane, tiles);
+    }
+    int tiles = int(sum_of_warp(of_lane)) * units, most = largest_of_warp(most_of_lane);
+    // What all splits would have were they equal; what the rules for a split ask for.
+    longest = (tiles + p.num_splits - 1) / p.num_splits;
+    longest = metal::max(longest, (p.keys_per_split + KEYS - 1) / KEYS);
+    longest = metal::max(longest, (most + p.max_splits - 1) / p.max_splits);
+    int enough = metal::max(most, longest);
+    for (int length = longest; longest < enough; length = (longest + enough) / 2) {
+      if (splits_of_all(length) <= p.num_splits) {
+        enough = length;
+      } else {
+        longest = length + 1;
+      }
+    }
+  }
+
+  // Of a block.
+  DecodeSplit find(int block) const {
+    int before = 0; // splits of one unit of each of the sequences before
+    for (int first = 0; first < p.num_seqs; first += kWarpThreads) {
+      unsigned of_lane = splits_of(first + lane(), longest), up_to = of_lane;
+      for (int step = 1; step < kWarpThreads; step *= 2) {
+        unsigned other = shuffle(up_to, metal::max(lane() - step, 0));
+        up_to += lane() >= step ? other : 0;
+      }
+      int ended = count_bits(vote((before + int(up_to)) * units <= block));
+      if (ended < kWarpThreads) {
+        before += shuffle(up_to - of_lane, ended);
+        int num_splits = shuffle(of_lane, ended);
+        int own = block - before * units, unit = own / num_splits;
+        return split_of(
+            first + ended, unit, own - unit * num_splits, num_splits, block - own + unit * num_splits);
+      }
+      before += shuffle(up_to, kWarpThreads - 1);
+    }
+    return DecodeSplit{Sequence{p.num_seqs, 0, 0, 0}, 0, 0, 0, 0, KeyRange{0, 0}};
+  }
+
+  // The first one of a unit.
+  DecodeSplit first_of(int index, int unit) const {
+    unsigned of_lane = 0;
+    for (int other = lane(); other < index; other += kWarpThreads) {
+      of_lane += splits_of(other, longest);
+    }
+    int before = sum_of_warp(of_lane);
+    int num_splits = (int(load_tiles(index)) + longest - 1) / longest;
+    return split_of(index, unit, 0, num_splits, before * units + unit * num_splits);
+  }
+
+ private:
+  static int lane() {
+    return thread_index() % kWarpThreads;
+  }
+
+  KeyRange keys_of(Sequence seq) const {
+    return KeyRange{seq.first_key(0, p.window), seq.last_key(0)};
+  }
+
+  static int num_tiles(KeyRange keys) {
+    return keys.last > keys.first ? (keys.last - keys.first / KEYS * KEYS + KEYS - 1) / KEYS : 1;
+  }
+
+  // Of a unit of a sequence with one query token; others have none. One without keys has a tile, too:
+  // somebody writes its zeros.
+  unsigned load_tiles(int index) const {
+    Sequence seq = load_sequence(p, b.seq_lens, b.cu_seqlens_q, index);
+    return seq.q_len == 1 ? num_tiles(keys_of(seq)) : 0;
+  }
+
+  unsigned tiles_of(int index) const {
+    return index < kWarpThreads ? tiles_of_lane : load_tiles(index);
+  }
+
+  int splits_of(int index, int length) const {
+    return index < p.num_seqs ? (int(tiles_of(index)) + length - 1) / length : 0;
+  }
+
+  int splits_of_all(int length) const {
+    unsigned of_lane = 0;
+    for (int index = lane(); index < p.num_seqs; index += kWarpThreads) {
+      of_lane += splits_of(index, length);
+    }
+    return int(sum_of_warp(of_lane)) * units;
+  }
+
+  DecodeSplit split_of(int index, int unit, int split, int num_splits, int first_block) const {
+    Sequence seq = load_sequence(p, b.seq_lens, b.cu_seqlens_q, index);
+    KeyRange keys = keys_of(seq);
+    if (num_splits > 1) {
+      int length = (num_tiles(keys) + num_splits - 1) / num_splits * KEYS;
+      int start = keys.first / KEYS * KEYS + split * length;
+      keys = KeyRange{metal::max(keys.first, start), metal::min(keys.last, start + length)};
+    }
+    return DecodeSplit{seq, unit, split, num_splits, first_block, keys};
+  }
+};
+
+// Where a split's state of a unit's first row lies; those of the unit's splits follow each other.
+inline int64_t decode_partial(const AttentionParameters& p, int block, int floats) {
+  return int64_t(block) * metal::min(p.group, kTileRows) * floats;
+}
+
+} // namespace pomona
