@@ -148,6 +148,12 @@ def test_decodes_of_many_rows_match_float64(num_cores: int) -> None:
         native_cases.check(mixed)
 
 
+def test_a_decode_beside_as_many_prompts_as_there_is_room_for_matches_float64() -> None:
+    spans = [(1, 700), *[(2, 9)] * 11]
+    with execution(num_cores=4):
+        native_cases.check(case_of(mx.float16, (64, 64), heads=(1, 2), spans=spans))
+
+
 def test_a_step_of_prompts_launches_no_decode() -> None:
     case = case_of(mx.float16, (64, 64), **STEPS["prefill"])
     with execution():

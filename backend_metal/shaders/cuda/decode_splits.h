@@ -1,9 +1,9 @@
-// How many splits a decode's rows have: as many as there is room for at a time.
+// How a decode's keys are cut into splits: as many of all rows together as there are blocks for.
 //
-// Units are a sequence's query heads of a K/V head, up to kTileRows of them, and their keys stand in tiles. No
-// split is longer than `longest`, and that is as short as it can be with a block for each split of all
-// units, of which `num_splits` run at a time. Of a unit they are equally long but for the last. So no block
-// waits for another to end, and the blocks that end early leave the memory to the rest.
+// A unit is up to kTileRows query heads of one sequence that share a K/V head. Its keys are counted in tiles.
+// `longest` is the least length for which all units together have `num_splits` splits or fewer. A unit's
+// are equally long but for the last. Where all blocks have room at a time none waits for another to end, and
+// those that end early leave the memory to the rest.
 #pragma once
 
 #include "cuda/attend.h"
@@ -45,6 +45,9 @@ struct DecodeSplits {
     longest = (tiles + p.num_splits - 1) / p.num_splits;
     longest = metal::max(longest, (p.keys_per_split + KEYS - 1) / KEYS);
     longest = metal::max(longest, (most + p.max_splits - 1) / p.max_splits);
+    if (!has_partials) {
+      longest = metal::max(longest, most);
+    }
     int enough = metal::max(most, longest);
     for (int length = longest; longest < enough; length = (longest + enough) / 2) {
       if (splits_of_all(length) <= p.num_splits) {
