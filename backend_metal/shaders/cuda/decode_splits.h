@@ -48,7 +48,12 @@ struct DecodeSplits {
     if (!has_partials) {
       longest = metal::max(longest, most);
     }
-    int enough = metal::max(most, longest);
+    // Each unit has one split at most beyond what its tiles over the length come to.
+    int enough = most, spare = p.num_splits - p.num_seqs * units;
+    if (spare > 0) {
+      enough = metal::min(enough, (tiles + spare - 1) / spare);
+    }
+    enough = metal::max(enough, longest);
     for (int length = longest; longest < enough; length = (longest + enough) / 2) {
       if (splits_of_all(length) <= p.num_splits) {
         enough = length;
