@@ -39,6 +39,11 @@ def test_attention_on_hopper(function: str, element: str, head_dims: tuple[int, 
     check(function, element, head_dims, "sm_90a")
 
 
+@pytest.mark.parametrize("head_dims", [(64, 64), (128, 128)])
+def test_three_blocks_of_a_decode_have_room(head_dims: tuple[int, int]) -> None:
+    assert compile_attention("decode", "bfloat", head_dims, "sm_90a").registers <= 168
+
+
 @pytest.mark.parametrize("function", ["decode", "prefill", "decode_reduce", "prefill_reduce"])
 def test_attention_on_ampere(function: str) -> None:
     check(function, "half", (80, 64), "sm_80")

@@ -17,7 +17,7 @@ inline constexpr int kMaxWarpColumns = 128;
 // into a multiprocessor of 8.0 and 9.0.
 inline constexpr int kStagedBytes = 72 * 1024;
 
-// Blocks of a decode that a multiprocessor has registers for.
+// Blocks of a decode that a multiprocessor has registers for at most head dims.
 inline constexpr int kDecodeBlocks = 3;
 
 // Of a block that folds a decode's states, and as many splits as a row may have.
