@@ -36,7 +36,7 @@ struct AttentionParameters {
   int num_kv_heads;
   int group; // num_q_heads / num_kv_heads
   int window; // if has_window
-  int keys_per_split; // see splits.h
+  int keys_per_split; // see splits.h; of a CUDA decode, cuda/decode_splits.h
   int max_splits;
   int num_splits; // that were launched, of a row; of a CUDA decode, of all rows
   int tile_rows; // of prefill

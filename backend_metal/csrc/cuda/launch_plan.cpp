@@ -74,7 +74,6 @@ DecodePlan plan_decode_blocks(
     const GpuLimits& limits, const AttentionShape& shape, const GpuBatch& batch) {
   auto tile = attention_tile(shape.head_dim, shape.head_dim_v, batch.itemsize, true);
   DecodePlan plan{};
-  plan.row_tiles = 1;
   plan.passes = ceil_div(shape.group(), tile.rows);
   plan.keys_per_split = kMinKeysPerSplit;
   plan.max_splits = kMaxReduceSplits;

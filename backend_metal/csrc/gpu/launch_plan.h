@@ -39,9 +39,10 @@ struct GpuGrid {
 
 // Sequences with one query token, on Metal. A threadgroup serves the query heads of one K/V head (up to
 // kMaxDecodeRowTiles tiles of 8; `passes` of them for larger groups) over one split.
-// Grid: (K/V heads * passes, splits, sequences). CUDA's has other splits (shaders/cuda/decode_splits.h):
-// num_splits are all those of the batch. Partials: [split, query heads of one pass, partial_floats]. Grid:
-// (splits, 1, 1).
+// Grid: (K/V heads * passes, splits, sequences).
+//
+// On CUDA (shaders/cuda/decode_splits.h) splits have keys_per_split or more, and num_splits is that of all
+// rows. Partials: [split, query heads of one pass, partial_floats]. Grid: (num_splits, 1, 1).
 struct DecodePlan {
   int row_tiles; // of one threadgroup
   int passes;

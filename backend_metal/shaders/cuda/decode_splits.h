@@ -41,10 +41,11 @@ struct DecodeSplits {
       most_of_lane = metal::max(most_of_lane, tiles);
     }
     int tiles = int(sum_of_warp(of_lane)) * units, most = largest_of_warp(most_of_lane);
-    // What all splits would have were they equal; what the rules for a split ask for.
+    // Were all splits equal; a split has `keys_per_split` or more, a unit `max_splits` or fewer.
     longest = (tiles + p.num_splits - 1) / p.num_splits;
     longest = metal::max(longest, (p.keys_per_split + KEYS - 1) / KEYS);
     longest = metal::max(longest, (most + p.max_splits - 1) / p.max_splits);
+    // Then there is nowhere to leave the states of splits.
     if (!has_partials) {
       longest = metal::max(longest, most);
     }
