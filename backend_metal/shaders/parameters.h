@@ -41,6 +41,7 @@ struct AttentionParameters {
   int num_splits; // that were launched, of a row; of a CUDA decode, of all rows
   int tile_rows; // of prefill
   int device_tiles; // of prefill; see splits.h
+  int work_heads; // of CUDA's prefill by warpgroups: K/V heads that are at work beside each other
   float scale;
   float softcap; // if has_softcap
 };

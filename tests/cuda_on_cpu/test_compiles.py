@@ -29,7 +29,7 @@ def check_warpgroups(element: str, head_dims: tuple[int, int]) -> None:
     # Of 65,536, for three or four warpgroups, before some give theirs to others.
     assert resources.registers <= (128 if max(head_dims) <= 64 else 168)
     # With all options, what a row sees, for the few tiles that have a mask.
-    assert resources.spilled_bytes <= 192
+    assert resources.spilled_bytes <= 288
 
 
 @pytest.mark.parametrize("element", ["bfloat", "float"])

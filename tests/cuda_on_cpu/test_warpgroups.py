@@ -101,6 +101,16 @@ def test_a_row_does_not_depend_on_the_rows_of_its_tile() -> None:
     )
 
 
+def test_work_of_many_sequences_is_shared_out_by_every_launch_anew() -> None:
+    """More sequences than a warp has lanes, more tiles than blocks, some of which are a decode's."""
+    spans = [(1 + i * 7 % 23, i * 5) for i in range(40)]
+    case = case_of(mx.float16, (64, 64), heads=(1, 4), spans=spans, block_size=16)
+    with execution(warpgroups=True):
+        native_cases.check(case)
+        first, second = (native_cases.as_numpy(native_cases.run(case)[0]) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
 @pytest.mark.parametrize("group", [1, 7, 16])
 def test_groups(group: int) -> None:
     case = case_of(mx.float16, (64, 64), heads=(2, group), spans=[(1, 90), (15, 20)])

@@ -148,10 +148,13 @@ void encode_attention(
   auto prefill_parameters = with_splits(parameters, plan.prefill);
   auto decode_buffers = buffers_of(a, 0);
   auto prefill_buffers = buffers_of(a, plan.decode.num_partials);
-  if (of_decode.folds_splits) {
-    const auto& zeros = split_counters(stream, encoder);
-    decode_buffers.counters = pointer<unsigned>(zeros);
-    encoder.set_output_array(zeros);
+  bool warpgroups = prefills_by_warpgroups(options, a);
+  bool shares_work = warpgroups && !plan.prefill.grid.empty();
+  const mx::array* counters = nullptr;
+  if (of_decode.folds_splits || shares_work) {
+    counters = &split_counters(stream, encoder);
+    decode_buffers.counters = pointer<unsigned>(*counters);
+    prefill_buffers.counters = decode_buffers.counters + kWorkCounter;
   }
 
   auto add = [&](const char* file,
@@ -163,6 +166,9 @@ void encode_attention(
     auto kernel_options = is_decode ? of_decode : of_prefill;
     kernel_options.reads_ahead = reads_ahead;
     use_arrays(encoder, a);
+    if (counters) {
+      encoder.set_output_array(*counters);
+    }
     add_kernel(
         encoder,
         {file, function, type, sizes, "Attention", grid.threads},
@@ -180,7 +186,6 @@ void encode_attention(
       add("cuda/decode.cu", "decode", {dim, dim_v}, plan.decode.grid, true, has_all_loaded(a));
     }
     if (!plan.prefill.grid.empty()) {
-      bool warpgroups = prefills_by_warpgroups(options, a);
       add(
           warpgroups ? "cuda/warpgroup_prefill.cu" : "cuda/prefill.cu",
           warpgroups ? "warpgroup_prefill" : "prefill",

@@ -25,7 +25,7 @@ constexpr int kBlocksPerCore = 4;
 constexpr int kReduceThreads = kReduceWarps * kWarpThreads;
 
 template <typename Tile>
-PrefillBlock block_of(const Tile& tile, int blocks_per_core) {
+PrefillBlock block_of(const Tile& tile, int head_dim_v, int blocks_per_core) {
   return {
       tile.rows,
       tile.keys,
@@ -33,15 +33,18 @@ PrefillBlock block_of(const Tile& tile, int blocks_per_core) {
       tile.memory_bytes,
       kPrefillReduceRows,
       kPrefillReduceRows * kWarpThreads,
-      blocks_per_core};
+      blocks_per_core,
+      prefill_state_floats(head_dim_v)};
 }
 
 PrefillBlock prefill_block(const AttentionShape& shape, const GpuBatch& batch, bool warpgroups) {
   if (warpgroups) {
-    return block_of(warpgroup_tile(shape.head_dim, shape.head_dim_v), 1);
+    return block_of(warpgroup_tile(shape.head_dim, shape.head_dim_v), shape.head_dim_v, 1);
   }
   return block_of(
-      attention_tile(shape.head_dim, shape.head_dim_v, batch.itemsize, false), kBlocksPerCore);
+      attention_tile(shape.head_dim, shape.head_dim_v, batch.itemsize, false),
+      shape.head_dim_v,
+      kBlocksPerCore);
 }
 
 // Bytes of keys and values that blocks which run at a time should share in the cache of the GPU, a
@@ -87,8 +90,10 @@ DecodePlan plan_decode_blocks(
   int most = std::min(most_splits(shape, batch, tile.keys), plan.max_splits); // of a row
   plan.num_splits = std::min(turns * at_a_time, units * most);
   if (plan.num_splits > units) {
-    plan.num_partials = int64_t(plan.num_splits) * std::min(shape.group(), tile.rows) *
+    int64_t floats = int64_t(plan.num_splits) * std::min(shape.group(), tile.rows) *
         partial_floats(shape.head_dim_v);
+    // Behind them lie those of a prefill.
+    plan.num_partials = ceil_div(floats, kStateBounds) * kStateBounds;
     // A last block folds its rows one after another.
     plan.folds_splits = std::min(ceil_div(plan.num_splits, units), most) <= kFewSplits &&
         plan.num_splits <= kMostSplitCounters;
@@ -110,13 +115,11 @@ GpuLaunchPlan plan_launch(
       plan_prefill_splits(limits, shape, batch, prefill_block(shape, batch, warpgroups))};
   if (warpgroups && !plan.prefill.grid.empty()) {
     auto& grid = plan.prefill.grid;
-    int heads = section_heads(shape, batch);
-    grid = {
-        heads,
-        grid.x,
-        shape.num_kv_heads / heads * grid.z,
-        grid.threads,
-        grid.threadgroup_memory_bytes};
+    plan.prefill.work_heads = section_heads(shape, batch);
+    int64_t work = int64_t(grid.x) * grid.y * grid.z;
+    // A block takes a multiprocessor.
+    int blocks = static_cast<int>(std::min<int64_t>(work, limits.num_cores));
+    grid = {blocks, 1, 1, grid.threads, grid.threadgroup_memory_bytes};
   }
   if (plan.decode.num_partials > 0 && !plan.decode.folds_splits) {
     plan.reduce = {

@@ -17,9 +17,9 @@ const mx::array& split_counters(mx::Stream stream, mx::cu::CommandEncoder& encod
   std::lock_guard lock(mutex);
   auto found = arrays->find(stream.index);
   if (found == arrays->end()) {
-    mx::array zeros({kMostSplitCounters}, mx::uint32, nullptr, {});
+    mx::array zeros({kWorkCounter + 1}, mx::uint32, nullptr, {});
     allocate(zeros, encoder);
-    std::array<unsigned, kMostSplitCounters> values{};
+    std::array<unsigned, kWorkCounter + 1> values{};
     Staged::copy_of(std::as_bytes(std::span(values)))
         ->upload(
             reinterpret_cast<CUdeviceptr>(pointer(zeros)),

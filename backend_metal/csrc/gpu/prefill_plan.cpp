@@ -81,7 +81,7 @@ PrefillPlan plan_prefill_splits(
     // As prefill_partial in shaders/prefill_splits.h lays them out.
     int64_t states = std::min(
         rows * plan.num_splits, int64_t(batch.num_seqs) * plan.device_tiles * tile.rows);
-    plan.num_partials = states * shape.num_kv_heads * partial_floats(shape.head_dim_v);
+    plan.num_partials = states * shape.num_kv_heads * tile.state_floats;
     plan.reduce = {
         tiles_of(tile.reduce_rows), shape.num_kv_heads, 1, tile.reduce_threads, 0};
   }
@@ -101,7 +101,8 @@ PrefillPlan plan_prefill(
        tile.memory_bytes,
        tile.rows,
        kPrefillReduceThreads,
-       kThreadgroupsPerCore});
+       kThreadgroupsPerCore,
+       partial_floats(shape.head_dim_v)});
 }
 
 } // namespace pomona

@@ -391,7 +391,42 @@ inline void attend(
   }
 }
 
-// Writes a finished row, or the state that its split leaves at `partial`, unless that is null.
+// What the sums of a row are multiplied by in the end.
+inline float row_factor(
+    const AttentionParameters& p, const AttentionBuffers& b, int head, float largest, float sum) {
+  return final_factor(largest, sum, has_sinks ? b.sinks[head * p.sinks_stride] : 0.0f);
+}
+
+// Of one row and query head.
+template <typename T, int DV>
+inline T* out_row(
+    const AttentionParameters& p, const AttentionBuffers& b, Sequence seq, int row, int head) {
+  int64_t token = seq.first_token + row / p.group;
+  return static_cast<T*>(b.out) + (token * p.num_q_heads + head) * DV;
+}
+
+// Where the state that a row's split leaves goes: largest score and sum; outputs.
+struct PartialRow {
+  float* bounds;
+  float* outputs;
+};
+
+template <int COLUMNS>
+inline void write_partial(
+    const LaneState<COLUMNS>& state,
+    int r,
+    float sum,
+    int first_column,
+    int lane,
+    PartialRow partial) {
+  if (first_column == 0 && lane % 4 == 0) {
+    partial.bounds[0] = state.largest[r];
+    partial.bounds[1] = sum;
+  }
+  write_row(state, r, partial.outputs + first_column, 1.0f, lane);
+}
+
+// Writes a finished row, or the state that its split leaves at `partial`, unless that is nowhere.
 template <typename T, int DV, int COLUMNS>
 inline void finish_row(
     const AttentionParameters& p,
@@ -404,20 +439,14 @@ inline void finish_row(
     float sum,
     int first_column,
     int lane,
-    float* partial) {
-  int head = kv_head * p.group + row % p.group;
-  if (partial) {
-    if (first_column == 0 && lane % 4 == 0) {
-      partial[0] = state.largest[r];
-      partial[1] = sum;
-    }
-    write_row(state, r, partial + 2 + first_column, 1.0f, lane);
+    PartialRow partial) {
+  if (partial.bounds) {
+    write_partial(state, r, sum, first_column, lane, partial);
     return;
   }
-  float sink = has_sinks ? b.sinks[head * p.sinks_stride] : 0.0f;
-  int64_t token = seq.first_token + row / p.group;
-  T* out = static_cast<T*>(b.out) + (token * p.num_q_heads + head) * DV;
-  write_row(state, r, out + first_column, final_factor(state.largest[r], sum, sink), lane);
+  int head = kv_head * p.group + row % p.group;
+  T* out = out_row<T, DV>(p, b, seq, row, head);
+  write_row(state, r, out + first_column, row_factor(p, b, head, state.largest[r], sum), lane);
 }
 
 } // namespace pomona

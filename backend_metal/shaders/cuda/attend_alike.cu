@@ -28,7 +28,8 @@ inline void attend_alike(const AttentionParameters& p, const AttentionBuffers& b
       keys_of_some(p, seq, owned),
       [] {},
       [&](int row, int r, const auto& state, float sum, int first_column, int lane) {
-        finish_row<T, DV>(p, b, seq, kv_head, row, r, state, sum, first_column, lane, nullptr);
+        const PartialRow none{nullptr, nullptr};
+        finish_row<T, DV>(p, b, seq, kv_head, row, r, state, sum, first_column, lane, none);
       });
 }
 

@@ -19,7 +19,8 @@ struct AttentionBuffers {
   const float* sinks; // if has_sinks
   void* out;
   float* partials; // if has_partials
-  unsigned* counters; // if folds_splits: zeros, one for each block of a decode
+  // Zeros: if folds_splits, one for each block of a decode; one of a prefill by warpgroups.
+  unsigned* counters;
 };
 
 struct ScatterBuffers {

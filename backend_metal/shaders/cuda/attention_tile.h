@@ -20,6 +20,14 @@ inline constexpr int kStagedBytes = 72 * 1024;
 // Blocks of a decode that a multiprocessor has registers for at most head dims.
 inline constexpr int kDecodeBlocks = 3;
 
+// Of a state that a split of a prefill leaves: largest score and sum, and from here on outputs, so that
+// they fill whole sectors of 32 bytes.
+inline constexpr int kStateBounds = 8;
+
+constexpr int prefill_state_floats(int head_dim_v) {
+  return kStateBounds + head_dim_v;
+}
+
 // Of a block that folds a decode's states, and as many splits as a row may have.
 inline constexpr int kReduceWarps = 4;
 inline constexpr int kMaxReduceSplits = kReduceWarps * kWarpThreads;

@@ -89,9 +89,10 @@ inline void decode(const AttentionParameters& p, const AttentionBuffers& b) {
         }
       },
       [&](int row, int r, const auto& state, float sum, int first_column, int lane) {
-        float* partial = nullptr;
+        PartialRow partial{nullptr, nullptr};
         if (has_partials && own.num_splits > 1) {
-          partial = states + own.split * stride + (row - first_row) * kFloats;
+          float* state_of_row = states + own.split * stride + (row - first_row) * kFloats;
+          partial = {state_of_row, state_of_row + 2};
         }
         finish_row<T, DV>(
             p, b, seq, kv_head, row, r, state, sum, first_column, lane, partial);

@@ -11,10 +11,27 @@ namespace pomona {
 // Grid: (tiles, K/V heads, splits).
 template <typename T, int D, int DV>
 inline void prefill(const AttentionParameters& p, const AttentionBuffers& b) {
-  Position position = block_position();
-  attend_tile<Tile<T, D, DV, false>::rows, T, DV>(
-      p, b, position, [&](Sequence seq, TileRows owned, KeyRange keys, auto finish) {
-        attend<T, D, DV, false>(p, b, seq, position.y, owned, keys, [] {}, finish);
+  constexpr int kRows = Tile<T, D, DV, false>::rows;
+  const Position position = block_position();
+  const int index = find_sequence_by_warp(p, b.cu_seqlens_q, position.x, kRows);
+  const Sequence seq = load_sequence(p, b.seq_lens, b.cu_seqlens_q, index);
+  const TileRows rows = tile_rows(p, b.cu_seqlens_q, seq, position.x, kRows);
+  const TileWork work = work_of(p, seq, rows, position.y, position.z);
+  if (work.owned.empty()) {
+    return;
+  }
+  attend<T, D, DV, false>(
+      p,
+      b,
+      work.seq,
+      work.kv_head,
+      work.owned,
+      work.keys,
+      [] {},
+      [&](int row, int r, const auto& state, float sum, int first_column, int lane) {
+        const PartialRow partial = partial_of<DV>(p, b, work, row);
+        finish_row<T, DV>(
+            p, b, work.seq, work.kv_head, row, r, state, sum, first_column, lane, partial);
       });
 }
 

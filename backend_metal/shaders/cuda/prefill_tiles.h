@@ -22,40 +22,44 @@ inline int find_sequence_by_warp(
   return low;
 }
 
-// Of a block at `position` in the grid (tiles, K/V heads, splits), with tiles of ROWS rows. Has
-// `attend(sequence, rows, keys, finish)` fold keys into rows, if there are any.
-template <int ROWS, typename T, int DV, typename Attend>
-inline void attend_tile(
-    const AttentionParameters& p, const AttentionBuffers& b, Position position, Attend attend) {
-  int tile = position.x, kv_head = position.y, split = position.z;
-  int index = find_sequence_by_warp(p, b.cu_seqlens_q, tile, ROWS);
-  Sequence seq = load_sequence(p, b.seq_lens, b.cu_seqlens_q, index);
-  TileRows owned = tile_rows(p, b.cu_seqlens_q, seq, tile, ROWS);
+// What is folded at a time: the keys of one split into the rows of one tile.
+struct TileWork {
+  Sequence seq;
+  int kv_head;
+  Splits splits; // of the sequence
+  int split;
+  TileRows owned; // empty where there is nothing to do
+  KeyRange keys; // that some row sees in this split
+};
+
+// Of rows of a sequence. Without rows where the sequence has fewer splits.
+inline TileWork work_of(
+    const AttentionParameters& p, Sequence seq, TileRows owned, int kv_head, int split) {
   Splits splits = prefill_splits(p, seq);
   // Somebody writes the zeros of rows without keys.
-  if (owned.empty() || split >= metal::max(splits.count, 1)) {
-    return;
+  if (split >= metal::max(splits.count, 1)) {
+    owned = TileRows{0, -1};
   }
-  // What some row of the tile sees in this split.
   KeyRange keys = keys_of_some(p, seq, owned);
   if (splits.count > 1) {
     KeyRange own = keys_of_split(splits, split);
     keys.first = metal::max(keys.first, own.first);
     keys.last = metal::min(keys.last, own.last);
   }
-  attend(
-      seq,
-      owned,
-      keys,
-      [&](int row, int r, const auto& state, float sum, int first_column, int lane) {
-        float* partial = nullptr;
-        if (has_partials && splits.count > 1) {
-          partial = b.partials +
-              prefill_partial(p, seq, splits, row, kv_head, split) * partial_floats(DV);
-        }
-        finish_row<T, DV>(
-            p, b, seq, kv_head, row, r, state, sum, first_column, lane, partial);
-      });
+  return {seq, kv_head, splits, split, owned, keys};
+}
+
+// Where the state of a row goes; nowhere where the row is finished here.
+template <int DV>
+inline PartialRow partial_of(
+    const AttentionParameters& p, const AttentionBuffers& b, const TileWork& work, int row) {
+  if (!has_partials || work.splits.count <= 1) {
+    return {nullptr, nullptr};
+  }
+  float* first = b.partials +
+      prefill_partial(p, work.seq, work.splits, row, work.kv_head, work.split) *
+          prefill_state_floats(DV);
+  return {first, first + kStateBounds};
 }
 
 } // namespace pomona

@@ -13,7 +13,7 @@ namespace pomona {
 // By a warp, of which a lane knows a split's weight.
 template <typename T, int DV>
 inline void reduce_row_by_warp(T* out, const float* states, int num_splits, float sink) {
-  constexpr int kStride = 2 + DV;
+  constexpr int kStride = prefill_state_floats(DV);
   constexpr int kPairs = (DV / 2 + kWarpThreads - 1) / kWarpThreads;
   // Splits whose outputs are on their way at once: of most head dims 8 pairs, so that there are enough
   // registers for three blocks.
@@ -36,7 +36,7 @@ inline void reduce_row_by_warp(T* out, const float* states, int num_splits, floa
         const int dim = 2 * (lane + pair * kWarpThreads);
         ahead[pair][i][0] = ahead[pair][i][1] = 0.0f;
         if (first + i < num_splits && dim < DV) {
-          load_floats(ahead[pair][i], states + (first + i) * kStride + 2 + dim);
+          load_floats(ahead[pair][i], states + (first + i) * kStride + kStateBounds + dim);
         }
       }
     }
@@ -116,7 +116,7 @@ inline void prefill_reduce(const AttentionParameters& p, const AttentionBuffers&
   const int head = kv_head * p.group + row % p.group;
   reduce_row_by_warp<T, DV>(
       static_cast<T*>(b.out) + (token * p.num_q_heads + head) * DV,
-      b.partials + prefill_partial(p, seq, splits, row, kv_head, 0) * partial_floats(DV),
+      b.partials + prefill_partial(p, seq, splits, row, kv_head, 0) * prefill_state_floats(DV),
       splits.count,
       has_sinks ? b.sinks[head * p.sinks_stride] : 0.0f);
 }

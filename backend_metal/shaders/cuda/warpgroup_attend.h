@@ -1,160 +1,17 @@
-// Attention of one tile by warpgroups: up to WarpgroupTile's rows of one sequence and K/V head over
-// a range of its keys. J. Shah et al., "FlashAttention-3" (2024).
+// Attention by warpgroups, one piece of work (warpgroup_work.h) after another: up to WarpgroupTile's rows
+// of one sequence and K/V head over a range of its keys. J. Shah et al., "FlashAttention-3" (2024).
 //
-// One warpgroup copies keys and values into shared memory, tile after tile, the others multiply: a
-// warpgroup owns 64 rows, a warp 16. Scores of a tile are computed while the weights of the one
-// before are multiplied with its values, and warpgroups take turns in starting products, so that
-// one's softmax runs beside another's products. A pair of barriers for each stage of keys and of
-// values says that it is filled and that it is free.
-//
-// Shared memory (warpgroup_tile.h): queries; stages of keys; stages of values; where rows lie;
-// barriers. All but the last two in panels (warpgroup_intrinsics.h).
+// A warpgroup multiplies 64 rows, a warp 16, and one more warpgroup prepares (warpgroup_copies.h). Scores of a
+// tile are computed while the weights of the one before are multiplied with its values, and warpgroups
+// take turns in starting products, so that one's softmax runs beside another's products.
 //
 // As in attend.h, tiles start at multiples of their size and a masked key leaves a row's state as it
 // was, so a row's result does not depend on the rows that share its tile.
 #pragma once
 
-#include "cuda/attend.h"
-#include "cuda/warpgroup_intrinsics.h"
-#include "cuda/warpgroup_tile.h"
+#include "cuda/warpgroup_copies.h"
 
 namespace pomona {
-
-struct Barriers {
-  Barrier full_keys[kStages];
-  Barrier free_keys[kStages];
-  Barrier full_values[kStages];
-  Barrier free_values[kStages];
-};
-
-// The block's shared memory and constants.
-template <typename T, int D, int DV>
-struct WarpgroupBlock {
-  static constexpr WarpgroupTile size = warpgroup_tile(D, DV);
-  static constexpr int rows = size.rows;
-  static constexpr int keys = size.keys;
-  static constexpr int consumers = size.consumers;
-  // Wide values take several products, each of whole panels.
-  static constexpr int part_columns = DV <= 128 ? DV : (DV % 128 == 0 ? 128 : kPanelColumns);
-  static constexpr int value_parts = DV / part_columns;
-  static_assert(
-      D % 16 == 0 && DV % part_columns == 0 && keys % 64 == 0, "as products and copies go");
-
-  unsigned char* memory = panel_memory();
-
-  unsigned char* queries(int first_row) const {
-    return memory + first_row * kPanelRowBytes;
-  }
-  unsigned char* stage_keys(int stage) const {
-    return memory + size.query_bytes + stage * size.key_bytes;
-  }
-  unsigned char* stage_values(int stage) const {
-    return stage_keys(kStages) + stage * size.value_bytes;
-  }
-  KeyPlace<T>* places(int tile) const {
-    return reinterpret_cast<KeyPlace<T>*>(stage_values(kStages)) + tile % 2 * keys;
-  }
-  Barriers& barriers() const {
-    return *reinterpret_cast<Barriers*>(stage_values(kStages) + size.places_bytes);
-  }
-};
-
-// Phases of a stage's barriers follow its tiles.
-inline int stage_of(int tile) {
-  return tile % kStages;
-}
-inline int parity_of(int tile) {
-  return tile / kStages % 2;
-}
-
-// Of a row, or of zeros, the lane's 16 bytes in each panel: eight lanes copy a row.
-template <int ROWS, int COLUMNS, typename T>
-inline void copy_row(unsigned char* panels, int row, const T* from, int lane) {
-  int chunk = lane % 8;
-  unsigned char* to = panels + row * kPanelRowBytes + (chunk ^ row % 8) * 16;
-#pragma unroll
-  for (int column = 0; column < COLUMNS; column += kPanelColumns) {
-    if (chunk * 8 < COLUMNS - column) {
-      start_copy(to, from ? from + column + chunk * 8 : from, from != nullptr);
-    }
-    to += ROWS * kPanelRowBytes;
-  }
-}
-
-// The tiles of keys that a block folds.
-struct KeyTiles {
-  KeyRange keys;
-  int first; // key of the first tile
-  int count;
-};
-
-inline KeyTiles key_tiles(KeyRange keys, int tile_keys) {
-  int first = keys.first / tile_keys * tile_keys;
-  int count = keys.last > keys.first ? (keys.last - first + tile_keys - 1) / tile_keys : 0;
-  return {keys, first, count};
-}
-
-// Copies tiles, each warp its part of a tile's keys, which its lanes look up one tile ahead.
-template <typename T, int D, int DV>
-inline void copy_tiles(
-    const AttentionParameters& p,
-    const WarpgroupBlock<T, D, DV>& block,
-    const KeyRows<T>& rows,
-    Sequence seq,
-    KeyTiles tiles) {
-  using Block = WarpgroupBlock<T, D, DV>;
-  constexpr int warp_keys = Block::keys / 4;
-  int lane = thread_index() % kWarpThreads;
-  int first_key = thread_index() % kWarpgroupThreads / kWarpThreads * warp_keys;
-  Barriers& barriers = block.barriers();
-  auto find = [&](int tile) {
-    bool has_key = tile < tiles.count && lane < warp_keys;
-    KeyRange range = has_key ? tiles.keys : KeyRange{0, 0};
-    return find_key(p, rows, seq, range, tiles.first + tile * Block::keys + first_key + lane);
-  };
-  auto remember = [&](int tile, KeyPlace<T> place) {
-    sync_warp();
-    if (lane < warp_keys) {
-      block.places(tile)[first_key + lane] = place;
-    }
-    sync_warp();
-  };
-
-  remember(0, find(0));
-  // Values follow the keys of the next tile, in the order in which they are needed.
-  for (int tile = 0; tile <= tiles.count; tile++) {
-    KeyPlace<T> next = find(tile + 1);
-    if (tile < tiles.count) {
-      int stage = stage_of(tile);
-      if (tile >= kStages) {
-        wait(barriers.free_keys[stage], parity_of(tile - kStages));
-      }
-      unsigned char* to = block.stage_keys(stage);
-      const KeyPlace<T>* from = block.places(tile);
-#pragma unroll
-      for (int i = 0; i < warp_keys; i += 4) {
-        int key = first_key + i + lane / 8;
-        copy_row<Block::keys, D>(to, key, from[key].key, lane);
-      }
-      arrive_after_copies(barriers.full_keys[stage]);
-    }
-    if (tile > 0) {
-      int stage = stage_of(tile - 1);
-      if (tile > kStages) {
-        wait(barriers.free_values[stage], parity_of(tile - 1 - kStages));
-      }
-      unsigned char* to = block.stage_values(stage);
-      const KeyPlace<T>* from = block.places(tile - 1);
-#pragma unroll
-      for (int i = 0; i < warp_keys; i += 4) {
-        int key = first_key + i + lane / 8;
-        copy_row<Block::keys, DV>(to, key, from[key].value, lane);
-      }
-      arrive_after_copies(barriers.full_values[stage]);
-    }
-    remember(tile + 1, next);
-  }
-}
 
 // Turns the scores of a tile into weights, and says what the state so far is to be multiplied by.
 // Scores and `largest` are such that weights are powers of two of their difference times `exponent`.
@@ -256,48 +113,108 @@ inline void start_values(
   end_products();
 }
 
-// Warpgroups that have rows.
-inline int active_consumers(TileRows owned) {
-  return (owned.last - owned.first) / kWarpgroupRows + 1;
+// Writes a finished row, or the state that its split leaves. Lanes that share a row give each other what they
+// have of 32 columns, so that each of them stores 16 bytes. Every lane of a warp has to come here.
+template <typename T, int DV>
+inline void finish_wide_row(
+    const AttentionParameters& p,
+    const AttentionBuffers& b,
+    const TileWork& work,
+    int row,
+    int r,
+    const LaneState<DV>& state,
+    float sum,
+    int lane) {
+  bool has_row = row <= work.owned.last;
+  if (has_partials && work.splits.count > 1) {
+    if (has_row) {
+      write_partial(state, r, sum, 0, lane, partial_of<DV>(p, b, work, row));
+    }
+    return;
+  }
+  int head = work.kv_head * p.group + row % p.group;
+  T* out = out_row<T, DV>(p, b, work.seq, row, head);
+  float factor = row_factor(p, b, head, state.largest[r], sum);
+  bool is_odd = lane % 2 != 0, is_upper = lane % 4 >= 2;
+#pragma unroll
+  for (int i = 0; i < DV / 8; i += 4) {
+    unsigned words[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      const float* pair = state.sums[metal::min(i + j, DV / 8 - 1)] + 2 * r;
+      words[j] = pack<T>(pair[0] * factor, pair[1] * factor);
+    }
+    if (i + 4 > DV / 8) {
+#pragma unroll
+      for (int j = 0; j < DV / 8 - i; j++) {
+        if (has_row) {
+          *reinterpret_cast<unsigned*>(out + (i + j) * 8 + lane % 4 * 2) = words[j];
+        }
+      }
+      break;
+    }
+    // words[j] of lane l becomes words[l] of lane j.
+#pragma unroll
+    for (int j = 0; j < 4; j += 2) {
+      unsigned other = shuffle(is_odd ? words[j] : words[j + 1], lane ^ 1);
+      (is_odd ? words[j] : words[j + 1]) = other;
+    }
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      unsigned other = shuffle(is_upper ? words[j] : words[j + 2], lane ^ 2);
+      (is_upper ? words[j] : words[j + 2]) = other;
+    }
+    if (has_row) {
+      store_16_bytes(out + (i + lane % 4) * 8, words);
+    }
+  }
 }
 
-// Folds the tiles into the rows `owned`, of which a warpgroup has 64, as `attend` does.
-template <typename T, int D, int DV, typename Finish>
+// What a warpgroup without rows does of a piece of work.
+template <typename T, int D, int DV>
+inline void pass_tiles(
+    const WarpgroupBlock<T, D, DV>& block, int work_index, KeyTiles tiles, int before, int lane) {
+  Barriers& barriers = block.barriers();
+  auto release = [&](Barrier& barrier) {
+    sync_warp();
+    if (lane == 0) {
+      arrive(barrier);
+    }
+  };
+  release(barriers.free_queries[work_index % WarpgroupBlock<T, D, DV>::size.query_buffers]);
+  for (int tile = before; tile < before + tiles.count; tile++) {
+    int stage = stage_of(tile), parity = parity_of(tile);
+    wait(barriers.full_keys[stage], parity);
+    release(barriers.free_keys[stage]);
+    wait(barriers.full_values[stage], parity);
+    release(barriers.free_values[stage]);
+  }
+}
+
+// Folds the tiles of a piece of work into its rows, of which a warpgroup has 64. `before`: tiles of the
+// work before.
+template <typename T, int D, int DV>
 inline void fold_tiles(
     const AttentionParameters& p,
     const AttentionBuffers& b,
     const WarpgroupBlock<T, D, DV>& block,
-    Sequence seq,
-    int kv_head,
-    TileRows owned,
+    const TileWork& work,
+    int work_index,
     KeyTiles tiles,
-    Finish finish) {
+    int before) {
   using Block = WarpgroupBlock<T, D, DV>;
-  int consumer = thread_index() / kWarpgroupThreads - 1;
-  int index = thread_index() % kWarpgroupThreads, lane = index % kWarpThreads;
+  int consumer = warp_index() / (kWarpgroupThreads / kWarpThreads) - 1;
+  int index = thread_index() % kWarpgroupThreads, lane = lane_index();
   Barriers& barriers = block.barriers();
+  Sequence seq = work.seq;
+  TileRows owned = work.owned;
   int active = active_consumers(owned);
   if (consumer >= active) {
+    pass_tiles(block, work_index, tiles, before, lane);
     return;
   }
-  // Named barriers; 0 is the block's.
-  int turn = 1 + consumer, next_turn = 1 + (consumer + 1) % active;
-  int meeting = 1 + Block::consumers + consumer;
-
+  int turn = turn_barrier(consumer), next_turn = turn_barrier((consumer + 1) % active);
   int group_row = consumer * kWarpgroupRows;
-  unsigned char* queries = block.queries(group_row);
-#pragma unroll 4
-  for (int tile_row = index / 8; tile_row < kWarpgroupRows; tile_row += kWarpgroupThreads / 8) {
-    int row = owned.first + group_row + tile_row;
-    const T* query = nullptr;
-    if (row <= owned.last) {
-      int64_t token = seq.first_token + row / p.group;
-      int head = kv_head * p.group + row % p.group;
-      query = static_cast<const T*>(b.q) + token * p.q.token + head * p.q.head;
-    }
-    copy_row<Block::rows, D>(queries, tile_row, query, lane);
-  }
-  end_copies();
 
   int warp_row = owned.first + group_row + index / kWarpThreads * kTileRows;
   TileRows warp_rows{warp_row, metal::min(warp_row + kTileRows - 1, owned.last)};
@@ -335,22 +252,37 @@ inline void fold_tiles(
   constexpr float log2_of_e = 1.44269504f;
   float exponent = has_softcap ? log2_of_e : p.scale * log2_of_e;
   float cap_exponent = has_softcap ? 2.0f * log2_of_e * p.scale / p.softcap : 0.0f;
-  unsigned long long query_panel = panel(queries, 0);
+  unsigned long long query_panel = panel(block.queries(work_index, group_row), 0);
 
+  constexpr int buffers = Block::size.query_buffers;
   auto release = [&](Barrier& barrier) {
     if (lane == 0) {
       arrive(barrier);
     }
   };
+  auto release_queries = [&] {
+    release(barriers.free_queries[work_index % buffers]);
+  };
   auto await_keys = [&](int tile) {
     if (tile < tiles.count) {
-      wait(barriers.full_keys[stage_of(tile)], parity_of(tile));
+      wait(barriers.full_keys[stage_of(before + tile)], parity_of(before + tile));
       fence_products();
     }
   };
+  auto await_values = [&](int tile) {
+    wait(barriers.full_values[stage_of(before + tile)], parity_of(before + tile));
+    fence_products();
+  };
   auto score = [&](int tile) {
     start_scores<Block, T, D>(
-        scores, query_panel, panel(block.stage_keys(stage_of(tile)), 0));
+        scores, query_panel, panel(block.stage_keys(stage_of(before + tile)), 0));
+  };
+  // Once the latest scores are there.
+  auto release_keys = [&](int tile) {
+    release(barriers.free_keys[stage_of(before + tile)]);
+    if (tile == tiles.count - 1) {
+      release_queries();
+    }
   };
   auto weigh_tile = [&](int tile) {
     int first_key = tiles.first + tile * Block::keys;
@@ -375,41 +307,36 @@ inline void fold_tiles(
     start_values<Block, T>(
         state.sums,
         weights,
-        panel(block.stage_values(stage_of(tile)), Block::keys * kPanelRowBytes));
+        panel(block.stage_values(stage_of(before + tile)), Block::keys * kPanelRowBytes));
   };
 
-  wait_for_copies<0>();
-  fence_products();
-  sync_some(meeting, kWarpgroupThreads);
-  if (tiles.count > 0) {
+  if (tiles.count == 0) {
+    release_queries();
+  } else {
     await_keys(0);
-    if (consumer == active - 1) {
-      pass_by(next_turn, 2 * kWarpgroupThreads);
-    }
     score(0);
     wait_for_products<0>();
     hold(scores);
-    release(barriers.free_keys[0]);
+    release_keys(0);
     weigh_tile(0);
     await_keys(1);
     pack_weights<T>(weights, scores);
     for (int tile = 1; tile < tiles.count; tile++) {
       sync_some(turn, 2 * kWarpgroupThreads);
       score(tile);
-      wait(barriers.full_values[stage_of(tile - 1)], parity_of(tile - 1));
-      fence_products();
+      await_values(tile - 1);
       multiply_values(tile - 1);
       pass_by(next_turn, 2 * kWarpgroupThreads);
       wait_for_products<1>();
       hold(scores);
-      release(barriers.free_keys[stage_of(tile)]);
+      release_keys(tile);
       weigh_tile(tile);
       // All of this beside the products with values: no compiler moves it behind the loop of a wait.
       hold(scores);
       await_keys(tile + 1);
       wait_for_products<0>();
       hold(state.sums);
-      release(barriers.free_values[stage_of(tile - 1)]);
+      release(barriers.free_values[stage_of(before + tile - 1)]);
       // Most tiles of a long sequence change nobody's largest score.
       if (vote(factor[0] != 1.0f || factor[1] != 1.0f)) {
 #pragma unroll
@@ -423,11 +350,11 @@ inline void fold_tiles(
       pack_weights<T>(weights, scores);
     }
     int last = tiles.count - 1;
-    wait(barriers.full_values[stage_of(last)], parity_of(last));
-    fence_products();
+    await_values(last);
     multiply_values(last);
     wait_for_products<0>();
     hold(state.sums);
+    release(barriers.free_values[stage_of(before + last)]);
   }
 #pragma unroll
   for (int r = 0; r < 2; r++) {
@@ -435,52 +362,68 @@ inline void fold_tiles(
     if (!has_softcap) {
       state.largest[r] *= p.scale;
     }
-    if (lane_rows[r] <= owned.last) {
-      finish(lane_rows[r], r, state, sum, 0, lane);
-    }
+    finish_wide_row<T, DV>(p, b, work, lane_rows[r], r, state, sum, lane);
   }
 }
 
-// Folds keys [keys.first, keys.last) into the rows `owned`; `finish` is that of `attend`.
-template <typename T, int D, int DV, typename Finish>
-inline void attend_by_warpgroups(
+// What a warpgroup does that multiplies, work after work.
+template <typename T, int D, int DV>
+inline void fold_work(
     const AttentionParameters& p,
     const AttentionBuffers& b,
-    Sequence seq,
-    int kv_head,
-    TileRows owned,
-    KeyRange keys,
-    Finish finish) {
+    const WarpgroupBlock<T, D, DV>& block) {
+  using Block = WarpgroupBlock<T, D, DV>;
+  constexpr int buffers = Block::size.query_buffers;
+  Barriers& barriers = block.barriers();
+  // The first one's turn; behind the last turns of a piece of work it is the first one's again.
+  if (warp_index() / (kWarpgroupThreads / kWarpThreads) == Block::consumers) {
+    pass_by(turn_barrier(0), 2 * kWarpgroupThreads);
+  }
+  int before = 0;
+  for (int index = 0;; index++) {
+    const TileWork work = await_work(block, index);
+    if (work.owned.empty()) {
+      return;
+    }
+    KeyTiles tiles = key_tiles(work.keys, Block::keys);
+    wait(barriers.full_queries[index % buffers], index / buffers % 2);
+    fence_products();
+    fold_tiles<T, D, DV>(p, b, block, work, index, tiles, before);
+    before += tiles.count;
+  }
+}
+
+template <typename T, int D, int DV>
+inline void attend_by_warpgroups(const AttentionParameters& p, const AttentionBuffers& b) {
   using Block = WarpgroupBlock<T, D, DV>;
   Block block;
   if (thread_index() == 0) {
     Barriers& barriers = block.barriers();
+    // A warp that multiplies arrives once, and so does every warp that waits for work.
+    for (int slot = 0; slot < kWorkSlots; slot++) {
+      init_barrier(barriers.full_work[slot], 1);
+      init_barrier(barriers.free_work[slot], 1 + Block::copying_warps + Block::multiplying_warps);
+    }
+    init_barrier(barriers.wanted_work, 1);
+    for (int buffer = 0; buffer < Block::size.query_buffers; buffer++) {
+      init_barrier(barriers.full_queries[buffer], kWarpThreads);
+      init_barrier(barriers.free_queries[buffer], Block::multiplying_warps);
+    }
     for (int stage = 0; stage < kStages; stage++) {
-      init_barrier(barriers.full_keys[stage], kWarpgroupThreads);
-      init_barrier(barriers.full_values[stage], kWarpgroupThreads);
-      // A warp that multiplies arrives once.
-      init_barrier(barriers.free_keys[stage], active_consumers(owned) * 4);
-      init_barrier(barriers.free_values[stage], active_consumers(owned) * 4);
+      init_barrier(barriers.full_keys[stage], Block::copying_warps * kWarpThreads);
+      init_barrier(barriers.full_values[stage], Block::copying_warps * kWarpThreads);
+      init_barrier(barriers.free_keys[stage], Block::multiplying_warps);
+      init_barrier(barriers.free_values[stage], Block::multiplying_warps);
     }
   }
   sync_block();
-  KeyTiles tiles = key_tiles(keys, Block::keys);
-  if (thread_index() < kWarpgroupThreads) {
+  int warp = warp_index();
+  if (warp < kWarpgroupThreads / kWarpThreads) {
     give_registers<Block::size.producer_registers>();
-    KeyRows<T> rows = key_rows(
-        p,
-        static_cast<const T*>(b.k),
-        static_cast<const T*>(b.v),
-        static_cast<const T*>(b.k_cache),
-        static_cast<const T*>(b.v_cache),
-        b.slot_mapping,
-        b.block_tables,
-        seq.index,
-        kv_head);
-    copy_tiles<T, D, DV>(p, block, rows, seq, tiles);
+    prepare_work(p, b, block, warp);
   } else {
     take_registers<Block::size.consumer_registers>();
-    fold_tiles<T, D, DV>(p, b, block, seq, kv_head, owned, tiles, finish);
+    fold_work<T, D, DV>(p, b, block);
   }
 }
 

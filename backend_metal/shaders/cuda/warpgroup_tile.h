@@ -14,6 +14,9 @@ inline constexpr int kWarpgroupRows = 64;
 inline constexpr int kPanelColumns = 64;
 inline constexpr int kPanelRowBytes = 128;
 
+// Queries of two pieces of work, where there is room.
+inline constexpr int kMostQueryBuffers = 2;
+
 // Tiles of keys, and of values, in shared memory: one is multiplied while another is copied.
 inline constexpr int kStages = 2;
 
@@ -31,7 +34,8 @@ struct WarpgroupTile {
   // Of a thread, handed from those that copy to those that multiply.
   int producer_registers;
   int consumer_registers;
-  int query_bytes;
+  int query_bytes; // of one buffer
+  int query_buffers; // two where there is room: one's rows are multiplied while another's are copied
   int key_bytes; // of one stage
   int value_bytes;
   int places_bytes; // where the rows of two tiles lie
@@ -42,35 +46,43 @@ constexpr int panel_bytes(int rows, int columns) {
   return (columns + kPanelColumns - 1) / kPanelColumns * rows * kPanelRowBytes;
 }
 
-constexpr WarpgroupTile warpgroup_tile(int head_dim, int head_dim_v, int keys) {
+// Descriptions of work (prefill_tiles.h): what is next is found while the one before is at work.
+inline constexpr int kWorkSlots = 2;
+inline constexpr int kWorkBytes = 64;
+inline constexpr int kBarrierBytes = 192;
+
+constexpr WarpgroupTile warpgroup_tile(int head_dim, int head_dim_v, int keys, int query_buffers) {
   WarpgroupTile tile{};
   // Narrow heads have more softmax beside their products, which three share, and need fewer
   // registers. Together it is at most 65,536.
   bool narrow = head_dim <= kPanelColumns && head_dim_v <= kPanelColumns;
   tile.consumers = narrow ? 3 : 2;
-  tile.producer_registers = narrow ? 32 : 40;
-  tile.consumer_registers = narrow ? 160 : 232;
+  tile.producer_registers = narrow ? 32 : 56;
+  tile.consumer_registers = narrow ? 160 : 224;
   tile.rows = tile.consumers * kWarpgroupRows;
   tile.keys = keys;
   tile.threads = (tile.consumers + 1) * kWarpgroupThreads;
   tile.query_bytes = panel_bytes(tile.rows, head_dim);
+  tile.query_buffers = query_buffers;
   tile.key_bytes = panel_bytes(keys, head_dim);
   tile.value_bytes = panel_bytes(keys, head_dim_v);
   tile.places_bytes = 2 * keys * 16;
-  // With what aligns it to 1,024 bytes, and barriers.
-  tile.memory_bytes = 1024 + tile.query_bytes + kStages * (tile.key_bytes + tile.value_bytes) +
-      tile.places_bytes + 128;
+  // With what aligns it to 1,024 bytes.
+  tile.memory_bytes = 1024 + query_buffers * tile.query_bytes +
+      kStages * (tile.key_bytes + tile.value_bytes) + tile.places_bytes +
+      kWorkSlots * kWorkBytes + kBarrierBytes;
   return tile;
 }
 
 constexpr WarpgroupTile warpgroup_tile(int head_dim, int head_dim_v) {
-  WarpgroupTile tile = warpgroup_tile(head_dim, head_dim_v, 128);
+  WarpgroupTile tile = warpgroup_tile(head_dim, head_dim_v, 128, 1);
   // A key takes half a register of scores and a quarter of one of weights.
   while (head_dim_v / 2 + tile.keys * 3 / 4 > kProductRegisters ||
          tile.memory_bytes > kWarpgroupMemoryBytes) {
-    tile = warpgroup_tile(head_dim, head_dim_v, tile.keys / 2);
+    tile = warpgroup_tile(head_dim, head_dim_v, tile.keys / 2, 1);
   }
-  return tile;
+  WarpgroupTile two = warpgroup_tile(head_dim, head_dim_v, tile.keys, 2);
+  return two.memory_bytes <= kWarpgroupMemoryBytes ? two : tile;
 }
 
 // Wider values don't fit into the registers, and wider elements are no business of wgmma's here.
