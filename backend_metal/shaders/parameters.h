@@ -51,6 +51,7 @@ struct ScatterParameters {
   CacheStrides k_cache, v_cache;
   int64_t v_cache_offset; // from k_cache's first element to v_cache's, unless two_caches
   int64_t slot_mapping_stride;
+  int num_tokens;
   int num_kv_heads;
   int head_dim;
   int head_dim_v;

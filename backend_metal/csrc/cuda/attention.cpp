@@ -12,6 +12,7 @@
 #include "cuda/memory.h"
 #include "cuda/split_counters.h"
 #include "cuda/warpgroup_tile.h"
+#include "plan_arithmetic.h"
 
 namespace pomona::cuda {
 
@@ -230,7 +231,7 @@ void encode_scatter(mx::cu::CommandEncoder& encoder, const NewTokens& tokens) {
       encoder,
       {"cuda/scatter.cu", "scatter", bits_type(tokens.k_cache.dtype()), {}, "Scatter", kCopyThreads},
       options,
-      {num_tokens, 2, 1, kCopyThreads, 0},
+      {ceil_div(num_tokens, kScatterTokens), 2, 1, kCopyThreads, 0},
       parameters_of(tokens),
       buffers);
 }

@@ -77,6 +77,7 @@ ScatterParameters parameters_of(const NewTokens& tokens) {
   p.v_cache_offset = (tokens.v_cache.offset() - tokens.k_cache.offset()) /
       int64_t(tokens.v_cache.itemsize());
   p.slot_mapping_stride = tokens.slot_mapping.strides(0);
+  p.num_tokens = tokens.slot_mapping.shape(0);
   p.num_kv_heads = tokens.k_cache.shape(2);
   p.head_dim = tokens.k_cache.shape(3);
   p.head_dim_v = tokens.v_cache.shape(3);

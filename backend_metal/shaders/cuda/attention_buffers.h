@@ -6,6 +6,9 @@ namespace pomona {
 // Threads of a block that only copies.
 inline constexpr int kCopyThreads = 128;
 
+// Tokens whose keys, or values, such a block copies to their slots.
+inline constexpr int kScatterTokens = 4;
+
 struct AttentionBuffers {
   const void* q;
   const void* k; // if has_new_tokens
