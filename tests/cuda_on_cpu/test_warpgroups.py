@@ -102,7 +102,7 @@ def test_a_row_does_not_depend_on_the_rows_of_its_tile() -> None:
 
 
 def test_work_of_many_sequences_is_shared_out_by_every_launch_anew() -> None:
-    """More sequences than a warp has lanes, more tiles than blocks, some of which are a decode's."""
+    """More sequences than a warp has lanes, a few of them a decode's; more tiles than blocks."""
     spans = [(1 + i * 7 % 23, i * 5) for i in range(40)]
     case = case_of(mx.float16, (64, 64), heads=(1, 4), spans=spans, block_size=16)
     with execution(warpgroups=True):
