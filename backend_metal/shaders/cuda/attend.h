@@ -45,6 +45,21 @@ struct Tile {
       "states of key parts take the place of what was staged");
 };
 
+template <typename T>
+inline KeyRows<T> key_rows(
+    const AttentionParameters& p, const AttentionBuffers& b, Sequence seq, int kv_head) {
+  return key_rows(
+      p,
+      static_cast<const T*>(b.k),
+      static_cast<const T*>(b.v),
+      static_cast<const T*>(b.k_cache),
+      static_cast<const T*>(b.v_cache),
+      b.slot_mapping,
+      b.block_tables,
+      seq.index,
+      kv_head);
+}
+
 // Where a key and its value lie; null outside the range.
 template <typename T>
 struct KeyPlace {
@@ -240,16 +255,7 @@ inline void attend(
   const int member = index % Tile::size.team_threads;
   auto sync_team = [&] { pomona::sync_team<Tile::size.team_threads, Tile::threads>(key_part); };
 
-  KeyRows<T> rows = key_rows(
-      p,
-      static_cast<const T*>(b.k),
-      static_cast<const T*>(b.v),
-      static_cast<const T*>(b.k_cache),
-      static_cast<const T*>(b.v_cache),
-      b.slot_mapping,
-      b.block_tables,
-      seq.index,
-      kv_head);
+  KeyRows<T> rows = key_rows<T>(p, b, seq, kv_head);
   int first_tile = keys.first / Tile::keys * Tile::keys;
   int num_tiles = (keys.last - first_tile + Tile::keys - 1) / Tile::keys;
   if (keys.last <= keys.first) {

@@ -29,22 +29,14 @@ inline void write_new_token(
   if (slot < 0) {
     return;
   }
-  copy_heads(
-      static_cast<T*>(b.k_cache) + slot_offset(p.k_cache, slot) +
-          kv_head * p.k_cache.head,
-      0,
+  copy_head(
+      static_cast<T*>(b.k_cache) + slot_offset(p.k_cache, slot) + kv_head * p.k_cache.head,
       static_cast<const T*>(b.k) + token * p.k.token + kv_head * p.k.head,
-      0,
-      1,
       D,
       threads);
-  copy_heads(
-      static_cast<T*>(b.v_cache) + slot_offset(p.v_cache, slot) +
-          kv_head * p.v_cache.head,
-      0,
+  copy_head(
+      static_cast<T*>(b.v_cache) + slot_offset(p.v_cache, slot) + kv_head * p.v_cache.head,
       static_cast<const T*>(b.v) + token * p.v.token + kv_head * p.v.head,
-      0,
-      1,
       DV,
       threads);
 }

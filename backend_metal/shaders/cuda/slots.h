@@ -7,27 +7,15 @@
 
 namespace pomona {
 
-// Copies [heads, dim] elements by all threads of a block, 16 bytes at a time where both sides are
-// aligned.
+// Copies one head's elements by all threads of a block, 16 bytes at a time where both sides are aligned.
 template <typename T>
-inline void copy_heads(
-    T* to,
-    int64_t to_stride,
-    const T* from,
-    int64_t from_stride,
-    int num_heads,
-    int dim,
-    int num_threads) {
+inline void copy_head(T* to, const T* from, int dim, int num_threads) {
   const int step = aligned ? 16 / sizeof(T) : 1;
-  int per_head = dim / step;
-  for (int i = thread_index(); i < num_heads * per_head; i += num_threads) {
-    int head = i / per_head, element = i % per_head * step;
-    T* target = to + head * to_stride + element;
-    const T* source = from + head * from_stride + element;
+  for (int i = thread_index() * step; i < dim; i += num_threads * step) {
     if (aligned) {
-      copy_16_bytes(target, source);
+      copy_16_bytes(to + i, from + i);
     } else {
-      *target = *source;
+      to[i] = from[i];
     }
   }
 }

@@ -225,16 +225,7 @@ inline void copy_keys_and_values(
     if (work.owned.empty()) {
       return;
     }
-    KeyRows<T> rows = key_rows(
-        p,
-        static_cast<const T*>(b.k),
-        static_cast<const T*>(b.v),
-        static_cast<const T*>(b.k_cache),
-        static_cast<const T*>(b.v_cache),
-        b.slot_mapping,
-        b.block_tables,
-        work.seq.index,
-        work.kv_head);
+    KeyRows<T> rows = key_rows<T>(p, b, work.seq, work.kv_head);
     KeyTiles tiles = key_tiles(work.keys, Block::keys);
     int first_key = warp * (Block::keys / Block::copying_warps);
     copy_tiles<T, D, DV>(p, block, rows, work.seq, tiles, before, first_key);
