@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 # First: it brings the library that the extension is linked to, and the types that the two share.
 import mlx.core
+import numpy.typing as npt
 
 MLX_VERSION = version("mlx")
 REMEDY = "build it again with `make native`"
@@ -54,6 +57,9 @@ def load_cuda() -> ModuleType | None:
     os.environ.setdefault("MLX_USE_CUDA_GRAPHS", "0")
     return import_module("backend_metal._cuda")
 
+
+MakeArray = Callable[[npt.NDArray[Any]], mlx.core.array]
+"""From integers of 32 bits that the host has."""
 
 KEYS_PER_SPLIT = _native.KEYS_PER_SPLIT
 

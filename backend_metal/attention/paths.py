@@ -17,6 +17,7 @@ from backend_metal.attention.products import FewRowsProduct, QuantizedProduct
 from backend_metal.attention.recording import CudaRecording, Recorder
 from backend_metal.attention.rotate_heads import RotateHeads
 from backend_metal.attention.row_operators import RowOperators
+from backend_metal.native import MakeArray as MakeArray
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class AttentionPath:
     """And of those in which each has several."""
     recorder: Recorder | None = None
     """Records whole steps, where the device can launch them so."""
+    make_array: MakeArray = mx.array
+    """Of what the host tells the device of a step, in memory that the device reads at its speed."""
     fill_in: FillIn = fill_in_tokens
     """Puts tokens that a step has drawn into the next one."""
     repeats_graphs: bool = False
@@ -172,6 +175,7 @@ CUDA = (
         decode_options={"decodes": True},
         prefill_options={"prefills": True},
         recorder=CudaRecording,
+        make_array=native.cuda.upload,
         fill_in=native.cuda.fill_in_tokens,
         rotate_heads=native.cuda.rotate_heads,
         few_rows_product=native.cuda.few_rows_product,
@@ -185,6 +189,7 @@ CUDA = (
             native.cuda.reshape_and_cache,
             mx.zeros,
             recorder=CudaRecording,
+            make_array=native.cuda.upload,
             fill_in=native.cuda.fill_in_tokens,
             rotate_heads=native.cuda.rotate_heads,
             any_rows_product=partial(native.cuda.few_rows_product, any_rows=True),

@@ -116,7 +116,17 @@ def build_engine(config: EngineConfig) -> Engine:
         repeated = RepeatedModel(loaded.model, joined=path.joins_nodes)
     return Engine(
         config,
-        ModelRunner(loaded.model, pool, clock, matchers, recorded, states, repeated, path.fill_in),
+        ModelRunner(
+            loaded.model,
+            pool,
+            clock,
+            matchers,
+            recorded,
+            states,
+            repeated,
+            path.make_array,
+            path.fill_in,
+        ),
         tuple(
             BlockGroup(BlockPool(num_blocks), config.block_size, group.window)
             for group, num_blocks in zip(pool.groups, pool.num_blocks, strict=True)

@@ -11,6 +11,7 @@ import mlx.core as mx
 import numpy as np
 
 from backend_metal.attention.kv_cache import AttentionMetadata, KVCachePool
+from backend_metal.attention.paths import MakeArray
 from backend_metal.attention.pending_tokens import FillIn, fill_in_tokens
 from backend_metal.engine.batch import Batch
 from backend_metal.engine.batch_builder import BatchBuilder
@@ -56,6 +57,7 @@ class ModelRunner:
         recorded: RecordedSteps | None = None,
         states: StatePool | None = None,
         repeated: RepeatedModel | None = None,
+        make_array: MakeArray = mx.array,
         fill_in: FillIn = fill_in_tokens,
     ) -> None:
         """``recorded``: where the device can have steps recorded. ``states``: of a model with
@@ -68,6 +70,7 @@ class ModelRunner:
         )
         self._recorded = recorded
         self._repeated = repeated
+        self._make_array = make_array
         self._fill_in = fill_in
         self._filler = MaskFiller(matchers)
         self._filled: FilledMasks | None = None
@@ -172,33 +175,39 @@ class ModelRunner:
         on_layer: Callable[[int], None] | None,
     ) -> ModelOutput:
         wide = _as_they_are if repeated is None else widened
-        cu_seqlens_q = mx.array(batch.cu_seqlens_q)
+        make_array = self._make_array
+        cu_seqlens_q = make_array(batch.cu_seqlens_q)
         lengths = [
             np.diff(batch.cu_seqlens_q if group.cu_seqlens_q is None else group.cu_seqlens_q)
             for group in batch.groups
         ]
         metadata = [
             AttentionMetadata(
-                slot_mapping=mx.array(group.slot_mapping),
-                block_tables=mx.array(wide(group.block_tables)),
-                seq_lens=mx.array(group.seq_lens),
+                slot_mapping=make_array(group.slot_mapping),
+                block_tables=make_array(wide(group.block_tables)),
+                seq_lens=make_array(group.seq_lens),
                 cu_seqlens_q=(
-                    cu_seqlens_q if group.cu_seqlens_q is None else mx.array(group.cu_seqlens_q)
+                    cu_seqlens_q if group.cu_seqlens_q is None else make_array(group.cu_seqlens_q)
                 ),
                 decodes=bool((own == 1).all()),
                 prefills=bool((own > 1).all()),
             )
             for group, own in zip(batch.groups, lengths, strict=True)
         ]
-        token_ids = mx.array(batch.token_ids)
+        token_ids = make_array(batch.token_ids)
         if batch.has_pending:
             assert drawn is not None, "a token is pending that no step has drawn"
             token_ids = self._fill_in(token_ids, drawn)
         states = None
         if self._states is not None:
-            where = StateMetadata.of(batch.read_slots, batch.write_slots, batch.cu_seqlens_q)
+            where = StateMetadata.of(
+                batch.read_slots,
+                batch.write_slots,
+                batch.cu_seqlens_q,
+                make_array=make_array,
+            )
             states = StepStates(self._states, where)
-        positions, logit_rows = mx.array(batch.positions), mx.array(batch.logit_rows)
+        positions, logit_rows = make_array(batch.positions), make_array(batch.logit_rows)
         if repeated is not None:
             return repeated(token_ids, positions, metadata, logit_rows, self.pool, states)
         return self.model(token_ids, positions, metadata, logit_rows, self.pool, states, on_layer)

@@ -8,6 +8,8 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from backend_metal.native import MakeArray
+
 Ints = npt.NDArray[np.int32]
 
 FROM_ZEROS = -1
@@ -37,11 +39,17 @@ class StateMetadata:
     """Of each sequence, whether there is no state yet; for the host, too"""
 
     @staticmethod
-    def of(read_slots: Ints, write_slots: Ints, cu_seqlens_q: Ints) -> StateMetadata:
+    def of(
+        read_slots: Ints,
+        write_slots: Ints,
+        cu_seqlens_q: Ints,
+        *,
+        make_array: MakeArray = mx.array,
+    ) -> StateMetadata:
         return StateMetadata(
-            mx.array(read_slots),
-            mx.array(write_slots),
-            mx.array(cu_seqlens_q),
+            make_array(read_slots),
+            make_array(write_slots),
+            make_array(cu_seqlens_q),
             tuple(cu_seqlens_q.tolist()),
             tuple((read_slots < 0).tolist()),
         )

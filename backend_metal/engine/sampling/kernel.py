@@ -10,7 +10,7 @@ import numpy as np
 
 from backend_metal import native
 from backend_metal.engine.sampling.batch import Biases, SamplingBatch
-from backend_metal.engine.sampling.masking import MakeArray
+from backend_metal.native import MakeArray
 
 Draw = Callable[[mx.array, SamplingBatch], mx.array]
 """int32 ``[rows]`` of logits ``[rows, vocab_size]``."""

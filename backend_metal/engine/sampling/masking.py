@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from backend_metal.native import MakeArray
+
 Ints = npt.NDArray[np.int32]
 BITS = 32
-MakeArray = Callable[[npt.NDArray[Any]], mx.array]
-"""From one of NumPy's."""
 
 
 @dataclass
