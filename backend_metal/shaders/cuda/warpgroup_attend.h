@@ -399,11 +399,12 @@ inline void attend_by_warpgroups(const AttentionParameters& p, const AttentionBu
   Block block;
   if (thread_index() == 0) {
     Barriers& barriers = block.barriers();
-    // A warp that multiplies arrives once, and so does every warp that waits for work.
+    constexpr int working_warps = 1 + Block::copying_warps + Block::multiplying_warps;
     for (int slot = 0; slot < kWorkSlots; slot++) {
       init_barrier(barriers.full_work[slot], 1);
-      init_barrier(barriers.free_work[slot], 1 + Block::copying_warps + Block::multiplying_warps);
+      init_barrier(barriers.free_work[slot], working_warps * kWarpThreads);
     }
+    // A warp that multiplies arrives once.
     init_barrier(barriers.wanted_work, 1);
     for (int buffer = 0; buffer < Block::size.query_buffers; buffer++) {
       init_barrier(barriers.full_queries[buffer], kWarpThreads);

@@ -101,10 +101,8 @@ inline TileWork await_work(const Block& block, int index) {
   for (int i = 0; i < int(sizeof(TileWork) / sizeof(unsigned)); i++) {
     to[i] = shuffle(from[i], 0);
   }
-  sync_warp();
-  if (lane_index() == 0) {
-    arrive(barriers.free_work[index % kWorkSlots]);
-  }
+  // Each lane for what it has read itself: so tools can follow it that look for races.
+  arrive(barriers.free_work[index % kWorkSlots]);
   return work;
 }
 
