@@ -2,12 +2,12 @@
 
 #include <mlx/backend/cuda/utils.h>
 
-#include <algorithm>
 #include <limits>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "cuda/copy_staged.h"
 #include "cuda/errors.h"
 #include "cuda/loaded.h"
 #include "cuda/overlap.h"
@@ -46,10 +46,6 @@ void leak(std::vector<std::shared_ptr<mx::array::Data>> buffers) {
 
 CUstream stream_of(mx::cu::CommandEncoder& encoder) {
   return static_cast<cudaStream_t>(encoder.stream());
-}
-
-CUdeviceptr address_of(const mx::array& array) {
-  return reinterpret_cast<CUdeviceptr>(mx::gpu_ptr<char>(const_cast<mx::array&>(array)));
 }
 
 // A recording that allocates would hand out memory that is there within its launches alone.
@@ -223,8 +219,7 @@ void Recording::begin(mx::cu::CommandEncoder& encoder, const mx::array& newest, 
         "cuStreamBeginCapture");
     return;
   }
-  loaded_->upload(address_of(ints_), stream_of(encoder));
-  copy_newest(stream_of(encoder), newest);
+  copy_staged(encoder, *loaded_, ints_, newest, drawn_);
 }
 
 void Recording::end(mx::cu::CommandEncoder& encoder, const mx::array& result, bool records) {
@@ -252,18 +247,8 @@ void Recording::end(mx::cu::CommandEncoder& encoder, const mx::array& result, bo
 }
 
 void Recording::launch(mx::cu::CommandEncoder& encoder, const mx::array& newest, Staged& loaded) {
-  auto stream = stream_of(encoder);
-  loaded.upload(address_of(ints_), stream);
-  copy_newest(stream, newest);
-  check(cuGraphLaunch(graph_, stream), "cuGraphLaunch");
-}
-
-void Recording::copy_newest(CUstream stream, const mx::array& newest) {
-  auto bytes = std::min(newest.nbytes(), drawn_.nbytes());
-  if (bytes > 0) {
-    check(
-        cuMemcpyAsync(address_of(drawn_), address_of(newest), bytes, stream), "cuMemcpyAsync");
-  }
+  copy_staged(encoder, loaded, ints_, newest, drawn_);
+  check(cuGraphLaunch(graph_, stream_of(encoder)), "cuGraphLaunch");
 }
 
 } // namespace pomona::cuda

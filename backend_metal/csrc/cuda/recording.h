@@ -69,8 +69,6 @@ class Recording : public std::enable_shared_from_this<Recording> {
   }
 
  private:
-  void copy_newest(CUstream stream, const mx::array& newest);
-
   mx::array ints_;
   mx::array drawn_;
   std::optional<mx::array> result_;

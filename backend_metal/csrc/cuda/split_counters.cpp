@@ -5,9 +5,8 @@
 #include <mutex>
 #include <span>
 
-#include "cuda/launch.h"
+#include "cuda/copy_staged.h"
 #include "cuda/memory.h"
-#include "cuda/staging.h"
 
 namespace pomona::cuda {
 
@@ -20,10 +19,7 @@ const mx::array& split_counters(mx::Stream stream, mx::cu::CommandEncoder& encod
     mx::array zeros({kWorkCounter + 1}, mx::uint32, nullptr, {});
     allocate(zeros, encoder);
     std::array<unsigned, kWorkCounter + 1> values{};
-    Staged::copy_of(std::as_bytes(std::span(values)))
-        ->upload(
-            reinterpret_cast<CUdeviceptr>(pointer(zeros)),
-            static_cast<cudaStream_t>(encoder.stream()));
+    copy_staged(encoder, *Staged::copy_of(std::as_bytes(std::span(values))), zeros);
     found = arrays->emplace(stream.index, std::move(zeros)).first;
   }
   return found->second;

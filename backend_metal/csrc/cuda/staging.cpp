@@ -14,7 +14,7 @@ namespace pomona::cuda {
 struct Staged::Slot {
   size_t num_bytes = 0;
   void* memory = nullptr;
-  CUevent read = nullptr; // behind the latest copy from it
+  CUevent read = nullptr; // behind the latest that reads it
 };
 
 namespace {
@@ -78,8 +78,11 @@ Staged::~Staged() {
   slots().give_back(slot_);
 }
 
-void Staged::upload(CUdeviceptr to, CUstream stream) {
-  check(cuMemcpyHtoDAsync(to, slot_->memory, num_bytes_, stream), "cuMemcpyHtoDAsync");
+const void* Staged::memory() const {
+  return slot_->memory;
+}
+
+void Staged::end_reading(CUstream stream) {
   check(cuEventRecord(slot_->read, stream), "cuEventRecord");
 }
 

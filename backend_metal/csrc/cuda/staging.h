@@ -21,8 +21,14 @@ class Staged {
   Staged(const Staged&) = delete;
   Staged& operator=(const Staged&) = delete;
 
-  // Have the stream copy them to memory of the GPU; `this` may be dropped meanwhile.
-  void upload(CUdeviceptr to, CUstream stream);
+  // Where the GPU finds them, too.
+  const void* memory() const;
+  size_t num_bytes() const {
+    return num_bytes_;
+  }
+
+  // All that reads them is in the stream; `this` may be dropped meanwhile.
+  void end_reading(CUstream stream);
 
   struct Slot;
 

@@ -2,7 +2,7 @@
 
 #include <mlx/backend/cuda/device.h>
 
-#include "cuda/launch.h"
+#include "cuda/copy_staged.h"
 #include "cuda/memory.h"
 
 namespace pomona::cuda {
@@ -12,8 +12,7 @@ void Upload::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>& out
   auto& out = outputs[0];
   allocate(out, encoder);
   if (out.size() > 0) {
-    staged_->upload(
-        reinterpret_cast<CUdeviceptr>(pointer(out)), static_cast<cudaStream_t>(encoder.stream()));
+    copy_staged(encoder, *staged_, out);
   }
 }
 

@@ -44,7 +44,9 @@ class KernelDraw:
         self._nothing: dict[int, tuple[mx.array, mx.array]] = {}
         """Masks and counts of a vocabulary where there are none."""
         self._biases: tuple[Biases, mx.array, mx.array] | None = None
-        """The latest, which mostly are those of the next step."""
+        self._options: tuple[bytes, mx.array] | None = None
+        """The latest, which mostly are those of the next step, options where nobody draws by
+        chance."""
 
     def __call__(self, logits: mx.array, batch: SamplingBatch) -> mx.array:
         size = batch.vocab_size
@@ -56,9 +58,14 @@ class KernelDraw:
             of = batch.biases
             self._biases = of, mx.array(of.token_ids), mx.array(of.values)
         _, bias_ids, biases = self._biases
+        told = batch.options.tobytes()
+        if self._options is None or self._options[0] != told:
+            words = batch.options.view(np.uint32).reshape(batch.num_rows, -1)
+            self._options = told, self._make_array(words)
+        _, options = self._options
         return self._operator(
             logits if self._any_float else logits.astype(mx.float32),
-            self._make_array(batch.options.view(np.uint32).reshape(batch.num_rows, -1)),
+            options,
             masks if batch.masks is None else batch.masks.array(self._make_array),
             counts if batch.counts is None else batch.counts,
             bias_ids,
