@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+import mlx.core as mx
+
 from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.attention.paths import REFERENCE, AttentionPath
 from backend_metal.device import device_memory_bytes, select_device
@@ -108,6 +110,9 @@ def build_engine(config: EngineConfig) -> Engine:
     recorded, repeated = None, None
     # What chooses keys reads on the host how long sequences are.
     chooses = any(layer.top_k is not None for layer in loaded.model.layers)
+    # What divides tokens among ways to attend to latents does, too: what is on its way to the
+    # device would have to come back first.
+    divides = any(layer.cache.values_in_keys for layer in loaded.model.layers)
     if path.recorder is not None and states is None and not chooses:
         recorded = RecordedSteps(
             loaded.model, pool, path.recorder, path.fill_in, config.max_num_seqs
@@ -124,7 +129,7 @@ def build_engine(config: EngineConfig) -> Engine:
             recorded,
             states,
             repeated,
-            path.make_array,
+            mx.array if divides else path.make_array,
             path.fill_in,
         ),
         tuple(

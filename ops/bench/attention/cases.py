@@ -80,15 +80,15 @@ class Paged:
         self._q = rows(case, dtype, case.num_q_heads, tokens, 2)
         self._k, self._v = (rows(case, dtype, case.num_kv_heads, tokens, seed) for seed in (3, 4))
         self._metadata = {
-            "slot_mapping": mx.array(slots.reshape(-1).astype(np.int32)),
-            "block_tables": mx.array(tables),
+            "slot_mapping": home.make_array(slots.reshape(-1).astype(np.int32)),
+            "block_tables": home.make_array(tables),
             "seq_lens": mx.full((case.batch,), case.context, mx.int32),
             "cu_seqlens_q": mx.arange(0, tokens + 1, case.new, dtype=mx.int32),
         }
         mx.eval(self._caches, self._q, self._k, self._v, self._metadata)
 
     def run(self, path: AttentionPath) -> Run:
-        options = path.decode_options if self._case.new == 1 else {}
+        options = path.decode_options if self._case.new == 1 else path.prefill_options
 
         def step() -> None:
             out = self._q
