@@ -41,10 +41,14 @@ def on_the_emulator() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def kernel() -> KernelDraw:
+def new_kernel() -> KernelDraw:
     module = operators()
     return KernelDraw(module.draw_tokens, any_float=True, make_array=module.upload)
+
+
+@pytest.fixture
+def kernel() -> KernelDraw:
+    return new_kernel()
 
 
 @fuzz(120)
@@ -81,6 +85,23 @@ def test_of_a_large_vocabulary_most_may_stay(kernel: KernelDraw, dtype: mx.Dtype
 def test_logits_that_are_no_numbers_end_in_some_token(kernel: KernelDraw, vocab_size: int) -> None:
     with execution():
         check_broken(kernel, vocab_size)
+
+
+def test_options_that_stay_are_copied_once(kernel: KernelDraw) -> None:
+    greedy, by_chance = SamplingParams(temperature=0.0), SamplingParams()
+    steps = [greedy, greedy, by_chance, greedy]
+    logits = make_logits(1, 5000)
+
+    def drawn_by(kernel: KernelDraw, params: SamplingParams) -> object:
+        return kernel(logits, batch_of([make_row(params)], 5000)).item()
+
+    with execution():
+        expected = [drawn_by(new_kernel(), one) for one in steps]
+        operators().take_nodes()
+        drawn = [drawn_by(kernel, one) for one in steps]
+    assert drawn == expected
+    names = [name for name, *_ in operators().take_nodes()]
+    assert names.count("copy_staged_unsigned") == 3
 
 
 @pytest.mark.parametrize("vocab_size", [4096, 4099])

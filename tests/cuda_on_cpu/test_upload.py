@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cuda_on_cpu.extension import operators
+from tests.cuda_on_cpu.nvrtc import compile_kernel
 
 
 @pytest.fixture(autouse=True)
@@ -71,3 +72,22 @@ def test_an_array_in_another_order_is_copied_first() -> None:
 def test_other_dtypes_are_refused(dtype: type) -> None:
     with pytest.raises(ValueError, match="int32 and uint32"):
         operators().upload(np.zeros(3, dtype))
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [(1, "copy_staged_unsigned"), (16384, "copy_staged_unsigned"), (16385, "copy")],
+)
+def test_little_is_copied_by_a_kernel(words: int, name: str) -> None:
+    operators().take_nodes()
+    mx.eval(operators().upload(np.zeros(words, np.int32)))
+    assert [node for node, *_ in operators().take_nodes()] == [name, "event"]
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+def test_it_compiles(architecture: str) -> None:
+    resources = compile_kernel(
+        "copy_staged", "copy_staged", "unsigned", "CopyStaged", 256, architecture, False
+    )
+    assert resources.spilled_bytes == 0
+    assert resources.registers <= 32
