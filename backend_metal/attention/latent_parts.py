@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend_metal.attention.layers import AttentionMetadata
+from backend_metal.attention.recording import is_being_recorded
 
 Ints = npt.NDArray[np.integer[Any]]
 
@@ -104,8 +105,8 @@ def divide(
     """
     num_tokens, num_seqs = metadata.slot_mapping.size, metadata.seq_lens.size
     all_seen = index is None or metadata.block_tables.shape[1] * block_size <= index.top_k
-    # Read on the host only where it matters: decode steps may be recorded.
-    if all_seen and (rule is None or num_tokens == num_seqs):
+    # Read on the host only where it matters: of a recording, what it is replayed for is not known.
+    if all_seen and (rule is None or num_tokens == num_seqs or is_being_recorded()):
         return None
     tables, lengths, bounds = (
         np.asarray(array)

@@ -63,12 +63,14 @@ class CudaRecording:
         mx.eval(inputs)
         self._native = native.cuda.Recording(*inputs)
         self._native.load(ints)
-        # Both graphs are built before either runs, since building takes memory: what is recorded
-        # must find the very buffers that the rehearsal has left.
-        rehearsed, recorded = (self._build(forward, newest, records) for records in (False, True))
-        mx.synchronize()
-        mx.clear_cache()
         try:
+            # Both graphs are built before either runs, since building takes memory: what is
+            # recorded must find the very buffers that the rehearsal has left.
+            rehearsed, recorded = (
+                self._build(forward, newest, records) for records in (False, True)
+            )
+            mx.synchronize()
+            mx.clear_cache()
             mx.eval(rehearsed)
             mx.synchronize()
             del rehearsed  # Its buffer, too, is asked for again.

@@ -3,6 +3,7 @@ mlx-lm, and the engine uses the kernels."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -143,6 +144,22 @@ def test_the_engine_serves_with_them() -> None:
     (completion,) = llm.generate(["Pomona is"], greedy, show_progress=False)
     reference = LLM("demo", attention="reference")
     assert reference.generate(["Pomona is"], greedy, show_progress=False)[0].text == completion.text
+
+
+@pytest.mark.skipif(NAME != "cuda", reason="Metal records no steps")
+def test_short_prompts_of_latents_are_recorded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiny_models.save("deepseek_v3", tmp_path)
+    llm = LLM(str(tmp_path), attention=NAME, max_num_seqs=4)
+    prompts = [[*range(first, first + 9)] for first in range(4)]
+    greedy = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
+    with caplog.at_level(logging.INFO):
+        completions = llm.generate(prompts, greedy, show_progress=False)
+    assert [len(one.token_ids) for one in completions] == [4] * 4
+    said = [record.getMessage() for record in caplog.records]
+    assert any("recorded a step of 5 sequences, 64 tokens" in line for line in said)
+    assert not any("not recorded" in line for line in said)
 
 
 @fuzz(200)

@@ -21,6 +21,7 @@ from backend_metal.attention.latent_parts import (
     divide,
 )
 from backend_metal.attention.paths import CPU, REFERENCE, AttentionPath
+from backend_metal.attention.recording import being_recorded
 from backend_metal.models import latents as latents_module
 from backend_metal.models.latents import IndexStep, LatentAttention
 from backend_metal.models.mla import Heads
@@ -284,3 +285,12 @@ def test_decodes_are_never_read_on_the_host(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(latent_parts.np, "asarray", lambda *_: pytest.fail("it was read"))
     assert divide(metadata, BLOCK_SIZE, rule=FROM_FEW) is None
     assert divide(metadata, BLOCK_SIZE, rule=FROM_FEW, index=IndexSize(24, 4)) is None
+
+
+def test_nor_is_what_is_being_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = [Chunk(np.zeros(0), np.arange(3, dtype=np.int32), 0, 20)] * 2
+    _, (metadata,) = metadata_of(chunks, BLOCK_SIZE)
+    assert divide(metadata, BLOCK_SIZE, rule=FROM_FEW) is not None
+    monkeypatch.setattr(latent_parts.np, "asarray", lambda *_: pytest.fail("it was read"))
+    with being_recorded():
+        assert divide(metadata, BLOCK_SIZE, rule=FROM_FEW) is None

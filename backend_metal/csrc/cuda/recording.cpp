@@ -211,7 +211,11 @@ mx::array Recording::replay(const mx::array& newest, mx::Stream stream) {
 
 void Recording::begin(mx::cu::CommandEncoder& encoder, const mx::array& newest, bool records) {
   encoder.commit();
-  limit_ = EncoderLimit{std::exchange(encoder.*open(MaxOps{}), std::numeric_limits<int>::max())};
+  // Where a graph that was to be rehearsed is not ended, the next one begins with what it took away.
+  auto ops = std::exchange(encoder.*open(MaxOps{}), std::numeric_limits<int>::max());
+  if (!limit_) {
+    limit_ = EncoderLimit{ops};
+  }
   remember_loaded(ints_);
   if (records) {
     check(

@@ -101,7 +101,7 @@ inline TileWork await_work(const Block& block, int index) {
   for (int i = 0; i < int(sizeof(TileWork) / sizeof(unsigned)); i++) {
     to[i] = shuffle(from[i], 0);
   }
-  // Each lane for what it has read itself: so tools can follow it that look for races.
+  // Each lane for what it has read itself, which tools that look for races can follow.
   arrive(barriers.free_work[index % kWorkSlots]);
   return work;
 }
