@@ -53,8 +53,9 @@ def load_cuda() -> ModuleType | None:
     if not mlx.core.cuda.is_available() or find_spec("backend_metal._cuda") is None:
         return None
     # MLX reads it with its first command, and then launches kernels one by one, which is how whole
-    # steps can be recorded. It would put them into graphs of its own, built anew for each step.
-    os.environ.setdefault("MLX_USE_CUDA_GRAPHS", "0")
+    # steps can be recorded, and what copies between kernels rely on. It would put them into graphs
+    # of its own, built anew for each step.
+    os.environ["MLX_USE_CUDA_GRAPHS"] = "0"
     return import_module("backend_metal._cuda")
 
 

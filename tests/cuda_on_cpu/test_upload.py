@@ -56,6 +56,19 @@ def test_memory_of_the_host_is_used_again() -> None:
     assert operators().num_host_allocations() - before <= 3
 
 
+def test_steps_of_several_arrays_share_the_memory_of_two() -> None:
+    before = operators().num_host_allocations()
+    on_their_way: list[list[mx.array]] = []
+    for step in range(40):
+        arrays = [operators().upload(np.full(12_000, 5 * step + i, np.int32)) for i in range(5)]
+        mx.async_eval(*arrays)
+        on_their_way.append(arrays)
+        if len(on_their_way) == 2:
+            done = on_their_way.pop(0)
+            assert [one[11_999].item() for one in done] == [*range(5 * step - 5, 5 * step)]
+    assert operators().num_host_allocations() - before <= 15
+
+
 def test_what_is_dropped_is_not_copied_and_leaves_its_memory() -> None:
     before = operators().num_host_allocations()
     for _ in range(50):

@@ -41,18 +41,20 @@ void copy(
     const mx::array& to,
     CopyStagedParameters parameters,
     CopyStagedBuffers buffers) {
-  if (staged.num_bytes() <= kMostBytesOfKernel) {
+  bool by_kernel = staged.num_bytes() <= kMostBytesOfKernel;
+  if (by_kernel) {
     parameters.num_words = static_cast<int>(staged.num_bytes() / sizeof(unsigned));
     buffers.staged = static_cast<const unsigned*>(staged.memory());
     buffers.to = pointer<unsigned>(to);
-  } else {
+  }
+  encoder.set_output_array(to);
+  add_copy(encoder, parameters, buffers);
+  if (!by_kernel) {
     auto address = reinterpret_cast<CUdeviceptr>(pointer(to));
     check(
         cuMemcpyHtoDAsync(address, staged.memory(), staged.num_bytes(), stream_of(encoder)),
         "cuMemcpyHtoDAsync");
   }
-  encoder.set_output_array(to);
-  add_copy(encoder, parameters, buffers);
   staged.end_reading(stream_of(encoder));
 }
 

@@ -9,7 +9,7 @@ namespace pomona::cuda {
 
 namespace mx = mlx::core;
 
-// Fills `to`, which has as many bytes. `staged` may be dropped meanwhile.
+// Fills `to`, which has as many bytes: whole words of 4. `staged` may be dropped meanwhile.
 void copy_staged(mx::cu::CommandEncoder& encoder, Staged& staged, const mx::array& to);
 
 // And the first words of `drawn` with those of `newest`, as many as both have.

@@ -21,14 +21,23 @@ namespace {
 
 constexpr size_t kLeastBytes = 1024;
 
+bool is_read(const Staged::Slot& slot) {
+  auto result = cuEventQuery(slot.read);
+  if (result == CUDA_ERROR_NOT_READY) {
+    return false;
+  }
+  check(result, "cuEventQuery");
+  return true;
+}
+
 // Slots that nobody writes, by size; of each the one that was given back first is taken first, since
-// the GPU is most likely done with it.
+// the GPU is most likely done with it. Nobody waits for the GPU, which may come to what a step reads last
+// only when the next one is long made: where it is not done, there is one slot more.
 class Slots {
  public:
   Staged::Slot* take(size_t num_bytes) {
     num_bytes = std::bit_ceil(std::max(num_bytes, kLeastBytes));
     if (auto* slot = kept(num_bytes)) {
-      check(cuEventSynchronize(slot->read), "cuEventSynchronize");
       return slot;
     }
     auto slot = std::make_unique<Staged::Slot>();
@@ -47,8 +56,7 @@ class Slots {
   Staged::Slot* kept(size_t num_bytes) {
     std::lock_guard lock(mutex_);
     auto& slots = kept_[num_bytes];
-    // The GPU may only just come to the one that was given back last, a whole step from now.
-    if (slots.size() < 2) {
+    if (slots.empty() || !is_read(*slots.front())) {
       return nullptr;
     }
     auto* slot = slots.front();

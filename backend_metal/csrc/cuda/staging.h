@@ -15,7 +15,7 @@ namespace pomona::cuda {
 // Bytes on their way to the GPU.
 class Staged {
  public:
-  // Copies them at once; waits where the memory that this takes is still read.
+  // Copies them at once, to memory that nobody reads any more.
   static std::shared_ptr<Staged> copy_of(std::span<const std::byte> bytes);
   ~Staged();
   Staged(const Staged&) = delete;

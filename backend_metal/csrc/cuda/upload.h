@@ -15,7 +15,7 @@ namespace pomona::cuda {
 
 namespace mx = mlx::core;
 
-// No inputs; one output, of any shape and dtype.
+// No inputs; one output, of any shape, and of a dtype of 4 bytes.
 class Upload : public mx::Primitive {
  public:
   Upload(mx::Stream stream, std::shared_ptr<Staged> staged)

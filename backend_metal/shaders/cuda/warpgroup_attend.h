@@ -404,8 +404,8 @@ inline void attend_by_warpgroups(const AttentionParameters& p, const AttentionBu
       init_barrier(barriers.full_work[slot], 1);
       init_barrier(barriers.free_work[slot], working_warps * kWarpThreads);
     }
-    // A warp that multiplies arrives once.
     init_barrier(barriers.wanted_work, 1);
+    // A warp that multiplies arrives once where something is free.
     for (int buffer = 0; buffer < Block::size.query_buffers; buffer++) {
       init_barrier(barriers.full_queries[buffer], kWarpThreads);
       init_barrier(barriers.free_queries[buffer], Block::multiplying_warps);

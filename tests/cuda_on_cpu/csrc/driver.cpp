@@ -3,7 +3,6 @@
 #include "driver.h"
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -12,7 +11,6 @@
 
 struct cuda_on_cpu::Event {
   std::mutex mutex;
-  std::condition_variable changed;
   int num_due = 0; // times that it was recorded and the stream has not come to
 };
 
@@ -42,10 +40,9 @@ CUresult cuEventCreate(CUevent* event, unsigned) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuEventSynchronize(CUevent event) {
-  std::unique_lock lock(event->mutex);
-  event->changed.wait(lock, [event] { return event->num_due == 0; });
-  return CUDA_SUCCESS;
+CUresult cuEventQuery(CUevent event) {
+  std::lock_guard lock(event->mutex);
+  return event->num_due == 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
@@ -56,7 +53,6 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
   add(stream, "event", [event] {
     std::lock_guard lock(event->mutex);
     event->num_due--;
-    event->changed.notify_all();
   });
   return CUDA_SUCCESS;
 }

@@ -10,13 +10,13 @@ namespace cuda_on_cpu {
 struct Event; // whether the stream has come to it
 }
 
-enum CUresult { CUDA_SUCCESS = 0 };
+enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_NOT_READY = 600 };
 using CUdeviceptr = uintptr_t;
 using CUevent = cuda_on_cpu::Event*;
 constexpr unsigned CU_EVENT_DISABLE_TIMING = 2;
 
 CUresult cuMemHostAlloc(void** memory, size_t num_bytes, unsigned flags);
 CUresult cuEventCreate(CUevent* event, unsigned flags);
-CUresult cuEventSynchronize(CUevent event);
+CUresult cuEventQuery(CUevent event);
 CUresult cuEventRecord(CUevent event, CUstream stream);
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t num_bytes, CUstream stream);
