@@ -27,6 +27,11 @@ inline void* pointer(const Rows& rows) {
   return pointer(rows.array, rows.offset);
 }
 
+// Of the driver, what the encoder's kernels are launched on.
+inline CUstream stream_of(mx::cu::CommandEncoder& encoder) {
+  return static_cast<cudaStream_t>(encoder.stream());
+}
+
 // `cluster`: blocks along z that run beside each other and see each other's shared memory.
 template <typename Parameters, typename Buffers>
 void add_kernel(

@@ -9,6 +9,7 @@
 
 #include "cuda/copy_staged.h"
 #include "cuda/errors.h"
+#include "cuda/launch.h"
 #include "cuda/loaded.h"
 #include "cuda/overlap.h"
 
@@ -42,10 +43,6 @@ template struct Opened<MaxOps, &mx::cu::CommandEncoder::max_ops_per_graph_>;
 // Memory that was taken within a recording that failed is no memory outside: never given back.
 void leak(std::vector<std::shared_ptr<mx::array::Data>> buffers) {
   new std::vector(std::move(buffers));
-}
-
-CUstream stream_of(mx::cu::CommandEncoder& encoder) {
-  return static_cast<cudaStream_t>(encoder.stream());
 }
 
 // A recording that allocates would hand out memory that is there within its launches alone.
