@@ -141,6 +141,28 @@ def test_any_strides() -> None:
         native_cases.check(case, **moved, **caches)
 
 
+@pytest.mark.parametrize("heads", [1, 3, 32])
+def test_a_prefill_writes_the_tokens_of_the_step(heads: int) -> None:
+    """A decode's, too; more of them than the blocks keep on their way at a time."""
+    spans = [(1, 90), (70, 20), (2, 0)]
+    case = case_of(mx.bfloat16, (64, 96), heads=(heads, 1), spans=spans, skipped_slots=True)
+    with execution(warpgroups=True):
+        assert not any(kernel.startswith("scatter") for kernel in kernels_of(case))
+        native_cases.check(case)
+
+
+def test_tokens_whose_heads_are_apart_or_too_many_are_written_by_a_kernel_of_their_own() -> None:
+    apart = case_of(mx.float16, (64, 64), heads=(2, 1), spans=[(17, 9)])
+    arrays = apart.mlx()
+    values = mx.contiguous(arrays["v"].transpose(1, 0, 2)).transpose(1, 0, 2)
+    many = case_of(mx.float16, (64, 64), heads=(72, 1), spans=[(3, 5)])
+    with execution(warpgroups=True):
+        assert kernels_of(apart, v=values)[-1].startswith("scatter")
+        native_cases.check(apart, v=values)
+        assert kernels_of(many)[-1].startswith("scatter")
+        native_cases.check(many)
+
+
 def test_what_warpgroups_cannot_multiply_is_left_to_warps() -> None:
     """Elements of 4 bytes, and rows that do not start at multiples of 16 bytes."""
     spans = [(9, 20)]

@@ -1,5 +1,6 @@
 #include "cuda/attention.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string_view>
@@ -33,6 +34,22 @@ Options options_of(const AttentionOptions& options, const AttentionArrays& a) {
   o.writes_new_tokens = a.new_tokens && options.decodes;
   o.aligned = are_aligned(a) && is_aligned(a.q);
   return o;
+}
+
+// Whether a token's heads lie next to each other, in the step and in the cache.
+bool have_adjacent_heads(const Rows& rows, const mx::array& cache) {
+  int heads = cache.shape(2), dim = cache.shape(3);
+  return heads == 1 || (rows.strides.head == dim && cache.strides(2) == dim);
+}
+
+// Whether a prefill by warpgroups writes the step's tokens, of which some wait in what shared memory is left.
+bool writes_tokens(const NewTokens& tokens) {
+  int dim = tokens.k_cache.shape(3), dim_v = tokens.v_cache.shape(3);
+  int64_t longest_row =
+      int64_t(tokens.k_cache.shape(2)) * std::max(dim, dim_v) * tokens.k_cache.itemsize();
+  return have_adjacent_heads(tokens.k, tokens.k_cache) &&
+      have_adjacent_heads(tokens.v, tokens.v_cache) &&
+      longest_row <= warpgroup_tile(dim, dim_v).write_stage_bytes;
 }
 
 // Whether all that decodes read, but the step's own tokens, was there before the kernels before.
@@ -151,6 +168,7 @@ void encode_attention(
   auto prefill_buffers = buffers_of(a, plan.decode.num_partials);
   bool warpgroups = prefills_by_warpgroups(options, a);
   bool shares_work = warpgroups && !plan.prefill.grid.empty();
+  of_prefill.writes_new_tokens = shares_work && a.new_tokens && writes_tokens(*a.new_tokens);
   const mx::array* counters = nullptr;
   if (of_decode.folds_splits || shares_work) {
     counters = &split_counters(stream, encoder);
@@ -202,8 +220,7 @@ void encode_attention(
   if (!plan.prefill.reduce.empty()) {
     add("cuda/reduce.cu", "prefill_reduce", {dim_v}, plan.prefill.reduce, false);
   }
-  // A decode step's are written by the kernel that decodes.
-  if (a.new_tokens && !options.decodes) {
+  if (a.new_tokens && !of_decode.writes_new_tokens && !of_prefill.writes_new_tokens) {
     encode_scatter(encoder, *a.new_tokens);
   }
 }

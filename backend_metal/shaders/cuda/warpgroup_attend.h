@@ -416,6 +416,9 @@ inline void attend_by_warpgroups(const AttentionParameters& p, const AttentionBu
       init_barrier(barriers.free_keys[stage], Block::multiplying_warps);
       init_barrier(barriers.free_values[stage], Block::multiplying_warps);
     }
+    for (int stage = 0; stage < kWriteStages; stage++) {
+      init_barrier(barriers.full_writes[stage], kWarpThreads);
+    }
   }
   sync_block();
   int warp = warp_index();

@@ -2,7 +2,8 @@
 // is being done.
 //
 // Shared memory (warpgroup_tile.h): buffers of queries; stages of keys; stages of values; where rows lie;
-// descriptions of work; barriers. All but the last three in panels (warpgroup_intrinsics.h).
+// descriptions of work; barriers; rows on their way to their slots. All but the last four in panels
+// (warpgroup_intrinsics.h).
 #pragma once
 
 #include "cuda/warpgroup_intrinsics.h"
@@ -12,7 +13,7 @@
 namespace pomona {
 
 // A pair for each description of work, each buffer of queries and each stage of keys and of values: it is
-// filled, and it is free.
+// filled, and it is free. Rows on their way to their slots are filled and stored by the same warp.
 struct Barriers {
   Barrier full_work[kWorkSlots];
   Barrier free_work[kWorkSlots];
@@ -23,6 +24,7 @@ struct Barriers {
   Barrier free_keys[kStages];
   Barrier full_values[kStages];
   Barrier free_values[kStages];
+  Barrier full_writes[kWriteStages];
 };
 
 static_assert(sizeof(Barriers) <= kBarrierBytes);
@@ -64,6 +66,9 @@ struct WarpgroupBlock {
   Barriers& barriers() const {
     return *reinterpret_cast<Barriers*>(
         stage_values(kStages) + size.places_bytes + kWorkSlots * kWorkBytes);
+  }
+  unsigned char* staged_writes() const {
+    return reinterpret_cast<unsigned char*>(&barriers()) + kBarrierBytes;
   }
 };
 

@@ -1,9 +1,11 @@
 // What is done ahead of those that multiply (warpgroup_attend.h), by warps of a warpgroup of its own: one finds
-// the next piece of work, one copies its queries into shared memory, two its keys and values, tile after
-// tile. None waits for another's latency, and all are ahead by pieces of work, too.
+// the next piece of work, one copies its queries into shared memory, two its keys and values, tile after tile. None
+// waits for another's latency, and all are ahead by pieces of work, too. While nothing is to be found, the first
+// one writes the step's keys and values to their slots.
 #pragma once
 
 #include "cuda/warpgroup_block.h"
+#include "cuda/warpgroup_writes.h"
 
 namespace pomona {
 
@@ -51,17 +53,21 @@ inline void copy_rows(unsigned char* panels, int first_row, int lane, RowOf row_
   }
 }
 
-// Finds work, for all others.
-template <typename T, int D, int DV>
+// Finds work, for all others. `meanwhile` does a little of something else, and says whether there was any left.
+template <typename T, int D, int DV, typename Meanwhile>
 inline void find_work(
     const AttentionParameters& p,
     const AttentionBuffers& b,
-    const WarpgroupBlock<T, D, DV>& block) {
+    const WarpgroupBlock<T, D, DV>& block,
+    Meanwhile meanwhile) {
   Barriers& barriers = block.barriers();
   WorkQueue<WarpgroupBlock<T, D, DV>::rows> queue(p, b);
   for (int index = 0;; index++) {
     if (index > 0) {
-      wait(barriers.wanted_work, (index - 1) % 2);
+      const int parity = (index - 1) % 2;
+      while (!vote(has_ended(barriers.wanted_work, parity)) && meanwhile()) {
+      }
+      wait(barriers.wanted_work, parity);
     }
     TileWork next = queue.take();
     int slot = index % kWorkSlots;
@@ -240,8 +246,12 @@ inline void prepare_work(
     const AttentionBuffers& b,
     const WarpgroupBlock<T, D, DV>& block,
     int warp) {
-  if (warp == 0) {
-    find_work<T, D, DV>(p, b, block);
+  if (warp == 0 && writes_new_tokens) {
+    TokenWriter<T, D, DV> writer(p, b, block);
+    find_work<T, D, DV>(p, b, block, [&] { return writer.write_some(); });
+    writer.finish();
+  } else if (warp == 0) {
+    find_work<T, D, DV>(p, b, block, [] { return false; });
   } else if (warp == 1) {
     copy_queries<T, D, DV>(p, b, block);
   } else {

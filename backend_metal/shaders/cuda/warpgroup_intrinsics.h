@@ -1,7 +1,8 @@
 // What kernels for compute capability 9.0 ask of the hardware: products of matrices by warpgroups,
 // and barriers between those that copy and those that multiply.
 //
-// Instructions by name: PTX ISA 9.0, sections 9.7.13 (bar, mbarrier, fence.proxy) and 9.7.15 (wgmma).
+// Instructions by name: PTX ISA 9.0, sections 9.7.9 (cp.async.bulk), 9.7.13 (bar, mbarrier, fence.proxy) and
+// 9.7.15 (wgmma).
 // What is passed by shared memory is written through one proxy and read through another, `async`, so
 // a fence stands between.
 #pragma once
@@ -90,6 +91,59 @@ inline void wait(Barrier& barrier, int parity) {
       :
       : "r"(shared_address(&barrier)), "r"(parity)
       : "memory");
+}
+
+// Whether that phase has ended.
+inline bool has_ended(Barrier& barrier, int parity) {
+  unsigned ended;
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, done;\n"
+      "}\n"
+      : "=r"(ended)
+      : "r"(shared_address(&barrier)), "r"(parity)
+      : "memory");
+  return ended;
+}
+
+// Arrives, and begins to copy a row into shared memory, at multiples of 16 bytes: the phase ends when
+// it is there, too. With 0 bytes, only the first.
+inline void arrive_with_row(Barrier& barrier, void* to, const void* from, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               :
+               : "r"(shared_address(&barrier)), "r"(bytes)
+               : "memory");
+  if (bytes > 0) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+        :
+        : "r"(shared_address(to)),
+          "l"(__cvta_generic_to_global(from)),
+          "r"(bytes),
+          "r"(shared_address(&barrier))
+        : "memory");
+  }
+}
+
+// Begins to copy such a row out of shared memory.
+inline void copy_row_out(void* to, const void* from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+               :
+               : "l"(__cvta_generic_to_global(to)), "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+}
+
+// Ends the thread's group of such rows.
+inline void end_rows_out() {
+  asm volatile("cp.async.bulk.commit_group;" : : : "memory");
+}
+
+// Until the rows of all of the thread's groups but the latest N have left shared memory.
+template <int N>
+inline void wait_for_rows_out() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(N) : "memory");
 }
 
 // What the thread has seen written to shared memory is there for products.

@@ -39,6 +39,7 @@ struct WarpgroupTile {
   int key_bytes; // of one stage
   int value_bytes;
   int places_bytes; // where the rows of two tiles lie
+  int write_stage_bytes; // of what is left
   int memory_bytes;
 };
 
@@ -50,6 +51,10 @@ constexpr int panel_bytes(int rows, int columns) {
 inline constexpr int kWorkSlots = 2;
 inline constexpr int kWorkBytes = 64;
 inline constexpr int kBarrierBytes = 192;
+
+// Keys and values on their way to their slots (warpgroup_writes.h).
+inline constexpr int kWriteStages = 3;
+inline constexpr int kMostWriteBytes = 24 * 1024;
 
 constexpr WarpgroupTile warpgroup_tile(int head_dim, int head_dim_v, int keys, int query_buffers) {
   WarpgroupTile tile{};
@@ -82,7 +87,14 @@ constexpr WarpgroupTile warpgroup_tile(int head_dim, int head_dim_v) {
     tile = warpgroup_tile(head_dim, head_dim_v, tile.keys / 2, 1);
   }
   WarpgroupTile two = warpgroup_tile(head_dim, head_dim_v, tile.keys, 2);
-  return two.memory_bytes <= kWarpgroupMemoryBytes ? two : tile;
+  if (two.memory_bytes <= kWarpgroupMemoryBytes) {
+    tile = two;
+  }
+  int left = kWarpgroupMemoryBytes - tile.memory_bytes;
+  tile.write_stage_bytes =
+      (left < kMostWriteBytes ? left : kMostWriteBytes) / kWriteStages / 1024 * 1024;
+  tile.memory_bytes += kWriteStages * tile.write_stage_bytes;
+  return tile;
 }
 
 // Wider values don't fit into the registers, and wider elements are no business of wgmma's here.

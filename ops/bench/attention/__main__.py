@@ -28,7 +28,9 @@ PREFILLS: tuple[Case, ...] = (
     Case(2048, 1, new=2048),
     Case(8192, 1, new=512),
     Case(8192, 1, new=8192),
+    Case(1024, 4, new=1024),
     Case(512, 8, new=512),
+    Case(128, 32, new=128),
 )
 
 

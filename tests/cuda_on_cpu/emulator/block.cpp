@@ -34,6 +34,9 @@ void Block::enter() {
   if (!block.threads_[block.current].has_waited) {
     block.fail("a thread ended without waiting for the kernels before");
   }
+  if (block.threads_[block.current].rows_out.size() > 1) {
+    block.fail("a thread ended while its rows were leaving shared memory");
+  }
   block.threads_[block.current].is_done = true;
   block.idle_ = 0;
   block.yield();
@@ -54,6 +57,7 @@ void Block::run(std::array<int, 3> at) {
     thread.is_done = false;
     thread.has_waited = false;
     thread.groups.assign(1, {});
+    thread.rows_out.assign(1, {});
     thread.products.assign(1, {});
     thread.is_fenced = false;
     thread.meetings = 0;
@@ -227,6 +231,39 @@ void Block::arrive_after_copies(Barrier& barrier) {
   }
   groups.assign(1, {});
   arrivals_.push_back(std::move(arrival));
+}
+
+void Block::arrive_with_row(Barrier& barrier, void* to, const void* from, int bytes) {
+  Arrival arrival{&barrier, {}};
+  for (int i = 0; i < bytes; i += 16) {
+    auto* piece = static_cast<unsigned char*>(to) + i;
+    check_shared(piece, 16);
+    check_global(static_cast<const unsigned char*>(from) + i);
+    arrival.copies.push_back({piece, static_cast<const unsigned char*>(from) + i, true});
+  }
+  arrivals_.push_back(std::move(arrival));
+}
+
+void Block::copy_row_out(void* to, const void* from, int bytes) {
+  for (int i = 0; i < bytes; i += 16) {
+    const auto* piece = static_cast<const unsigned char*>(from) + i;
+    check_shared(piece, 16);
+    check_global(static_cast<unsigned char*>(to) + i);
+    threads_[current].rows_out.back().push_back({static_cast<unsigned char*>(to) + i, piece, true});
+  }
+}
+
+void Block::end_rows_out() {
+  threads_[current].rows_out.push_back({});
+}
+
+// What has not left before now leaves only then.
+void Block::wait_for_rows_out(int latest) {
+  auto& groups = threads_[current].rows_out;
+  while (static_cast<int>(groups.size()) - 1 > latest) {
+    complete(groups.front());
+    groups.erase(groups.begin());
+  }
 }
 
 void Block::arrive(Barrier& barrier) {

@@ -37,6 +37,7 @@ struct Thread {
   bool is_done = false;
   bool has_waited = false; // for the kernels before
   std::vector<std::vector<Copy>> groups; // the last one is still open
+  std::vector<std::vector<Copy>> rows_out; // likewise
   std::vector<std::vector<Product>> products; // likewise
   bool is_fenced = false;
   long meetings = 0;
@@ -97,6 +98,10 @@ class Block {
   void end_copies();
   void wait_for_copies(int latest);
   void arrive_after_copies(Barrier& barrier);
+  void arrive_with_row(Barrier& barrier, void* to, const void* from, int bytes);
+  void copy_row_out(void* to, const void* from, int bytes);
+  void end_rows_out();
+  void wait_for_rows_out(int latest);
   void arrive(Barrier& barrier);
   void wait(Barrier& barrier, int parity);
   void meet_some(int number, int threads, bool waits);

@@ -52,6 +52,22 @@ inline void arrive_after_copies(Barrier& barrier) {
 inline void wait(Barrier& barrier, int parity) {
   current_block().wait(barrier, parity);
 }
+inline bool has_ended(Barrier& barrier, int parity) {
+  return int(barrier.phase % 2) != parity;
+}
+inline void arrive_with_row(Barrier& barrier, void* to, const void* from, int bytes) {
+  current_block().arrive_with_row(barrier, to, from, bytes);
+}
+inline void copy_row_out(void* to, const void* from, int bytes) {
+  current_block().copy_row_out(to, from, bytes);
+}
+inline void end_rows_out() {
+  current_block().end_rows_out();
+}
+template <int N>
+inline void wait_for_rows_out() {
+  current_block().wait_for_rows_out(N);
+}
 inline void fence_products() {
   current_block().fence();
 }
