@@ -14,10 +14,12 @@ import mlx.core as mx
 from backend_metal.device import Device
 from backend_metal.linux_cpu.blas import physical_cores
 from ops.bench import device_limits, machine
-from ops.bench.attention.cases import Case, Paged, Run, contiguous
+from ops.bench.attention.cases import Case, Contiguous, Paged, Run
 from ops.bench.timing import markdown_table, median_seconds
 
+CONTIGUOUS_CACHE = "contiguous cache"
 CONTIGUOUS = "contiguous"
+"""The first one writes the step's keys and values to its cache, as the paged ones do."""
 GPU_CALLS = 8
 """Of attention in one graph."""
 
@@ -45,12 +47,16 @@ class AttentionBench:
     @property
     def contenders(self) -> tuple[str, ...]:
         """The device's own path first. The reference gathers blocks, in float32, and calls MLX;
-        the last one is MLX over keys and values without blocks."""
-        return (*self._paths, CONTIGUOUS)
+        the last ones are MLX over keys and values without blocks."""
+        return (*self._paths, CONTIGUOUS_CACHE, CONTIGUOUS)
 
     @property
     def _paths(self) -> dict[str, AttentionPath]:
         return {path.name: path for path in (self.device.path, REFERENCE)}
+
+    @property
+    def _calls(self) -> int:
+        return 1 if self._is_cpu else GPU_CALLS
 
     @property
     def _is_cpu(self) -> bool:
@@ -73,20 +79,19 @@ class AttentionBench:
 
     def measure(self, case: Case) -> Times:
         """Contenders share nothing but the case; each is set up, timed and freed in turn."""
-        calls = 1 if self._is_cpu else GPU_CALLS
         times: Times = {}
         paged: Paged | None = None
         for name in self.contenders:
             if self._bytes(case, name) > self.memory_bytes:
                 continue
             run: Run
-            if name == CONTIGUOUS:
-                paged = None
-                run = contiguous(case, self.dtype, calls)
-            else:
-                paged = paged or Paged(case, self.dtype, self.device.path, calls)
+            if name in self._paths:
+                paged = paged or Paged(case, self.dtype, self.device.path, self._calls)
                 run = paged.run(self._paths[name])
-            times[name] = median_seconds(run, budget=self.budget) / calls
+            else:
+                paged = None
+                run = Contiguous(case, self.dtype, self._calls).run(writes=name == CONTIGUOUS_CACHE)
+            times[name] = median_seconds(run, budget=self.budget) / self._calls
             del run
             gc.collect()
             mx.clear_cache()
@@ -100,7 +105,8 @@ class AttentionBench:
         # Where MLX has no kernel for it, a prefill's scores are kept, and their softmax.
         scores = 2 * mx.float32.size * case.num_scores if case.new > 1 else 0
         in_float32 = mx.float32.size / self.dtype.size
-        copies = 1 + 4 * in_float32 if name == REFERENCE.name else 3
+        # Nothing of a graph is freed before a GPU has run it.
+        copies = 1 + 4 * in_float32 * self._calls if name == REFERENCE.name else 3
         return copies * keys + scores
 
     def limit(self, case: Case) -> float:
@@ -138,9 +144,9 @@ class AttentionBench:
             *(_number(work / taken / 1e9) for taken in times),
             _number(measured.limit / 1e9),
             *(_number(100 * work / taken / measured.limit) for taken in times),
-            *(_number(taken / times[0]) for taken in times[1:]),
+            *(_number(taken / times[0], digits=2) for taken in times[1:]),
         ]
 
 
-def _number(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.1f}"
+def _number(value: float, *, digits: int = 1) -> str:
+    return "-" if math.isnan(value) else f"{value:.{digits}f}"
