@@ -22,6 +22,19 @@ def median_seconds(run: Callable[[], object], *, budget: float, most: int = 15) 
     return statistics.median(taken)
 
 
+def medians_by_turns(
+    runs: Sequence[Callable[[], object]], *, budget: float, most: int = 24
+) -> list[float]:
+    """One for each of the runs, which take turns; likewise, within ``budget`` s for each."""
+    for run in runs:
+        run()
+    taken: list[list[float]] = [[] for _ in runs]
+    while len(taken[0]) < 3 or (len(taken[0]) < most and max(map(sum, taken)) < budget):
+        for run, times in zip(runs, taken, strict=True):
+            times.append(seconds(run))
+    return [statistics.median(times) for times in taken]
+
+
 def quantile_of(values: Sequence[float], quantile: float) -> float:
     return sorted(values)[int(quantile * (len(values) - 1))]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,22 @@ def test_the_median_of_as_many_runs_as_the_budget_allows(monkeypatch: pytest.Mon
     assert timing.median_seconds(lambda: warm_ups.append(1), budget=8.5, most=15) == 3.5
     assert len(warm_ups) == 1
     assert list(taken) == [1.0]
+
+
+def test_runs_that_take_turns_share_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"a": iter([1.0, 5.0, 2.0, 9.0]), "b": iter([1.0, 1.0, 4.0, 9.0])}
+    order: list[str] = []
+
+    def of(name: str) -> Callable[[], None]:
+        return lambda: order.append(name)
+
+    def taken(run: Callable[[], None]) -> float:
+        run()
+        return next(times[order[-1]])
+
+    monkeypatch.setattr(timing, "seconds", taken)
+    assert timing.medians_by_turns([of("a"), of("b")], budget=7.0) == [2.0, 1.0]
+    assert order == ["a", "b"] * 4
 
 
 def test_a_table() -> None:
