@@ -79,11 +79,15 @@ class Paged:
         tokens = case.batch * case.new
         self._q = rows(case, dtype, case.num_q_heads, tokens, 2)
         self._k, self._v = (rows(case, dtype, case.num_kv_heads, tokens, seed) for seed in (3, 4))
+        # Made as a step's are: where they lie decides how long a GPU waits for them.
         self._metadata = {
-            "slot_mapping": home.make_array(slots.reshape(-1).astype(np.int32)),
-            "block_tables": home.make_array(tables),
-            "seq_lens": mx.full((case.batch,), case.context, mx.int32),
-            "cu_seqlens_q": mx.arange(0, tokens + 1, case.new, dtype=mx.int32),
+            name: home.make_array(values.astype(np.int32))
+            for name, values in {
+                "slot_mapping": slots.reshape(-1),
+                "block_tables": tables,
+                "seq_lens": np.full(case.batch, case.context),
+                "cu_seqlens_q": np.arange(0, tokens + 1, case.new),
+            }.items()
         }
         mx.eval(self._caches, self._q, self._k, self._v, self._metadata)
 
