@@ -148,6 +148,28 @@ def test_decodes_of_many_rows_match_float64(num_cores: int) -> None:
         native_cases.check(mixed)
 
 
+@pytest.mark.parametrize(
+    ("num_seqs", "num_blocks"),
+    [(6, 12), (7, 24), (9, 36), (10, 12), (13, 48)],
+    ids=["twice", "room is left", "most room", "hardly any", "not at a time"],
+)
+def test_long_rows_that_leave_room_are_cut_into_more(num_seqs: int, num_blocks: int) -> None:
+    """On a device that has room for 12 blocks; short ones are not."""
+    case = case_of(mx.float16, (64, 64), heads=(1, 2), spans=[(1, 300)] * num_seqs, block_size=16)
+    tables = np.pad(case.block_tables, ((0, 0), (0, 200))).astype(np.int32)
+
+    def blocks_of(**changed: mx.array) -> int:
+        native_cases.check(case, decodes=True, **changed)
+        operators().take_nodes()
+        native_cases.check(case, decodes=True, **changed)
+        return next(blocks for kernel, *_, blocks in operators().take_nodes() if "decode" in kernel)
+
+    with execution(num_cores=4):
+        assert blocks_of(block_tables=mx.array(tables)) == num_blocks
+        if num_seqs <= 12:
+            assert blocks_of() == 12
+
+
 def test_a_decode_beside_as_many_prompts_as_there_is_room_for_matches_float64() -> None:
     spans = [(1, 700), *[(2, 9)] * 11]
     with execution(num_cores=4):
@@ -377,10 +399,10 @@ def test_whoever_uses_a_cache_keeps_the_graphs_order() -> None:
     assert kernels[1].startswith("prefill_half")
     assert kernels[-1].startswith("scatter")
     first = set(nodes[0][2])
-    for kernel, inputs, outputs, _ in nodes[1:]:
+    for kernel, inputs, outputs, *_ in nodes[1:]:
         assert len(first & set(outputs)) >= 2, kernel
         assert not set(inputs) & set(outputs), kernel
-    assert [concurrent for *_, concurrent in nodes] == [True, True] + [False] * (len(nodes) - 2)
+    assert [concurrent for *_, concurrent, _ in nodes] == [True, True] + [False] * (len(nodes) - 2)
     del k_cache, v_cache
 
 

@@ -15,9 +15,12 @@ namespace {
 // A split is two tiles of 64 keys or more, so that the copies of one run while another is multiplied.
 constexpr int kMinKeysPerSplit = 128;
 
-// Splits that a row has on average where not all rows have room at a time: the more, the more evenly the
-// work ends.
+// Splits that a row has on average where not all rows have room at a time, or two splits of each have not: the
+// more, the more evenly the work ends.
 constexpr int kSplitsOfMany = 3;
+
+// Tokens up to which more splits cost more than the room that they fill.
+constexpr int kShortContext = 2048;
 
 // Blocks of 128 threads that keep a multiprocessor busy. One of warpgroups takes all its registers.
 constexpr int kBlocksPerCore = 4;
@@ -71,6 +74,14 @@ int most_splits(const AttentionShape& shape, const GpuBatch& batch, int tile_key
   return std::max(ceil_div(tiles, ceil_div(kMinKeysPerSplit, tile_keys)), 1);
 }
 
+// How often the room for blocks is filled. Where one split of each row leaves much of it empty, and two
+// have no room, long rows are cut into more.
+int turns_of(const GpuBatch& batch, int64_t units, int64_t at_a_time) {
+  bool leaves_room = 2 * units > at_a_time && 4 * units <= 3 * at_a_time;
+  bool has_many = units > at_a_time || (leaves_room && batch.max_context > kShortContext);
+  return has_many ? ceil_div(kSplitsOfMany * units, at_a_time) : 1;
+}
+
 // One block for each split of all rows (shaders/cuda/decode_splits.h), as many as the device has room for
 // at a time; where there are more rows, a few for each of them.
 DecodePlan plan_decode_blocks(
@@ -86,7 +97,7 @@ DecodePlan plan_decode_blocks(
   int64_t at_a_time = limits.num_cores *
       std::clamp<int64_t>(limits.threadgroup_memory_bytes / tile.memory_bytes, 1, kDecodeBlocks);
   int64_t units = int64_t(batch.num_seqs) * shape.num_kv_heads * plan.passes;
-  int turns = units > at_a_time ? ceil_div(kSplitsOfMany * units, at_a_time) : 1;
+  int turns = turns_of(batch, units, at_a_time);
   int most = std::min(most_splits(shape, batch, tile.keys), plan.max_splits); // of a row
   plan.num_splits = std::min(turns * at_a_time, units * most);
   if (plan.num_splits > units) {

@@ -102,7 +102,11 @@ NB_MODULE(_cuda_on_cpu, m) {
         return list;
       };
       nodes.append(nb::make_tuple(
-          node.kernel, addresses(node.inputs), addresses(node.outputs), node.is_concurrent));
+          node.kernel,
+          addresses(node.inputs),
+          addresses(node.outputs),
+          node.is_concurrent,
+          node.num_blocks));
     }
     return nodes;
   });

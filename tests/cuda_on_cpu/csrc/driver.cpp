@@ -20,7 +20,7 @@ std::atomic<size_t> num_allocations = 0;
 
 void add(CUstream stream, const char* name, std::function<void()> run) {
   auto& encoder = *reinterpret_cast<mlx::core::cu::CommandEncoder*>(stream);
-  encoder.nodes.push_back({name, {}, {}, false, std::move(run)});
+  encoder.nodes.push_back({name, {}, {}, false, 0, std::move(run)});
 }
 
 } // namespace

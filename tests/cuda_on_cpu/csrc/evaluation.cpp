@@ -54,6 +54,7 @@ void CommandEncoder::add_kernel_node_raw(
        std::move(inputs_),
        std::move(outputs_),
        in_concurrent,
+       int64_t(grid.x) * grid.y * grid.z,
        [=]() mutable {
          void* pointers[] = {copies[0].data(), copies[1].data()};
          std::string failure;
@@ -111,7 +112,7 @@ void evaluate(mx::Primitive& primitive, const Arrays& inputs, Arrays& outputs) {
   {
     std::lock_guard lock(mutex);
     for (const auto& node : encoder.nodes) {
-      nodes.push_back({node.kernel, node.inputs, node.outputs, node.is_concurrent});
+      nodes.push_back({node.kernel, node.inputs, node.outputs, node.is_concurrent, node.num_blocks});
     }
   }
   mx::cpu::get_command_encoder(primitive.stream())

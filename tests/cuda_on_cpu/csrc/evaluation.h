@@ -18,6 +18,7 @@ struct Node {
   std::string kernel;
   std::vector<const void*> inputs, outputs;
   bool is_concurrent;
+  int64_t num_blocks;
 };
 
 void remember_failure(std::string what);

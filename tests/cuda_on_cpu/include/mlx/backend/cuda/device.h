@@ -62,6 +62,7 @@ class CommandEncoder {
     std::string kernel;
     std::vector<const void*> inputs, outputs; // buffers
     bool is_concurrent;
+    int64_t num_blocks; // none where it is no kernel
     std::function<void()> run;
   };
   std::vector<Node> nodes;
