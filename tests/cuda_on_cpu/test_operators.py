@@ -150,24 +150,28 @@ def test_decodes_of_many_rows_match_float64(num_cores: int) -> None:
 
 @pytest.mark.parametrize(
     ("num_seqs", "num_blocks"),
-    [(6, 12), (7, 24), (9, 36), (10, 12), (13, 48)],
-    ids=["twice", "room is left", "most room", "hardly any", "not at a time"],
+    [(6, 12), (7, 24), (8, 24), (9, 12), (13, 48)],
+    ids=["room for two", "least room", "most room", "hardly any", "not at a time"],
 )
 def test_long_rows_that_leave_room_are_cut_into_more(num_seqs: int, num_blocks: int) -> None:
-    """On a device that has room for 12 blocks; short ones are not."""
-    case = case_of(mx.float16, (64, 64), heads=(1, 2), spans=[(1, 300)] * num_seqs, block_size=16)
+    """On a device that has room for 12 blocks; short ones, and those of short windows, are not."""
+    step: dict[str, Any] = {"spans": [(1, 300)] * num_seqs, "block_size": 16}
+    case = case_of(mx.float16, (64, 64), heads=(1, 2), **step)
+    windowed = case_of(mx.float16, (64, 64), heads=(1, 2), window=2048, **step)
     tables = np.pad(case.block_tables, ((0, 0), (0, 200))).astype(np.int32)
+    wide = {"block_tables": mx.array(tables)}
 
-    def blocks_of(**changed: mx.array) -> int:
+    def blocks_of(case: oracle.Case, **changed: mx.array) -> int:
         native_cases.check(case, decodes=True, **changed)
         operators().take_nodes()
         native_cases.check(case, decodes=True, **changed)
         return next(blocks for kernel, *_, blocks in operators().take_nodes() if "decode" in kernel)
 
     with execution(num_cores=4):
-        assert blocks_of(block_tables=mx.array(tables)) == num_blocks
+        assert blocks_of(case, **wide) == num_blocks
         if num_seqs <= 12:
-            assert blocks_of() == 12
+            assert blocks_of(case) == 12
+            assert blocks_of(windowed, **wide) == 12
 
 
 def test_a_decode_beside_as_many_prompts_as_there_is_room_for_matches_float64() -> None:

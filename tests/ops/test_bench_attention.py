@@ -16,14 +16,8 @@ import numpy as np
 from backend_metal.device import Device
 from ops.bench import device_limits, machine
 from ops.bench.attention import __main__ as attention
-from ops.bench.attention.bench import (
-    CONTIGUOUS,
-    CONTIGUOUS_CACHE,
-    GPU_CALLS,
-    AttentionBench,
-    Measured,
-)
-from ops.bench.attention.cases import BLOCK_SIZE, Case, Contiguous, Paged
+from ops.bench.attention.bench import CONTIGUOUS, GPU_CALLS, AttentionBench, Measured
+from ops.bench.attention.cases import BLOCK_SIZE, Case, Paged, contiguous
 
 DEVICE = Device("cpu", mx.Device(mx.cpu), CPU)
 GPU = replace(DEVICE, name="some", mlx=mx.Device(mx.gpu))
@@ -54,11 +48,7 @@ def test_contenders_do_the_same_work(case: Case, dtype: mx.Dtype) -> None:
         written.append([np.array(cache.astype(mx.float32)) for cache in paged._caches])
     for first, second in zip(*written, strict=True):
         np.testing.assert_array_equal(first, second)
-    contiguous = Contiguous(case, dtype)
-    contiguous.run(writes=True)()
-    first = case.context - case.new
-    for cache, new in zip(contiguous._caches, contiguous._new, strict=True):
-        assert mx.array_equal(cache[:, :, first:], new)
+    contiguous(case, dtype)()
     blocks_each = -(-case.context // BLOCK_SIZE)
     in_blocks = sum(cache.nbytes for cache in paged._caches)
     assert case.kv_bytes(dtype) == in_blocks * case.context // (blocks_each * BLOCK_SIZE)
@@ -77,8 +67,7 @@ def test_a_run_is_a_chain_of_calls(case: Case) -> None:
     run()
     run()
     assert len(calls) == 6
-    for writes in (True, False):
-        Contiguous(case, mx.float32, calls=3).run(writes=writes)()
+    contiguous(case, mx.float32, calls=3)()
 
 
 def test_arithmetic_of_a_causal_prefill() -> None:
@@ -90,7 +79,7 @@ def test_arithmetic_of_a_causal_prefill() -> None:
 
 
 def test_it_is_measured_within_the_memory() -> None:
-    assert list(bench().measure(SMALL)) == ["cpu", "reference", CONTIGUOUS_CACHE, CONTIGUOUS]
+    assert list(bench().measure(SMALL)) == ["cpu", "reference", CONTIGUOUS]
     once = float(SMALL.kv_bytes(mx.float32))
     assert list(bench(memory_bytes=once).measure(SMALL)) == ["cpu"]
     assert bench(memory_bytes=once - 1).measure(SMALL) == {}
@@ -133,10 +122,10 @@ def test_tables() -> None:
     decode = Measured(Case(1024, 1), times, limit=10e9)
     prefill = Measured(Case(64, 1, new=64), times, limit=100e9)
     # 8.4 MB of keys and values in a millisecond, of 10 GB/s.
-    figures = "| 1000.0 | 8.4 | 2.1 | - | - | 10.0 | 83.9 | 21.0 | - | - | 4.00 | - | - |"
+    figures = "| 1000.0 | 8.4 | 2.1 | - | 10.0 | 83.9 | 21.0 | - | 4.00 | - |"
     table = bench().table("decode", [decode])
     assert f"| 1 x 1024 {figures}" in table
-    assert "| cpu % of copy | reference % of copy | contiguous cache % of copy |" in table
+    assert "| cpu % of copy | reference % of copy | contiguous % of copy |" in table
     table = bench().table("prefill", [prefill])
     assert "| 1 x 64 of 64 | 1000.0 | 17.0 |" in table
     assert "| GEMM GFLOP/s | cpu % of GEMM |" in table

@@ -10,7 +10,7 @@ namespace pomona::cuda {
 GpuLaunchPlan plan_of(const AttentionOptions& options, const AttentionArrays& arrays);
 
 // Decode and prefill, neither of which waits for the other; then, where rows have several splits,
-// the reduction, and with new tokens scatter. In one kernel: that, and scatter.
+// the reduction, and where neither has written the new tokens scatter. In one kernel: that, and scatter.
 //
 // MLX orders two kernels that share an array if the first writes it, not if it reads what the other
 // overwrites. So whatever reads a cache is said to write it, and all users of a cache keep the

@@ -15,8 +15,8 @@ namespace {
 // A split is two tiles of 64 keys or more, so that the copies of one run while another is multiplied.
 constexpr int kMinKeysPerSplit = 128;
 
-// Splits that a row has on average where not all rows have room at a time, or two splits of each have not: the
-// more, the more evenly the work ends.
+// Splits that a row has on average where not all rows have room at a time: the more, the more evenly the
+// work ends.
 constexpr int kSplitsOfMany = 3;
 
 // Tokens up to which more splits cost more than the room that they fill.
@@ -74,16 +74,20 @@ int most_splits(const AttentionShape& shape, const GpuBatch& batch, int tile_key
   return std::max(ceil_div(tiles, ceil_div(kMinKeysPerSplit, tile_keys)), 1);
 }
 
-// How often the room for blocks is filled. Where one split of each row leaves much of it empty, and two
-// have no room, long rows are cut into more.
-int turns_of(const GpuBatch& batch, int64_t units, int64_t at_a_time) {
-  bool leaves_room = 2 * units > at_a_time && 4 * units <= 3 * at_a_time;
-  bool has_many = units > at_a_time || (leaves_room && batch.max_context > kShortContext);
-  return has_many ? ceil_div(kSplitsOfMany * units, at_a_time) : 1;
+// How often the room for blocks is filled. Where one split of each row leaves a third of it empty or more,
+// and two have no room, long rows are cut into more.
+int turns_of(
+    const AttentionShape& shape, const GpuBatch& batch, int64_t units, int64_t at_a_time) {
+  if (units > at_a_time) {
+    return ceil_div(kSplitsOfMany * units, at_a_time);
+  }
+  bool leaves_room = 2 * units > at_a_time && 3 * units <= 2 * at_a_time;
+  int context = shape.window > 0 ? std::min(batch.max_context, shape.window) : batch.max_context;
+  return leaves_room && context > kShortContext ? 2 : 1;
 }
 
-// One block for each split of all rows (shaders/cuda/decode_splits.h), as many as the device has room for
-// at a time; where there are more rows, a few for each of them.
+// One block for each split of all rows (shaders/cuda/decode_splits.h): as many as the device has room for
+// at a time, or that several times.
 DecodePlan plan_decode_blocks(
     const GpuLimits& limits, const AttentionShape& shape, const GpuBatch& batch) {
   auto tile = attention_tile(shape.head_dim, shape.head_dim_v, batch.itemsize, true);
@@ -97,7 +101,7 @@ DecodePlan plan_decode_blocks(
   int64_t at_a_time = limits.num_cores *
       std::clamp<int64_t>(limits.threadgroup_memory_bytes / tile.memory_bytes, 1, kDecodeBlocks);
   int64_t units = int64_t(batch.num_seqs) * shape.num_kv_heads * plan.passes;
-  int turns = turns_of(batch, units, at_a_time);
+  int turns = turns_of(shape, batch, units, at_a_time);
   int most = std::min(most_splits(shape, batch, tile.keys), plan.max_splits); // of a row
   plan.num_splits = std::min(turns * at_a_time, units * most);
   if (plan.num_splits > units) {

@@ -9,8 +9,7 @@
 
 namespace pomona {
 
-// This step's own keys and values, read by attention, and by scatter, which writes them to the
-// caches.
+// This step's own keys and values, read by attention, and by whoever writes them to the caches.
 struct NewTokens {
   Rows k, v;
   const mx::array& slot_mapping;

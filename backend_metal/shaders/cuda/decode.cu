@@ -5,8 +5,8 @@
 // A block owns one split of the keys of one sequence and K/V head (decode_splits.h), for up to 16 query heads
 // of that head's group: K and V are read from memory once for all of them. Its warps share the keys of a
 // tile. A row with one split is finished here. The others' states are folded by the last block of the
-// splits, or where there may be many by `decode_reduce`. Where no scatter follows, the block of the
-// last split writes the token's key and value to their slot, where nobody reads them yet. Lengths,
+// splits, or where there may be many by `decode_reduce`. Where nobody else writes the token's
+// key and value to their slot, the block of the last split does: nobody reads them there yet. Lengths,
 // tables and the keys of tokens before may be there long before those of the step are: then they are
 // read while the kernel before still runs.
 #include "cuda/attend.h"

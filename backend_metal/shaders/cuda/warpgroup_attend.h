@@ -266,12 +266,12 @@ inline void fold_tiles(
   auto await_keys = [&](int tile) {
     if (tile < tiles.count) {
       wait(barriers.full_keys[stage_of(before + tile)], parity_of(before + tile));
-      fence_products();
+      fence_asynchronous();
     }
   };
   auto await_values = [&](int tile) {
     wait(barriers.full_values[stage_of(before + tile)], parity_of(before + tile));
-    fence_products();
+    fence_asynchronous();
   };
   auto score = [&](int tile) {
     start_scores<Block, T, D>(
@@ -387,7 +387,7 @@ inline void fold_work(
     }
     KeyTiles tiles = key_tiles(work.keys, Block::keys);
     wait(barriers.full_queries[index % buffers], index / buffers % 2);
-    fence_products();
+    fence_asynchronous();
     fold_tiles<T, D, DV>(p, b, block, work, index, tiles, before);
     before += tiles.count;
   }
@@ -419,6 +419,8 @@ inline void attend_by_warpgroups(const AttentionParameters& p, const AttentionBu
     for (int stage = 0; stage < kWriteStages; stage++) {
       init_barrier(barriers.full_writes[stage], kWarpThreads);
     }
+    // Copies of rows arrive there by themselves.
+    fence_asynchronous();
   }
   sync_block();
   int warp = warp_index();

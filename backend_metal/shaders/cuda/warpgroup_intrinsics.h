@@ -4,7 +4,7 @@
 // Instructions by name: PTX ISA 9.0, sections 9.7.9 (cp.async.bulk), 9.7.13 (bar, mbarrier, fence.proxy) and
 // 9.7.15 (wgmma).
 // What is passed by shared memory is written through one proxy and read through another, `async`, so
-// a fence stands between.
+// a fence stands between. Rows that the hardware copies are written and read through the second alone.
 #pragma once
 
 #include "cuda/intrinsics.h"
@@ -146,8 +146,8 @@ inline void wait_for_rows_out() {
   asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(N) : "memory");
 }
 
-// What the thread has seen written to shared memory is there for products.
-inline void fence_products() {
+// What the thread has seen written to shared memory is there for products, and for copies of rows.
+inline void fence_asynchronous() {
   asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
 }
 

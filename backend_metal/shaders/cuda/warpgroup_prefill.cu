@@ -1,5 +1,6 @@
 // Attention of sequences with more than one query token, as prefill.cu's, on GPUs whose warpgroups
-// multiply (compute capability 9.0): for elements of 2 bytes whose rows are `aligned`.
+// multiply (compute capability 9.0): for elements of 2 bytes whose rows are `aligned`. If
+// `writes_new_tokens`, those of all sequences go to their slots, too, of those with one token as well.
 #include "cuda/warpgroup_attend.h"
 
 namespace pomona {

@@ -39,7 +39,7 @@ struct WarpgroupTile {
   int key_bytes; // of one stage
   int value_bytes;
   int places_bytes; // where the rows of two tiles lie
-  int write_stage_bytes; // of what is left
+  int write_stage_bytes; // of one stage of rows on their way to their slots; 0: no room
   int memory_bytes;
 };
 

@@ -14,12 +14,10 @@ import mlx.core as mx
 from backend_metal.device import Device
 from backend_metal.linux_cpu.blas import physical_cores
 from ops.bench import device_limits, machine
-from ops.bench.attention.cases import Case, Contiguous, Paged
+from ops.bench.attention.cases import Case, Paged, contiguous
 from ops.bench.timing import markdown_table, median_seconds, medians_by_turns
 
-CONTIGUOUS_CACHE = "contiguous cache"
 CONTIGUOUS = "contiguous"
-"""The first one writes the step's keys and values to its cache, as the paged ones do."""
 GPU_CALLS = 16
 """Of attention in one graph."""
 
@@ -47,8 +45,8 @@ class AttentionBench:
     @property
     def contenders(self) -> tuple[str, ...]:
         """The device's own path first. The reference gathers blocks, in float32, and calls MLX;
-        the last ones are MLX over keys and values without blocks."""
-        return (*self._paths, CONTIGUOUS_CACHE, CONTIGUOUS)
+        the last one is MLX over keys and values without blocks."""
+        return (*self._paths, CONTIGUOUS)
 
     @property
     def _paths(self) -> dict[str, AttentionPath]:
@@ -87,10 +85,7 @@ class AttentionBench:
         own, *others = self._paths
         runs = {own: paged.run(self._paths[own])}
         if CONTIGUOUS in fitting:
-            contiguous = Contiguous(case, self.dtype, self._calls)
-            runs[CONTIGUOUS_CACHE] = contiguous.run(writes=True)
-            runs[CONTIGUOUS] = contiguous.run(writes=False)
-            del contiguous
+            runs[CONTIGUOUS] = contiguous(case, self.dtype, self._calls)
         seconds = medians_by_turns(list(runs.values()), budget=self.budget)
         taken = dict(zip(runs, seconds, strict=True))
         del runs

@@ -131,44 +131,28 @@ def filled_caches(
     return [k_cache, v_cache]
 
 
-class Contiguous:
-    """MLX's own attention over keys and values that lie in one piece for each head: with
-    ``writes``, the step's own are written there first, as mlx-lm's ``KVCache`` does it."""
+def contiguous(case: Case, dtype: mx.Dtype, calls: int = 1) -> Run:
+    """MLX's own attention over keys and values that lie in one piece for each head. It writes
+    none of them."""
+    q = rows(case, dtype, case.num_q_heads, case.batch * case.new, 2)
+    q = q.reshape(case.batch, case.new, case.num_q_heads, -1).swapaxes(1, 2)
 
-    def __init__(self, case: Case, dtype: mx.Dtype, calls: int = 1) -> None:
-        self._case = case
-        self._calls = calls
-        self._q = self._of_step(dtype, case.num_q_heads, 2)
-        self._new = [self._of_step(dtype, case.num_kv_heads, seed) for seed in (3, 4)]
-        self._caches = [self._cache(dtype, seed) for seed in range(2)]
-        mx.eval(self._q, self._new, self._caches)
-
-    def _of_step(self, dtype: mx.Dtype, heads: int, seed: int) -> mx.array:
-        tokens = rows(self._case, dtype, heads, self._case.batch * self._case.new, seed)
-        tokens = tokens.reshape(self._case.batch, self._case.new, heads, -1)
-        return mx.contiguous(tokens.swapaxes(1, 2))
-
-    def _cache(self, dtype: mx.Dtype, seed: int) -> mx.array:
-        case = self._case
+    def cache(seed: int) -> mx.array:
         pattern = rows(case, dtype, case.num_kv_heads, PATTERN_TOKENS, seed).swapaxes(0, 1)
         tiles = -(-case.context // PATTERN_TOKENS)
-        cache = mx.tile(pattern, (case.batch, 1, tiles, 1))[:, :, : case.context]
-        return mx.contiguous(cache)
+        return mx.tile(pattern, (case.batch, 1, tiles, 1))[:, :, : case.context]
 
-    def run(self, *, writes: bool) -> Run:
-        first = self._case.context - self._case.new
-        mask = "causal" if self._case.new > 1 else None
+    keys, values = (mx.contiguous(cache(seed)) for seed in range(2))
+    q = mx.contiguous(q)
+    mx.eval(q, keys, values)
+    mask = "causal" if case.new > 1 else None
 
-        def step() -> None:
-            out = self._q
-            for _ in range(self._calls):
-                if writes:
-                    for cache, new in zip(self._caches, self._new, strict=True):
-                        cache[:, :, first:] = new
-                keys, values = self._caches
-                out = mx.fast.scaled_dot_product_attention(
-                    out, keys, values, scale=self._case.scale, mask=mask
-                )
-            mx.eval(out, self._caches)
+    def step() -> None:
+        out = q
+        for _ in range(calls):
+            out = mx.fast.scaled_dot_product_attention(
+                out, keys, values, scale=case.scale, mask=mask
+            )
+        mx.eval(out)
 
-        return step
+    return step

@@ -34,7 +34,8 @@ void Block::enter() {
   if (!block.threads_[block.current].has_waited) {
     block.fail("a thread ended without waiting for the kernels before");
   }
-  if (block.threads_[block.current].rows_out.size() > 1) {
+  const auto& rows_out = block.threads_[block.current].rows_out;
+  if (rows_out.size() > 1 || !rows_out.front().empty()) {
     block.fail("a thread ended while its rows were leaving shared memory");
   }
   block.threads_[block.current].is_done = true;
@@ -234,6 +235,8 @@ void Block::arrive_after_copies(Barrier& barrier) {
 }
 
 void Block::arrive_with_row(Barrier& barrier, void* to, const void* from, int bytes) {
+  // What has not left yet is gone.
+  std::memset(to, kPoison, bytes);
   Arrival arrival{&barrier, {}};
   for (int i = 0; i < bytes; i += 16) {
     auto* piece = static_cast<unsigned char*>(to) + i;

@@ -68,7 +68,7 @@ template <int N>
 inline void wait_for_rows_out() {
   current_block().wait_for_rows_out(N);
 }
-inline void fence_products() {
+inline void fence_asynchronous() {
   current_block().fence();
 }
 
