@@ -52,6 +52,7 @@ class TokenWriter {
 
  private:
   static constexpr int kStageBytes = WarpgroupBlock<T, D, DV>::size.write_stage_bytes;
+
   struct Row {
     int token;
     bool is_value;

@@ -235,12 +235,12 @@ void Block::arrive_after_copies(Barrier& barrier) {
 }
 
 void Block::arrive_with_row(Barrier& barrier, void* to, const void* from, int bytes) {
-  // What has not left yet is gone.
-  std::memset(to, kPoison, bytes);
   Arrival arrival{&barrier, {}};
   for (int i = 0; i < bytes; i += 16) {
     auto* piece = static_cast<unsigned char*>(to) + i;
     check_shared(piece, 16);
+    // What has not left yet is gone.
+    std::memset(piece, kPoison, 16);
     check_global(static_cast<const unsigned char*>(from) + i);
     arrival.copies.push_back({piece, static_cast<const unsigned char*>(from) + i, true});
   }
