@@ -16,6 +16,7 @@
 
 #include "cuda/attention_buffers.h"
 #include "cuda/attention_tile.h"
+#include "cuda/fold_parts.h"
 #include "cuda/intrinsics.h"
 #include "cuda/products.h"
 #include "options.h"
@@ -37,12 +38,11 @@ struct Tile {
   static constexpr int team_keys = size.team_keys;
   static constexpr int columns = DV / size.dim_parts;
   static constexpr int staged = team_keys * (key_stride + value_stride); // elements of a team's tile
-  static constexpr int state_floats = columns / 2 + 4; // of a lane
   static_assert(D % 16 == 0 && columns % 16 == 0 && team_keys % 16 == 0, "products take 16");
   static_assert(
-      (size.key_parts - 1) * size.dim_parts * kWarpThreads * state_floats * 4 <=
-          size.memory_bytes - 2 * keys * 16,
-      "states of key parts take the place of what was staged");
+      size.key_parts == 1 ||
+          sizeof(PartState<rows, DV>) <= 2 * size_t(staged) * sizeof(T),
+      "a part's state takes the place of what its team has staged");
 };
 
 template <typename T>
@@ -155,44 +155,6 @@ inline void fold(
   }
 }
 
-template <int COLUMNS>
-inline void store_state(const LaneState<COLUMNS>& state, float* to, int lane) {
-#pragma unroll
-  for (int i = 0; i < COLUMNS / 8; i++) {
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      to[(i * 4 + e) * kWarpThreads + lane] = state.sums[i][e];
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < 2; r++) {
-    to[(COLUMNS / 2 + 2 * r) * kWarpThreads + lane] = state.largest[r];
-    to[(COLUMNS / 2 + 2 * r + 1) * kWarpThreads + lane] = state.sum[r];
-  }
-}
-
-template <int COLUMNS>
-inline void add_state(LaneState<COLUMNS>& state, const float* from, int lane) {
-#pragma unroll
-  for (int r = 0; r < 2; r++) {
-    float other = from[(COLUMNS / 2 + 2 * r) * kWarpThreads + lane];
-    float largest = metal::max(state.largest[r], other);
-    float base = exponent_base(largest);
-    float factor = rescale(state.largest[r], base), other_factor = rescale(other, base);
-    float other_sum = from[(COLUMNS / 2 + 2 * r + 1) * kWarpThreads + lane];
-    state.largest[r] = largest;
-    state.sum[r] = state.sum[r] * factor + other_sum * other_factor;
-#pragma unroll
-    for (int i = 0; i < COLUMNS / 8; i++) {
-#pragma unroll
-      for (int e = 2 * r; e < 2 * r + 2; e++) {
-        float other_element = from[(i * 4 + e) * kWarpThreads + lane];
-        state.sums[i][e] = state.sums[i][e] * factor + other_element * other_factor;
-      }
-    }
-  }
-}
-
 template <typename T>
 inline void store_pair(T* to, float first, float second) {
   *reinterpret_cast<unsigned*>(to) = pack<T>(first, second);
@@ -227,9 +189,17 @@ inline void sync_team(int team) {
 }
 
 // Folds keys [keys.first, keys.last) into the rows `owned`, and hands what is left of each row to
-// `finish(row, r, state, sum, first_column)`, one lane a row and pair of columns. Before `meet_step()`
-// nothing of the step's tokens is read, and with `reads_ahead` all else that may be.
-template <typename T, int D, int DV, bool DECODE, typename MeetStep, typename Finish>
+// `end_of(row, largest, sum)`, whose `store(column, first, second)` gets its columns by two: of one row by several
+// threads. Before `meet_step()` nothing of the step's tokens is read, and with `reads_ahead` all else that may
+// be. `write_tokens()` has the time that the first copies take.
+template <
+    typename T,
+    int D,
+    int DV,
+    bool DECODE,
+    typename MeetStep,
+    typename WriteTokens,
+    typename EndOf>
 inline void attend(
     const AttentionParameters& p,
     const AttentionBuffers& b,
@@ -238,7 +208,8 @@ inline void attend(
     TileRows owned,
     KeyRange keys,
     MeetStep meet_step,
-    Finish finish) {
+    WriteTokens write_tokens,
+    EndOf end_of) {
   using Tile = pomona::Tile<T, D, DV, DECODE>;
   constexpr int width = 16 / sizeof(T);
   int index = thread_index(), lane = index % kWarpThreads, warp = index / kWarpThreads;
@@ -308,6 +279,7 @@ inline void attend(
     stage(queries + tile_row * Tile::key_stride + column, query, column, aligned);
   }
   end_copies();
+  write_tokens();
 
   int lane_rows[2];
   KeyRange seen[2];
@@ -372,27 +344,45 @@ inline void attend(
   }
   wait_for_copies<0>();
 
-  if (Tile::size.key_parts > 1) {
-    sync_block();
-    float* states = reinterpret_cast<float*>(shared_memory());
-    constexpr int warp_floats = Tile::state_floats * kWarpThreads;
-    if (key_part > 0) {
-      int place = (key_part - 1) * Tile::size.dim_parts + dim_part;
-      store_state(state, states + place * warp_floats, lane);
-    }
-    sync_block();
-    if (key_part > 0) {
-      return;
-    }
-    for (int other = 0; other < Tile::size.key_parts - 1; other++) {
-      add_state(state, states + (other * Tile::size.dim_parts + dim_part) * warp_floats, lane);
-    }
-  }
+  if constexpr (Tile::size.key_parts > 1) {
+    using State = PartState<Tile::rows, DV>;
+    // Nobody of the team reads its last tile any more.
+    sync_team();
+    State& own = *reinterpret_cast<State*>(staged);
 #pragma unroll
-  for (int r = 0; r < 2; r++) {
-    float sum = row_sum(state.sum[r]);
-    if (lane_rows[r] <= owned.last) {
-      finish(lane_rows[r], r, state, sum, dim_part * Tile::columns, lane);
+    for (int r = 0; r < 2; r++) {
+      const int row = lane / 4 + r * 8;
+      const float sum = row_sum(state.sum[r]);
+      if (lane_rows[r] > owned.last) {
+        continue;
+      }
+      if (lane % 4 == 0 && dim_part == 0) {
+        own.bounds[row][0] = state.largest[r], own.bounds[row][1] = sum;
+      }
+      write_row(state, r, own.outputs[row] + dim_part * Tile::columns, 1.0f, lane);
+    }
+    sync_block();
+    const auto state_of = [&](int part) -> const State& {
+      return *reinterpret_cast<const State*>(all_staged + part * 2 * Tile::staged);
+    };
+    const int num_pairs = (owned.last - owned.first + 1) * (DV / 2);
+    for (int i = index; i < num_pairs; i += Tile::threads) {
+      const int row = i / (DV / 2), column = i % (DV / 2) * 2;
+      const FoldedPair pair = fold_parts<Tile::size.key_parts>(row, column, state_of);
+      end_of(owned.first + row, pair.largest, pair.sum).store(column, pair.outputs[0], pair.outputs[1]);
+    }
+  } else {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      const float sum = row_sum(state.sum[r]);
+      if (lane_rows[r] <= owned.last) {
+        const auto end = end_of(lane_rows[r], state.largest[r], sum);
+#pragma unroll
+        for (int i = 0; i < Tile::columns / 8; i++) {
+          const int column = dim_part * Tile::columns + i * 8 + lane % 4 * 2;
+          end.store(column, state.sums[i][2 * r], state.sums[i][2 * r + 1]);
+        }
+      }
     }
   }
 }
@@ -432,27 +422,42 @@ inline void write_partial(
   write_row(state, r, partial.outputs + first_column, 1.0f, lane);
 }
 
-// Writes a finished row, or the state that its split leaves at `partial`, unless that is nowhere.
-template <typename T, int DV, int COLUMNS>
-inline void finish_row(
+// Stores a row's columns where they belong: finished to `out`, or as the state of a split, where that has one.
+template <typename T>
+struct RowEnd {
+  T* out;
+  float factor;
+  PartialRow partial;
+  float largest, sum;
+
+  void store(int column, float first, float second) const {
+    if (!partial.bounds) {
+      store_pair(out + column, first * factor, second * factor);
+      return;
+    }
+    if (column == 0) {
+      partial.bounds[0] = largest, partial.bounds[1] = sum;
+    }
+    store_pair(partial.outputs + column, first, second);
+  }
+};
+
+template <typename T, int DV>
+inline RowEnd<T> end_of_row(
     const AttentionParameters& p,
     const AttentionBuffers& b,
     Sequence seq,
     int kv_head,
     int row,
-    int r,
-    const LaneState<COLUMNS>& state,
+    float largest,
     float sum,
-    int first_column,
-    int lane,
     PartialRow partial) {
   if (partial.bounds) {
-    write_partial(state, r, sum, first_column, lane, partial);
-    return;
+    return {nullptr, 1.0f, partial, largest, sum};
   }
-  int head = kv_head * p.group + row % p.group;
-  T* out = out_row<T, DV>(p, b, seq, row, head);
-  write_row(state, r, out + first_column, row_factor(p, b, head, state.largest[r], sum), lane);
+  const int head = kv_head * p.group + row % p.group;
+  const float factor = row_factor(p, b, head, largest, sum);
+  return {out_row<T, DV>(p, b, seq, row, head), factor, partial, largest, sum};
 }
 
 } // namespace pomona

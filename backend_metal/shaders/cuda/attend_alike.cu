@@ -27,9 +27,10 @@ inline void attend_alike(const AttentionParameters& p, const AttentionBuffers& b
       owned,
       keys_of_some(p, seq, owned),
       [] {},
-      [&](int row, int r, const auto& state, float sum, int first_column, int lane) {
+      [] {},
+      [&](int row, float largest, float sum) {
         const PartialRow none{nullptr, nullptr};
-        finish_row<T, DV>(p, b, seq, kv_head, row, r, state, sum, first_column, lane, none);
+        return end_of_row<T, DV>(p, b, seq, kv_head, row, largest, sum, none);
       });
 }
 

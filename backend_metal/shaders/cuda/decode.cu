@@ -73,21 +73,20 @@ inline void decode(const AttentionParameters& p, const AttentionBuffers& b) {
       kv_head,
       owned,
       own.keys,
+      meet_kernels_before,
       [&] {
-        meet_kernels_before();
         if (has_new_tokens && writes_new_tokens && first_row == 0 &&
             own.split == own.num_splits - 1) {
           write_new_token<T, D, DV>(p, b, seq, kv_head);
         }
       },
-      [&](int row, int r, const auto& state, float sum, int first_column, int lane) {
+      [&](int row, float largest, float sum) {
         PartialRow partial{nullptr, nullptr};
         if (has_partials && own.num_splits > 1) {
           float* state_of_row = states + own.split * stride + (row - first_row) * kFloats;
           partial = {state_of_row, state_of_row + 2};
         }
-        finish_row<T, DV>(
-            p, b, seq, kv_head, row, r, state, sum, first_column, lane, partial);
+        return end_of_row<T, DV>(p, b, seq, kv_head, row, largest, sum, partial);
       });
   if (!folds_splits || own.num_splits == 1 ||
       !is_last_block(b.counters + own.first_block, own.num_splits)) {

@@ -55,12 +55,13 @@ struct DecodeSplits {
       enough = metal::min(enough, (tiles + spare - 1) / spare);
     }
     enough = metal::max(enough, longest);
-    for (int length = longest; longest < enough; length = (longest + enough) / 2) {
-      if (splits_of_all(length) <= p.num_splits) {
-        enough = length;
-      } else {
-        longest = length + 1;
-      }
+    while (longest < enough) {
+      const int step = (enough - longest + kWarpThreads - 1) / kWarpThreads;
+      const int tried = longest + lane() * step;
+      // The longer, the fewer.
+      const int too_short = count_bits(vote(splits_of_all(tried) > float(p.num_splits)));
+      enough = metal::min(enough, longest + too_short * step);
+      longest = too_short > 0 ? longest + (too_short - 1) * step + 1 : enough;
     }
   }
 
@@ -125,12 +126,29 @@ struct DecodeSplits {
     return index < p.num_seqs ? (int(tiles_of(index)) + length - 1) / length : 0;
   }
 
-  int splits_of_all(int length) const {
-    unsigned of_lane = 0;
-    for (int index = lane(); index < p.num_seqs; index += kWarpThreads) {
-      of_lane += splits_of(index, length);
+  // Each lane's of its own length. A quotient's error is less than what it is away from where it would be
+  // rounded otherwise: numbers of tiles are below 2^22.
+  float splits_of_all(int length) const {
+    const float reciprocal = 1.0f / float(length), half = 0.5f * float(length - 1);
+    float all = 0.0f;
+    for (int first = 0; first < p.num_seqs; first += kWarpThreads) {
+      const int index = first + lane();
+      const float tiles = index < p.num_seqs ? float(tiles_of(index)) : 0.0f;
+      const int count = metal::min(p.num_seqs - first, kWarpThreads);
+      for (int begin = 0; begin < count; begin += 8) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+          all += rounded((shuffle(tiles, begin + i) + half) * reciprocal);
+        }
+      }
     }
-    return int(sum_of_warp(of_lane)) * units;
+    return all * float(units);
+  }
+
+  // To an integer, of less than 2^22 and no less than 0.
+  static float rounded(float value) {
+    constexpr float kOneAUnit = 1 << 23; // floats from here on are integers
+    return (value + kOneAUnit) - kOneAUnit;
   }
 
   DecodeSplit split_of(int index, int unit, int split, int num_splits, int first_block) const {

@@ -28,10 +28,10 @@ inline void prefill(const AttentionParameters& p, const AttentionBuffers& b) {
       work.owned,
       work.keys,
       [] {},
-      [&](int row, int r, const auto& state, float sum, int first_column, int lane) {
+      [] {},
+      [&](int row, float largest, float sum) {
         const PartialRow partial = partial_of<DV>(p, b, work, row);
-        finish_row<T, DV>(
-            p, b, work.seq, work.kv_head, row, r, state, sum, first_column, lane, partial);
+        return end_of_row<T, DV>(p, b, work.seq, work.kv_head, row, largest, sum, partial);
       });
 }
 
