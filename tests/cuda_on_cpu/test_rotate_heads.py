@@ -57,9 +57,14 @@ def test_it_is_one_launch() -> None:
 
 
 @pytest.mark.parametrize("element", ["bfloat", "half", "float"])
-@pytest.mark.parametrize(("pairs", "registers"), [(1, 64), (2, 64), (3, 80), (8, 160)])
+@pytest.mark.parametrize(
+    ("pairs", "lanes", "registers"),
+    [(1, 32, 64), (2, 32, 64), (3, 32, 80), (4, 8, 80), (4, 16, 80), (4, 32, 80), (8, 32, 160)],
+)
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
-def test_it_compiles(architecture: str, pairs: int, registers: int, element: str) -> None:
+def test_it_compiles(
+    architecture: str, pairs: int, lanes: int, registers: int, element: str
+) -> None:
     resources = compile_kernel(
         "rotate_heads",
         "rotate_heads",
@@ -68,7 +73,7 @@ def test_it_compiles(architecture: str, pairs: int, registers: int, element: str
         128,
         architecture,
         False,
-        sizes=(pairs, 0),
+        sizes=(pairs, lanes),
     )
     assert resources.spilled_bytes == 0
     # With 64 a multiprocessor has room for half of the threads that it can have.

@@ -1,9 +1,14 @@
 // The evaluation by CUDA of the operator that rotates heads: one kernel.
+#include <algorithm>
+#include <bit>
+
+#include "constants.h"
 #include "cuda/launch.h"
 #include "cuda/loaded.h"
 #include "cuda/memory.h"
 #include "cuda/rotate_heads_buffers.h"
 #include "gpu/rotate_heads.h"
+#include "plan_arithmetic.h"
 
 namespace pomona {
 
@@ -16,20 +21,57 @@ T* pointer_if(const mx::array* array) {
   return array ? pointer<T>(*array) : nullptr;
 }
 
-// Whether two neighbouring elements are one word, wherever a lane's pairs begin.
-bool has_words(const mx::array& heads, const ElementStrides& strides) {
-  return strides.dim == 1 && strides.token % 2 == 0 && strides.head % 2 == 0 &&
-      heads.offset() % 4 == 0;
+// Who owns what of a head: sizes of the kernel.
+struct HeadLanes {
+  int pairs; // of a lane, neighbours
+  int lanes;
+};
+
+constexpr int kVectorPairs = 4; // of a lane whose copies are of 4 elements
+
+// Of one token, a warp's, for which it computes the angles once.
+constexpr int kMostHeads = 32;
+
+// Runs of heads that keep a device busy.
+constexpr int kManyRuns = 4096;
+
+// Whether so many neighbouring elements may be copied at once, wherever a lane's pairs begin.
+bool has_vectors(const mx::array& heads, const ElementStrides& strides, int elements) {
+  return strides.dim == 1 && strides.token % elements == 0 && strides.head % elements == 0 &&
+      heads.offset() % (elements * int64_t(heads.itemsize())) == 0;
 }
 
-bool has_words(const mx::array* weight, int64_t stride) {
-  return !weight || (stride == 1 && weight->offset() % 4 == 0);
+bool has_vectors(const mx::array* weight, int64_t stride, int elements) {
+  return !weight ||
+      (stride == 1 && weight->offset() % (elements * int64_t(weight->itemsize())) == 0);
 }
 
-bool has_words(const RotateHeadsArrays& a, const RotateHeadsParameters& p, int pairs) {
-  return p.head_dim / 2 % pairs == 0 && p.rotated_pairs % pairs == 0 && has_words(a.q, p.q) &&
-      has_words(a.k, p.k) && has_words(a.q_weight, p.q_weight) &&
-      has_words(a.k_weight, p.k_weight);
+// As the kernel copies, whose vectors are of 4 elements or 2.
+bool has_vectors(const RotateHeadsArrays& a, const RotateHeadsParameters& p, int pairs) {
+  int elements = pairs % 4 == 0 ? 4 : 2;
+  return p.head_dim / 2 % pairs == 0 && p.rotated_pairs % pairs == 0 &&
+      has_vectors(a.q, p.q, elements) && has_vectors(a.k, p.k, elements) &&
+      has_vectors(a.q_weight, p.q_weight, elements) &&
+      has_vectors(a.k_weight, p.k_weight, elements);
+}
+
+HeadLanes plan_lanes(const RotateHeadsArrays& a, const RotateHeadsParameters& p) {
+  int lanes = p.head_dim / 2 / kVectorPairs;
+  if (lanes > 0 && lanes <= kSimdWidth && std::has_single_bit(unsigned(lanes)) &&
+      has_vectors(a, p, kVectorPairs)) {
+    return {kVectorPairs, lanes};
+  }
+  return {rotary_pairs(p.head_dim), kSimdWidth};
+}
+
+// Runs of one token's heads are equally long, but for what a warp has beside each other.
+void plan_runs(RotateHeadsParameters& p, int lanes) {
+  int beside = kSimdWidth / lanes;
+  int64_t heads = int64_t(p.num_tokens) * p.num_heads;
+  int most = static_cast<int>(std::clamp<int64_t>(heads / kManyRuns, beside, kMostHeads));
+  int runs = ceil_div(p.num_heads, most);
+  p.heads_per_run = ceil_div(ceil_div(p.num_heads, runs), beside) * beside;
+  p.runs_per_token = ceil_div(p.num_heads, p.heads_per_run);
 }
 
 } // namespace
@@ -58,17 +100,18 @@ void RotateHeads::eval_gpu(
   }
   encoder.set_output_array(a.q_out);
   encoder.set_output_array(a.k_out);
+  auto [pairs, lanes] = plan_lanes(a, parameters);
+  plan_runs(parameters, lanes);
   GpuGrid grid = plan_rotate_heads(parameters);
-  int pairs = rotary_pairs(parameters.head_dim);
   cuda::Options options;
-  options.aligned = has_words(a, parameters, pairs);
+  options.aligned = has_vectors(a, parameters, pairs);
   options.reads_ahead = cuda::is_loaded(a.positions) && !a.frequencies;
   cuda::add_kernel(
       encoder,
       {"cuda/rotate_heads.cu",
        "rotate_heads",
        cuda::element_type(a.q.dtype()),
-       {pairs},
+       {pairs, lanes},
        "RotateHeads",
        grid.threads},
       options,

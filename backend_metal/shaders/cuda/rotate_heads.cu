@@ -1,12 +1,11 @@
 // The heads of queries and keys, normalised and rotated as shaders/rotate_heads.metal has it. But here a
-// lane owns neighbouring pairs of a head's dimensions, and a warp has several heads on their way at once:
-// memory's latency is that of tens of KB a multiprocessor. Angles are found while the kernel before
-// still runs, where positions were there before.
+// lane owns neighbouring pairs of a head's dimensions, of four by 8 bytes; LANES have a head, and a warp several
+// beside each other, and twice as many on their way: memory's latency is that of tens of KB a multiprocessor.
+// Angles are found while the kernel before still runs, where positions were there before.
 #include <metal_stdlib>
 
 #include "cuda/rotate_heads_buffers.h"
 #include "cuda/rounding.h"
-#include "cuda/warp_sum.h"
 #include "constants.h"
 #include "options.h"
 #include "parameters.h"
@@ -23,28 +22,55 @@ struct HeadPairs {
   float second[PAIRS] = {};
 };
 
-// Two neighbouring elements, those of 2 bytes as one word.
 template <typename T>
-inline void load_two(float& first, float& second, const T* from) {
-  const unsigned word = *reinterpret_cast<const unsigned*>(from);
-  first = to_float(T{static_cast<unsigned short>(word)});
-  second = to_float(T{static_cast<unsigned short>(word >> 16)});
-}
-inline void load_two(float& first, float& second, const float* from) {
-  first = from[0], second = from[1];
+inline void unpack(float* to, unsigned word) {
+  to[0] = to_float(T{static_cast<unsigned short>(word)});
+  to[1] = to_float(T{static_cast<unsigned short>(word >> 16)});
 }
 
-template <typename T>
-inline void store_two(T* to, float first, float second) {
-  *reinterpret_cast<unsigned*>(to) = pack<T>(first, second);
+// N neighbouring elements, 2 or 4, from a multiple of their size.
+template <int N, typename T>
+inline void load_neighbours(float* to, const T* from) {
+  if constexpr (N == 2) {
+    unpack<T>(to, *reinterpret_cast<const unsigned*>(from));
+  } else {
+    const auto words = *reinterpret_cast<const unsigned long long*>(from);
+    unpack<T>(to, static_cast<unsigned>(words));
+    unpack<T>(to + 2, static_cast<unsigned>(words >> 32));
+  }
 }
-inline void store_two(float* to, float first, float second) {
-  to[0] = first, to[1] = second;
+template <int N>
+inline void load_neighbours(float* to, const float* from) {
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    const auto words = *reinterpret_cast<const unsigned long long*>(from + i);
+    to[i] = float_of_bits(static_cast<unsigned>(words));
+    to[i + 1] = float_of_bits(static_cast<unsigned>(words >> 32));
+  }
+}
+
+template <int N, typename T>
+inline void store_neighbours(T* to, const float* from) {
+  if constexpr (N == 2) {
+    *reinterpret_cast<unsigned*>(to) = pack<T>(from[0], from[1]);
+  } else {
+    *reinterpret_cast<unsigned long long*>(to) = pack<T>(from[0], from[1]) |
+        static_cast<unsigned long long>(pack<T>(from[2], from[3])) << 32;
+  }
+}
+template <int N>
+inline void store_neighbours(float* to, const float* from) {
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    to[i] = from[i];
+  }
 }
 
 // The pairs of a head from `own` on, of which a lane has PAIRS.
 template <typename T, int PAIRS>
 struct OwnPairs {
+  static constexpr int kVector = PAIRS % 4 == 0 ? 4 : 2; // elements of a copy
+
   int own;
   int num_pairs;
   int rotated_pairs;
@@ -71,7 +97,7 @@ struct OwnPairs {
     if constexpr (PAIRS % 2 == 0) {
       if (aligned) {
         if (has(0)) {
-          load_by_two(to, from);
+          load_by_vector(to, from);
         }
         return;
       }
@@ -85,18 +111,23 @@ struct OwnPairs {
     }
   }
 
-  void load_by_two(HeadPairs<PAIRS>& to, const T* from) const {
+  void load_by_vector(HeadPairs<PAIRS>& to, const T* from) const {
     if (has_neighbours()) {
 #pragma unroll
-      for (int i = 0; i < PAIRS; i++) {
-        load_two(to.first[i], to.second[i], from + 2 * (own + i));
+      for (int i = 0; i < PAIRS; i += kVector / 2) {
+        float elements[kVector];
+        load_neighbours<kVector>(elements, from + 2 * (own + i));
+#pragma unroll
+        for (int j = 0; j < kVector / 2; j++) {
+          to.first[i + j] = elements[2 * j], to.second[i + j] = elements[2 * j + 1];
+        }
       }
       return;
     }
 #pragma unroll
-    for (int i = 0; i < PAIRS; i += 2) {
-      load_two(to.first[i], to.first[i + 1], from + own + i);
-      load_two(to.second[i], to.second[i + 1], from + rotated_pairs + own + i);
+    for (int i = 0; i < PAIRS; i += kVector) {
+      load_neighbours<kVector>(to.first + i, from + own + i);
+      load_neighbours<kVector>(to.second + i, from + rotated_pairs + own + i);
     }
   }
 
@@ -104,7 +135,7 @@ struct OwnPairs {
     if constexpr (PAIRS % 2 == 0) {
       if (aligned) {
         if (has(0)) {
-          store_by_two(to, from);
+          store_by_vector(to, from);
         }
         return;
       }
@@ -118,32 +149,47 @@ struct OwnPairs {
     }
   }
 
-  void store_by_two(T* to, const HeadPairs<PAIRS>& from) const {
+  void store_by_vector(T* to, const HeadPairs<PAIRS>& from) const {
     if (has_neighbours()) {
 #pragma unroll
-      for (int i = 0; i < PAIRS; i++) {
-        store_two(to + 2 * (own + i), from.first[i], from.second[i]);
+      for (int i = 0; i < PAIRS; i += kVector / 2) {
+        float elements[kVector];
+#pragma unroll
+        for (int j = 0; j < kVector / 2; j++) {
+          elements[2 * j] = from.first[i + j], elements[2 * j + 1] = from.second[i + j];
+        }
+        store_neighbours<kVector>(to + 2 * (own + i), elements);
       }
       return;
     }
 #pragma unroll
-    for (int i = 0; i < PAIRS; i += 2) {
-      store_two(to + own + i, from.first[i], from.first[i + 1]);
-      store_two(to + rotated_pairs + own + i, from.second[i], from.second[i + 1]);
+    for (int i = 0; i < PAIRS; i += kVector) {
+      store_neighbours<kVector>(to + own + i, from.first + i);
+      store_neighbours<kVector>(to + rotated_pairs + own + i, from.second + i);
     }
   }
 };
 
+// Over the lanes that have a head.
+template <int LANES>
+inline float head_sum(float value) {
+#pragma unroll
+  for (int mask = LANES / 2; mask > 0; mask /= 2) {
+    value += shuffle_xor(value, mask);
+  }
+  return value;
+}
+
 // Grid: (runs / kRotarySimdgroups, 1, 1).
-template <typename T, int PAIRS>
+template <typename T, int PAIRS, int LANES>
 inline void rotate_heads(const RotateHeadsParameters& p, const RotateHeadsBuffers& b) {
-  // Heads on their way at once.
-  constexpr int kTogether = PAIRS <= 2 ? 2 : 1;
+  constexpr int kBeside = kSimdWidth / LANES; // heads of a warp
+  constexpr int kTogether = PAIRS <= 4 ? 2 : 1; // of a lane, on their way at once
   let_next_begin();
   if (!reads_ahead) {
     wait_for_kernels_before();
   }
-  const int lane = thread_index() % kSimdWidth;
+  const int lane = thread_index() % LANES, beside = thread_index() % kSimdWidth / LANES;
   const int run = block_position().x * kRotarySimdgroups + thread_index() / kSimdWidth;
   const int64_t token = run / p.runs_per_token;
   if (token >= p.num_tokens) {
@@ -167,47 +213,52 @@ inline void rotate_heads(const RotateHeadsParameters& p, const RotateHeadsBuffer
           ? 1.0f / b.frequencies[pair * p.frequency]
           : exp2f(-(float(pair) / float(p.rotated_pairs)) * p.log2_base);
       const float angle = position * inverse;
-      cosines[i] = cosf(angle);
-      sines[i] = sinf(angle);
+      sincosf(angle, &sines[i], &cosines[i]);
     }
   }
   if (reads_ahead) {
     wait_for_kernels_before();
   }
 
-  for (int begin = first_head; begin < last; begin += kTogether) {
+  const T* q = static_cast<const T*>(b.q) + token * p.q.token;
+  const T* k = static_cast<const T*>(b.k) + token * p.k.token;
+  const int num_kv_heads = p.num_heads - p.num_q_heads;
+  T* q_out = static_cast<T*>(b.q_out) + token * p.num_q_heads * p.head_dim;
+  T* k_out = static_cast<T*>(b.k_out) + token * num_kv_heads * p.head_dim;
+  HeadPairs<PAIRS> weights;
+  int weighs = -1; // 1: queries
+  for (int begin = first_head; begin < last; begin += kTogether * kBeside) {
     HeadPairs<PAIRS> heads[kTogether];
 #pragma unroll
     for (int i = 0; i < kTogether; i++) {
-      const int head = begin + i;
+      const int head = begin + i * kBeside + beside, kv_head = head - p.num_q_heads;
       if (head < last) {
-        const bool is_query = head < p.num_q_heads;
-        const ElementStrides strides = is_query ? p.q : p.k;
-        const T* from = static_cast<const T*>(is_query ? b.q : b.k) + token * strides.token +
-            (is_query ? head : head - p.num_q_heads) * strides.head;
-        pairs.load(heads[i], from, strides.dim);
+        const bool is_query = kv_head < 0;
+        pairs.load(
+            heads[i],
+            is_query ? q + head * p.q.head : k + kv_head * p.k.head,
+            is_query ? p.q.dim : p.k.dim);
       }
     }
 #pragma unroll
     for (int i = 0; i < kTogether; i++) {
-      const int head = begin + i;
-      if (head >= last) {
-        break;
-      }
-      const bool is_query = head < p.num_q_heads;
+      const int head = begin + i * kBeside + beside, kv_head = head - p.num_q_heads;
+      const bool is_query = kv_head < 0;
       auto& own = heads[i];
       if (p.has_norm) {
+        if (weighs != int(is_query)) {
+          weighs = is_query;
+          pairs.load(
+              weights,
+              static_cast<const T*>(is_query ? b.q_weight : b.k_weight),
+              is_query ? p.q_weight : p.k_weight);
+        }
         float sum = 0.0f;
 #pragma unroll
         for (int j = 0; j < PAIRS; j++) {
           sum += own.first[j] * own.first[j] + own.second[j] * own.second[j];
         }
-        const float factor = rsqrtf(warp_sum(sum) / p.head_dim + p.epsilon);
-        HeadPairs<PAIRS> weights;
-        pairs.load(
-            weights,
-            static_cast<const T*>(is_query ? b.q_weight : b.k_weight),
-            is_query ? p.q_weight : p.k_weight);
+        const float factor = rsqrtf(head_sum<LANES>(sum) / p.head_dim + p.epsilon);
 #pragma unroll
         for (int j = 0; j < PAIRS; j++) {
           own.first[j] = rounded_to<T>(weights.first[j] * rounded_to<T>(own.first[j] * factor));
@@ -222,12 +273,9 @@ inline void rotate_heads(const RotateHeadsParameters& p, const RotateHeadsBuffer
           own.second[j] = first * sines[j] + second * cosines[j];
         }
       }
-      const int own_head = is_query ? head : head - p.num_q_heads;
-      const int num_own_heads = is_query ? p.num_q_heads : p.num_heads - p.num_q_heads;
-      pairs.store(
-          static_cast<T*>(is_query ? b.q_out : b.k_out) +
-              (token * num_own_heads + own_head) * p.head_dim,
-          own);
+      if (head < last) {
+        pairs.store(is_query ? q_out + head * p.head_dim : k_out + kv_head * p.head_dim, own);
+      }
     }
   }
 }
