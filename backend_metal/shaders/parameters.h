@@ -42,6 +42,7 @@ struct AttentionParameters {
   int tile_rows; // of prefill
   int device_tiles; // of prefill; see splits.h
   int work_heads; // of CUDA's prefill by warpgroups: K/V heads that are at work beside each other
+  int work_seqs; // likewise, sequences: one to 32
   float scale;
   float softcap; // if has_softcap
 };

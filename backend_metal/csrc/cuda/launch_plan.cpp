@@ -64,6 +64,13 @@ int section_heads(const AttentionShape& shape, const GpuBatch& batch) {
   return heads;
 }
 
+// Likewise, sequences, whose pieces are taken together, those with the most keys first.
+int section_seqs(const AttentionShape& shape, const GpuBatch& batch, int heads) {
+  int64_t bytes = int64_t(batch.max_context) * (shape.head_dim + shape.head_dim_v) *
+      batch.itemsize * heads;
+  return std::clamp<int64_t>(kSectionBytes / std::max<int64_t>(bytes, 1), 1, kWarpThreads);
+}
+
 // That a row may have, by the block tables.
 int most_splits(const AttentionShape& shape, const GpuBatch& batch, int tile_keys) {
   int64_t keys = batch.max_context;
@@ -131,6 +138,7 @@ GpuLaunchPlan plan_launch(
   if (warpgroups && !plan.prefill.grid.empty()) {
     auto& grid = plan.prefill.grid;
     plan.prefill.work_heads = section_heads(shape, batch);
+    plan.prefill.work_seqs = section_seqs(shape, batch, plan.prefill.work_heads);
     int64_t work = int64_t(grid.x) * grid.y * grid.z;
     // A block takes a multiprocessor.
     int blocks = static_cast<int>(std::min<int64_t>(work, limits.num_cores));

@@ -66,7 +66,7 @@ struct PrefillPlan {
   int max_splits; // of any sequence, on this device
   int num_splits; // of any sequence of this batch
   int64_t num_partials; // floats, as prefill_partial in shaders/prefill_splits.h lays them out
-  int work_heads; // of a launch whose blocks share out the work (shaders/cuda/warpgroup_work.h)
+  int work_heads, work_seqs; // of a launch whose blocks share out the work (shaders/cuda/warpgroup_work.h)
   GpuGrid grid;
   GpuGrid reduce; // folds partials. Grid: (tiles of reduce_rows, K/V heads, 1)
 };

@@ -13,9 +13,9 @@
 
 namespace pomona {
 
-// Turns the scores of a tile into weights, and says what the state so far is to be multiplied by.
-// Scores and `largest` are such that weights are powers of two of their difference times `exponent`.
-template <int N>
+// Turns the scores of a tile's first COUNT eights of keys into weights, and says what the state so far is to be
+// multiplied by. Scores and `largest` are such that weights are powers of two of their difference times `exponent`.
+template <int COUNT, int N>
 inline void weigh(
     float (&scores)[N][4],
     float exponent,
@@ -26,7 +26,7 @@ inline void weigh(
   for (int r = 0; r < 2; r++) {
     float most = largest[r];
 #pragma unroll
-    for (int j = 0; j < N; j++) {
+    for (int j = 0; j < COUNT; j++) {
       most = larger(most, larger(scores[j][2 * r], scores[j][2 * r + 1]));
     }
     most = row_max(most);
@@ -36,7 +36,7 @@ inline void weigh(
     float scaled = base * exponent;
     float weights = 0.0f;
 #pragma unroll
-    for (int j = 0; j < N; j++) {
+    for (int j = 0; j < COUNT; j++) {
 #pragma unroll
       for (int e = 2 * r; e < 2 * r + 2; e++) {
         scores[j][e] = power_of_two(scores[j][e] * exponent - scaled);
@@ -47,15 +47,15 @@ inline void weigh(
   }
 }
 
-// A tile's scores, of which a lane has those of keys from `first_key` on, without the keys that a row
+// The same of a tile's scores, of which a lane has those of keys from `first_key` on, without the keys that a row
 // does not see.
-template <int N>
+template <int COUNT, int N>
 inline void mask(float (&scores)[N][4], int first_key, const KeyRange (&seen)[2]) {
 #pragma unroll
   for (int r = 0; r < 2; r++) {
     int first = seen[r].first - first_key, last = seen[r].last - first_key;
 #pragma unroll
-    for (int j = 0; j < N; j++) {
+    for (int j = 0; j < COUNT; j++) {
 #pragma unroll
       for (int e = 0; e < 2; e++) {
         bool visible = j * 8 + e >= first && j * 8 + e < last;
@@ -113,6 +113,25 @@ inline void start_values(
   end_products();
 }
 
+// Where a finished row goes, and what its outputs are to be multiplied by.
+template <typename T>
+struct FinishedRow {
+  T* out;
+  float factor;
+};
+
+template <typename T, int DV>
+inline FinishedRow<T> finished_row(
+    const AttentionParameters& p,
+    const AttentionBuffers& b,
+    const TileWork& work,
+    int row,
+    float largest,
+    float sum) {
+  int head = work.kv_head * p.group + row % p.group;
+  return {out_row<T, DV>(p, b, work.seq, row, head), row_factor(p, b, head, largest, sum)};
+}
+
 // Writes a finished row, or the state that its split leaves. Lanes that share a row give each other what they
 // have of 32 columns, so that each of them stores 16 bytes. Every lane of a warp has to come here.
 template <typename T, int DV>
@@ -123,18 +142,17 @@ inline void finish_wide_row(
     int row,
     int r,
     const LaneState<DV>& state,
-    float sum,
+    FinishedRow<T> end,
     int lane) {
   bool has_row = row <= work.owned.last;
   if (has_partials && work.splits.count > 1) {
     if (has_row) {
-      write_partial(state, r, sum, 0, lane, partial_of<DV>(p, b, work, row));
+      write_partial(state, r, state.sum[r], 0, lane, partial_of<DV>(p, b, work, row));
     }
     return;
   }
-  int head = work.kv_head * p.group + row % p.group;
-  T* out = out_row<T, DV>(p, b, work.seq, row, head);
-  float factor = row_factor(p, b, head, state.largest[r], sum);
+  T* out = end.out;
+  float factor = end.factor;
   bool is_odd = lane % 2 != 0, is_upper = lane % 4 >= 2;
 #pragma unroll
   for (int i = 0; i < DV / 8; i += 4) {
@@ -219,20 +237,7 @@ inline void fold_tiles(
   int warp_row = owned.first + group_row + index / kWarpThreads * kTileRows;
   TileRows warp_rows{warp_row, metal::min(warp_row + kTileRows - 1, owned.last)};
   int lane_rows[2];
-  KeyRange seen[2];
-#pragma unroll
-  for (int r = 0; r < 2; r++) {
-    lane_rows[r] = warp_row + lane / 4 + r * 8;
-    bool has_row = lane_rows[r] <= owned.last;
-    seen[r] = has_row ? keys_of_some(p, seq, TileRows{lane_rows[r], lane_rows[r]}) : KeyRange{0, 0};
-    seen[r].first = metal::max(seen[r].first, tiles.keys.first);
-    seen[r].last = metal::min(seen[r].last, tiles.keys.last);
-  }
-  // Keys that need no mask. What a missing row sees is nobody's concern.
-  KeyRange common = keys_of_all(p, seq, warp_rows);
-  common.first = metal::max(common.first, tiles.keys.first);
-  common.last = metal::min(common.last, tiles.keys.last);
-
+  KeyRange seen[2]{}, common{}; // common: keys that need no mask
   LaneState<DV> state;
   float factor[2];
 #pragma unroll
@@ -249,6 +254,7 @@ inline void fold_tiles(
   }
   float scores[Block::keys / 8][4];
   unsigned weights[Block::keys / 16][4];
+  constexpr int half = Block::keys / 16; // of a tile, in eights of keys
   constexpr float log2_of_e = 1.44269504f;
   float exponent = has_softcap ? log2_of_e : p.scale * log2_of_e;
   float cap_exponent = has_softcap ? 2.0f * log2_of_e * p.scale / p.softcap : 0.0f;
@@ -297,11 +303,23 @@ inline void fold_tiles(
         }
       }
     }
-    // All lanes of a warp agree on this.
-    if (first_key < common.first || first_key + Block::keys > common.last) {
-      mask(scores, first_key + lane % 4 * 2, seen);
+    // All lanes of a warp agree on these. Every other piece of a short prompt sees no more than half of its last tile.
+    if (first_key + Block::keys / 2 >= tiles.keys.last) {
+      mask<half>(scores, first_key + lane % 4 * 2, seen);
+      weigh<half>(scores, exponent, state.largest, state.sum, factor);
+#pragma unroll
+      for (int j = half; j < 2 * half; j++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          scores[j][e] = 0.0f;
+        }
+      }
+      return;
     }
-    weigh(scores, exponent, state.largest, state.sum, factor);
+    if (first_key < common.first || first_key + Block::keys > common.last) {
+      mask<2 * half>(scores, first_key + lane % 4 * 2, seen);
+    }
+    weigh<2 * half>(scores, exponent, state.largest, state.sum, factor);
   };
   auto multiply_values = [&](int tile) {
     start_values<Block, T>(
@@ -310,11 +328,42 @@ inline void fold_tiles(
         panel(block.stage_values(stage_of(before + tile)), Block::keys * kPanelRowBytes));
   };
 
+  auto find_rows = [&] {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      lane_rows[r] = warp_row + lane / 4 + r * 8;
+      bool has_row = lane_rows[r] <= owned.last;
+      seen[r] =
+          has_row ? keys_of_some(p, seq, TileRows{lane_rows[r], lane_rows[r]}) : KeyRange{0, 0};
+      seen[r].first = metal::max(seen[r].first, tiles.keys.first);
+      seen[r].last = metal::min(seen[r].last, tiles.keys.last);
+    }
+    // What a missing row sees is nobody's concern.
+    common = keys_of_all(p, seq, warp_rows);
+    common.first = metal::max(common.first, tiles.keys.first);
+    common.last = metal::min(common.last, tiles.keys.last);
+  };
+  FinishedRow<T> ends[2];
+  auto end_rows = [&] {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      state.sum[r] = row_sum(state.sum[r]);
+      if (!has_softcap) {
+        state.largest[r] *= p.scale;
+      }
+      ends[r] = finished_row<T, DV>(p, b, work, lane_rows[r], state.largest[r], state.sum[r]);
+    }
+  };
+
   if (tiles.count == 0) {
+    find_rows();
     release_queries();
+    end_rows();
   } else {
     await_keys(0);
     score(0);
+    // Beside the products, as what ends the rows is beside the last ones.
+    find_rows();
     wait_for_products<0>();
     hold(scores);
     release_keys(0);
@@ -352,17 +401,14 @@ inline void fold_tiles(
     int last = tiles.count - 1;
     await_values(last);
     multiply_values(last);
+    end_rows();
     wait_for_products<0>();
     hold(state.sums);
     release(barriers.free_values[stage_of(before + last)]);
   }
 #pragma unroll
   for (int r = 0; r < 2; r++) {
-    float sum = row_sum(state.sum[r]);
-    if (!has_softcap) {
-      state.largest[r] *= p.scale;
-    }
-    finish_wide_row<T, DV>(p, b, work, lane_rows[r], r, state, sum, lane);
+    finish_wide_row<T, DV>(p, b, work, lane_rows[r], r, state, ends[r], lane);
   }
 }
 
@@ -399,7 +445,7 @@ inline void attend_by_warpgroups(const AttentionParameters& p, const AttentionBu
   Block block;
   if (thread_index() == 0) {
     Barriers& barriers = block.barriers();
-    constexpr int working_warps = 1 + Block::copying_warps + Block::multiplying_warps;
+    constexpr int working_warps = Block::copying_warps + Block::multiplying_warps;
     for (int slot = 0; slot < kWorkSlots; slot++) {
       init_barrier(barriers.full_work[slot], 1);
       init_barrier(barriers.free_work[slot], working_warps * kWarpThreads);
@@ -407,7 +453,8 @@ inline void attend_by_warpgroups(const AttentionParameters& p, const AttentionBu
     init_barrier(barriers.wanted_work, 1);
     // A warp that multiplies arrives once where something is free.
     for (int buffer = 0; buffer < Block::size.query_buffers; buffer++) {
-      init_barrier(barriers.full_queries[buffer], kWarpThreads);
+      constexpr int query_warps = Block::size.finder_has_registers ? 1 : Block::copying_warps;
+      init_barrier(barriers.full_queries[buffer], query_warps * kWarpThreads);
       init_barrier(barriers.free_queries[buffer], Block::multiplying_warps);
     }
     for (int stage = 0; stage < kStages; stage++) {

@@ -1,7 +1,7 @@
 // What is done ahead of those that multiply (warpgroup_attend.h), by warps of a warpgroup of its own: one finds
-// the next piece of work, one copies its queries into shared memory, two its keys and values, tile after tile. None
-// waits for another's latency, and all are ahead by pieces of work, too. While nothing is to be found, the first
-// one writes the step's keys and values to their slots.
+// the next piece of work and copies its queries into shared memory, two copy its keys and values, tile after tile,
+// and one writes the step's keys and values to their slots. Of narrow heads, whose warps have few registers, the two
+// copy queries, too. None waits for another's latency, and all are ahead by pieces of work.
 #pragma once
 
 #include "cuda/warpgroup_block.h"
@@ -32,42 +32,76 @@ inline void copy_row(unsigned char* to, const T* row, int lane) {
 
 // Of COUNT rows from `first_row` on, a multiple of 8, by a warp: `row_of(row)` says where one lies. What is known of
 // some rows is asked for together, so that one's address does not wait for another's copy.
-template <int ROWS, int COLUMNS, int COUNT, typename RowOf>
+template <int ROWS, int COLUMNS, int COUNT, int BATCH = 4, typename RowOf>
 inline void copy_rows(unsigned char* panels, int first_row, int lane, RowOf row_of) {
-  constexpr int batch = 4;
-  static_assert(COUNT % (4 * batch) == 0, "four rows at a time");
+  static_assert(BATCH % 2 == 0 && COUNT % (4 * BATCH) == 0, "four rows at a time, even and odd fours");
   unsigned char* even = panels + place_in_panel(first_row, lane);
   unsigned char* odd = panels + place_in_panel(first_row + 4, lane);
 #pragma unroll
-  for (int start = 0; start < COUNT; start += 4 * batch) {
-    decltype(row_of(0)) rows[batch];
+  for (int start = 0; start < COUNT; start += 4 * BATCH) {
+    decltype(row_of(0)) rows[BATCH];
 #pragma unroll
-    for (int i = 0; i < batch; i++) {
+    for (int i = 0; i < BATCH; i++) {
       rows[i] = row_of(first_row + start + 4 * i + lane / 8);
     }
 #pragma unroll
-    for (int i = 0; i < batch; i++) {
+    for (int i = 0; i < BATCH; i++) {
       int row = start + i / 2 * 8;
       copy_row<ROWS, COLUMNS>((i % 2 ? odd : even) + row * kPanelRowBytes, rows[i], lane);
     }
   }
 }
 
-// Finds work, for all others. `meanwhile` does a little of something else, and says whether there was any left.
-template <typename T, int D, int DV, typename Meanwhile>
-inline void find_work(
+// Copies the queries of a piece of work, each of WARPS every so many 32 rows.
+template <int WARPS, typename T, int D, int DV>
+inline void copy_queries(
     const AttentionParameters& p,
     const AttentionBuffers& b,
     const WarpgroupBlock<T, D, DV>& block,
-    Meanwhile meanwhile) {
+    const TileWork& work,
+    int index,
+    int warp) {
+  using Block = WarpgroupBlock<T, D, DV>;
+  constexpr int buffers = Block::size.query_buffers;
+  constexpr int vector = 8; // elements
+  constexpr int batch = Block::size.finder_has_registers ? 4 : 2;
+  constexpr unsigned nowhere = ~0u;
   Barriers& barriers = block.barriers();
-  WorkQueue<WarpgroupBlock<T, D, DV>::rows> queue(p, b);
+  int lane = lane_index();
+  if (index >= buffers) {
+    wait(barriers.free_queries[index % buffers], (index / buffers - 1) % 2);
+  }
+  const T* first = static_cast<const T*>(b.q) + work.seq.first_token * p.q.token +
+      work.kv_head * p.group * p.q.head;
+  int num_rows = active_consumers(work.owned) * kWarpgroupRows;
+  // Lanes find the places of as many rows at a time.
+#pragma unroll 1
+  for (int start = warp * kWarpThreads; start < num_rows; start += WARPS * kWarpThreads) {
+    int own = work.owned.first + start + lane;
+    unsigned place = unsigned(own / p.group) * unsigned(p.q.token / vector) +
+        unsigned(own % p.group) * unsigned(p.q.head / vector);
+    place = own <= work.owned.last ? place : nowhere;
+    copy_rows<Block::rows, D, kWarpThreads, batch>(
+        block.queries(index, 0), start, lane, [&](int row) {
+          unsigned vectors = shuffle(place, row % kWarpThreads);
+          return vectors == nowhere ? nullptr : first + int64_t(vectors) * vector;
+        });
+  }
+  arrive_after_copies(barriers.full_queries[index % buffers]);
+}
+
+// Finds work, for all others, and may copy its queries.
+template <typename T, int D, int DV>
+inline void find_work(
+    const AttentionParameters& p,
+    const AttentionBuffers& b,
+    const WarpgroupBlock<T, D, DV>& block) {
+  using Block = WarpgroupBlock<T, D, DV>;
+  Barriers& barriers = block.barriers();
+  WorkQueue<Block::rows, Block::size.finder_has_registers> queue(p, b);
   for (int index = 0;; index++) {
     if (index > 0) {
-      const int parity = (index - 1) % 2;
-      while (!vote(has_ended(barriers.wanted_work, parity)) && meanwhile()) {
-      }
-      wait(barriers.wanted_work, parity);
+      wait(barriers.wanted_work, (index - 1) % 2);
     }
     TileWork next = queue.take();
     int slot = index % kWorkSlots;
@@ -81,44 +115,13 @@ inline void find_work(
     if (next.owned.empty()) {
       return;
     }
-  }
-}
-
-// Copies queries, work after work.
-template <typename T, int D, int DV>
-inline void copy_queries(
-    const AttentionParameters& p,
-    const AttentionBuffers& b,
-    const WarpgroupBlock<T, D, DV>& block) {
-  using Block = WarpgroupBlock<T, D, DV>;
-  constexpr int buffers = Block::size.query_buffers;
-  constexpr int vector = 8; // elements
-  constexpr unsigned nowhere = ~0u;
-  Barriers& barriers = block.barriers();
-  int lane = lane_index();
-  for (int index = 0;; index++) {
-    const TileWork work = await_work(block, index);
-    if (work.owned.empty()) {
-      return;
+    if constexpr (Block::size.finder_has_registers) {
+      // Soon the next one will be wanted: the answer is there when the queries are.
+      if (key_tiles(next.keys, Block::keys).count <= kStages) {
+        queue.ask();
+      }
+      copy_queries<1>(p, b, block, next, index, 0);
     }
-    if (index >= buffers) {
-      wait(barriers.free_queries[index % buffers], (index / buffers - 1) % 2);
-    }
-    const T* first = static_cast<const T*>(b.q) + work.seq.first_token * p.q.token +
-        work.kv_head * p.group * p.q.head;
-    int num_rows = active_consumers(work.owned) * kWarpgroupRows;
-    // Lanes find the places of as many rows at a time.
-#pragma unroll 1
-    for (int start = 0; start < num_rows; start += kWarpThreads) {
-      int own = work.owned.first + start + lane;
-      int64_t offset = own / p.group * p.q.token + own % p.group * p.q.head;
-      unsigned place = own <= work.owned.last ? unsigned(offset / vector) : nowhere;
-      copy_rows<Block::rows, D, kWarpThreads>(block.queries(index, 0), start, lane, [&](int row) {
-        unsigned vectors = shuffle(place, row % kWarpThreads);
-        return vectors == nowhere ? nullptr : first + int64_t(vectors) * vector;
-      });
-    }
-    arrive_after_copies(barriers.full_queries[index % buffers]);
   }
 }
 
@@ -231,6 +234,9 @@ inline void copy_keys_and_values(
     if (work.owned.empty()) {
       return;
     }
+    if constexpr (!Block::size.finder_has_registers) {
+      copy_queries<Block::copying_warps>(p, b, block, work, index, warp);
+    }
     KeyRows<T> rows = key_rows<T>(p, b, work.seq, work.kv_head);
     KeyTiles tiles = key_tiles(work.keys, Block::keys);
     int first_key = warp * (Block::keys / Block::copying_warps);
@@ -246,14 +252,12 @@ inline void prepare_work(
     const AttentionBuffers& b,
     const WarpgroupBlock<T, D, DV>& block,
     int warp) {
-  if (warp == 0 && writes_new_tokens) {
-    TokenWriter<T, D, DV> writer(p, b, block);
-    find_work<T, D, DV>(p, b, block, [&] { return writer.write_some(); });
-    writer.finish();
-  } else if (warp == 0) {
-    find_work<T, D, DV>(p, b, block, [] { return false; });
+  if (warp == 0) {
+    find_work<T, D, DV>(p, b, block);
   } else if (warp == 1) {
-    copy_queries<T, D, DV>(p, b, block);
+    if (writes_new_tokens) {
+      TokenWriter<T, D, DV>(p, b, block).write_all();
+    }
   } else {
     copy_keys_and_values<T, D, DV>(p, b, block, warp - 2);
   }

@@ -34,6 +34,7 @@ struct WarpgroupTile {
   // Of a thread, handed from those that copy to those that multiply.
   int producer_registers;
   int consumer_registers;
+  bool finder_has_registers; // for sequences, and to copy queries
   int query_bytes; // of one buffer
   int query_buffers; // two where there is room: one's rows are multiplied while another's are copied
   int key_bytes; // of one stage
@@ -62,8 +63,9 @@ constexpr WarpgroupTile warpgroup_tile(int head_dim, int head_dim_v, int keys, i
   // registers. Together it is at most 65,536.
   bool narrow = head_dim <= kPanelColumns && head_dim_v <= kPanelColumns;
   tile.consumers = narrow ? 3 : 2;
-  tile.producer_registers = narrow ? 32 : 56;
-  tile.consumer_registers = narrow ? 160 : 224;
+  tile.producer_registers = narrow ? 32 : 72;
+  tile.finder_has_registers = !narrow;
+  tile.consumer_registers = narrow ? 160 : 216;
   tile.rows = tile.consumers * kWarpgroupRows;
   tile.keys = keys;
   tile.threads = (tile.consumers + 1) * kWarpgroupThreads;

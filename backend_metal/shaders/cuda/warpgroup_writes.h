@@ -18,34 +18,17 @@ class TokenWriter {
       const AttentionBuffers& b,
       const WarpgroupBlock<T, D, DV>& block)
       : p_(p), b_(b), block_(block) {
-    const int num_tokens = b.cu_seqlens_q[p.num_seqs * p.cu_seqlens_stride];
-    auto tokens_before = [&](int index) {
-      return int(int64_t(num_tokens) * index / grid_size().x);
-    };
-    first_token_ = tokens_before(block_position().x);
-    num_rows_ = 2 * (tokens_before(block_position().x + 1) - first_token_);
+    num_tokens_ = b.cu_seqlens_q[p.num_seqs * p.cu_seqlens_stride];
     stage_rows_ = metal::min(kStageBytes / longest_row(), kWarpThreads);
   }
 
-  // Has some more written; whether there was anything.
-  bool write_some() {
-    if (stored_ * stage_rows_ >= num_rows_) {
-      return false;
-    }
-    // More at a time would delay the keys of those that multiply.
-    if (stored_ == 0) {
-      next_slot_ = start(0);
-    }
-    const int slot = next_slot_;
-    next_slot_ = start(stored_ + 1);
-    store(slot);
-    stored_++;
-    return true;
-  }
-
-  // All of the rest.
-  void finish() {
-    while (write_some()) {
+  void write_all() {
+    int slot = start(0);
+    for (int stage = 0; rows_of(stage).count > 0; stage++) {
+      // More at a time would delay the keys of those that multiply.
+      const int next_slot = start(stage + 1);
+      store(stage, slot);
+      slot = next_slot;
     }
     wait_for_rows_out<0>();
   }
@@ -53,53 +36,69 @@ class TokenWriter {
  private:
   static constexpr int kStageBytes = WarpgroupBlock<T, D, DV>::size.write_stage_bytes;
 
-  struct Row {
-    int token;
-    bool is_value;
-    bool exists;
+  // Keys of a stage of tokens, or their values in the next one.
+  struct Rows {
+    int first_token;
+    int count;
+    bool are_values;
   };
 
-  Row row_of(int stage) const {
-    const int row = stage * stage_rows_ + lane_index();
-    return {first_token_ + row / 2, row % 2 == 1, lane_index() < stage_rows_ && row < num_rows_};
+  // Blocks take turns, so that all of them are near the keys and values that those who multiply read.
+  Rows rows_of(int stage) const {
+    const int chunk = stage / 2 * grid_size().x + block_position().x;
+    const int first = metal::min(chunk * stage_rows_, num_tokens_);
+    const int end = metal::min(first + stage_rows_, num_tokens_);
+    return {first, end - first, stage % 2 != 0};
   }
 
   int longest_row() const {
     return p_.num_kv_heads * (D > DV ? D : DV) * int(sizeof(T));
   }
 
-  int row_bytes(Row row) const {
-    return p_.num_kv_heads * (row.is_value ? DV : D) * int(sizeof(T));
+  int row_bytes(Rows rows) const {
+    return p_.num_kv_heads * (rows.are_values ? DV : D) * int(sizeof(T));
   }
 
-  unsigned char* staged(int stage) const {
-    return block_.staged_writes() + stage % kWriteStages * kStageBytes + lane_index() * longest_row();
+  unsigned char* staged(int stage, Rows rows) const {
+    return block_.staged_writes() + stage % kWriteStages * kStageBytes +
+        lane_index() * row_bytes(rows);
   }
 
   // The slot of the lane's row.
   int start(int stage) {
-    const Row row = row_of(stage);
+    const Rows rows = rows_of(stage);
+    const int token = rows.first_token + lane_index(), bytes = row_bytes(rows);
     // Until what was there before has left: one other stage is to be stored, rows of the rest may be leaving.
     wait_for_rows_out<kWriteStages - 2>();
-    const T* rows = static_cast<const T*>(row.is_value ? b_.v : b_.k);
+    sync_warp();
+    const int64_t stride = (rows.are_values ? p_.v : p_.k).token;
+    // The first lane copies all rows where they lie together, since copies begin one after another.
+    const bool together = stride * int(sizeof(T)) == bytes;
+    const int own = together ? (lane_index() == 0 ? rows.count : 0) : lane_index() < rows.count;
     arrive_with_row(
         block_.barriers().full_writes[stage % kWriteStages],
-        staged(stage),
-        rows + row.token * (row.is_value ? p_.v : p_.k).token,
-        row.exists ? row_bytes(row) : 0);
+        staged(stage, rows),
+        static_cast<const T*>(rows.are_values ? b_.v : b_.k) + token * stride,
+        own * bytes);
     // Nobody waits for it before the row is there.
-    return row.exists ? b_.slot_mapping[row.token * p_.slot_mapping_stride] : -1;
+    return lane_index() < rows.count ? b_.slot_mapping[token * p_.slot_mapping_stride] : -1;
   }
 
-  void store(int slot) {
-    const Row row = row_of(stored_);
-    wait(block_.barriers().full_writes[stored_ % kWriteStages], stored_ / kWriteStages % 2);
-    if (slot >= 0) {
-      T* cache = static_cast<T*>(row.is_value ? b_.v_cache : b_.k_cache);
-      copy_row_out(
-          cache + slot_offset(row.is_value ? p_.v_cache : p_.k_cache, slot),
-          staged(stored_),
-          row_bytes(row));
+  void store(int stage, int slot) {
+    const Rows rows = rows_of(stage);
+    const CacheStrides strides = rows.are_values ? p_.v_cache : p_.k_cache;
+    const int bytes = row_bytes(rows), lane = lane_index();
+    // Rows whose slots follow each other in a block leave together.
+    const int before = shuffle(unsigned(slot), metal::max(lane - 1, 0));
+    const bool follows = lane > 0 && slot >= 0 && slot == before + 1 && slot % block_size != 0 &&
+        strides.slot * int(sizeof(T)) == bytes;
+    const unsigned others = vote(!follows) >> lane >> 1; // that begin behind the lane's
+    const int run = others != 0 ? count_bits(others ^ (others - 1)) : kWarpThreads - lane;
+    const int own = slot >= 0 && !follows ? run * bytes : 0;
+    wait(block_.barriers().full_writes[stage % kWriteStages], stage / kWriteStages % 2);
+    if (own > 0) {
+      T* cache = static_cast<T*>(rows.are_values ? b_.v_cache : b_.k_cache);
+      copy_row_out(cache + slot_offset(strides, slot), staged(stage, rows), own);
     }
     end_rows_out();
   }
@@ -107,11 +106,8 @@ class TokenWriter {
   const AttentionParameters& p_;
   const AttentionBuffers& b_;
   const WarpgroupBlock<T, D, DV>& block_;
-  int first_token_;
-  int num_rows_;
+  int num_tokens_;
   int stage_rows_;
-  int stored_ = 0; // stages
-  int next_slot_ = -1; // of the lane's row in the next one
 };
 
 } // namespace pomona
