@@ -193,6 +193,13 @@ def test_any_heads_are_rotated_as_by_mlx(case: rotate_heads_cases.Case) -> None:
     rotate_heads_cases.check(rotate, case, is_exact=False)
 
 
+@pytest.mark.parametrize("name", ["MANY", "SEVERAL", "UNEVEN"])
+def test_many_heads_are_rotated_as_by_mlx(name: str) -> None:
+    rotate = path_on(mx.default_device()).rotate_heads
+    assert rotate is not None
+    rotate_heads_cases.check(rotate, getattr(rotate_heads_cases, name), is_exact=False)
+
+
 @fuzz(200)
 @given(case=row_cases.cases(most_rows=40))
 def test_any_sums_and_norms_have_mlxs_bits(case: row_cases.Case) -> None:

@@ -11,7 +11,14 @@ from hypothesis import given
 
 from tests.cuda_on_cpu.extension import execution, operators
 from tests.cuda_on_cpu.nvrtc import compile_kernel
-from tests.support.backend_metal.rotate_heads_cases import MANY, Case, cases, check
+from tests.support.backend_metal.rotate_heads_cases import (
+    MANY,
+    SEVERAL,
+    UNEVEN,
+    Case,
+    cases,
+    check,
+)
 from tests.support.fuzzing import fuzz
 
 
@@ -29,9 +36,10 @@ def test_heads_match_float64(case: Case) -> None:
         check(operators().rotate_heads, case)
 
 
-def test_many_tokens_match_float64() -> None:
+@pytest.mark.parametrize("case", [MANY, SEVERAL, UNEVEN], ids=["many", "several", "uneven"])
+def test_many_tokens_match_float64(case: Case) -> None:
     with execution():
-        check(operators().rotate_heads, MANY)
+        check(operators().rotate_heads, case)
 
 
 def test_angles_that_are_found_ahead_match_float64() -> None:

@@ -12,7 +12,7 @@ namespace mx = mlx::core;
 // Pieces of work of a launch that are shared out among blocks, at most.
 inline constexpr int kMostSplitCounters = 16'384;
 
-// Behind them, of a prefill by warpgroups: pieces of work that blocks have taken.
+// Behind them, of a prefill by warpgroups: how often blocks have asked for a piece of work.
 inline constexpr int kWorkCounter = kMostSplitCounters;
 
 // Zeros, as kernels leave them. Those that use them are run one after another,

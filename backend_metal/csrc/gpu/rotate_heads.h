@@ -31,9 +31,9 @@ RotateHeadsArrays rotate_heads_arrays(
 RotateHeadsParameters parameters_of(
     const RotateHeadsArrays& arrays, const RotaryOptions& options);
 
-// A simdgroup owns a run of one token's heads: one alone where there are few tokens, so that many
-// simdgroups are at work, and else several, for which it computes the token's angles once.
-// Grid: (runs / kRotarySimdgroups, 1, 1).
+// A simdgroup owns a run of one token's heads: on Metal one alone where there are few tokens, so that many
+// simdgroups are at work, and else several, for which it computes the token's angles once. CUDA has runs of its
+// own, likewise. Grid: (runs / kRotarySimdgroups, 1, 1).
 GpuGrid plan_rotate_heads(const RotateHeadsParameters& parameters);
 
 // Of a head's dimensions, that a lane holds; a size of the kernel.

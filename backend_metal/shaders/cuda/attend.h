@@ -8,7 +8,8 @@
 // team's keys and its part of the output's columns. Parts of the keys are added up in the end, in their
 // order.
 //
-// Shared memory (attention_tile.h): queries; two tiles of keys and values, team by team; where rows lie.
+// Shared memory (attention_tile.h): queries; two tiles of keys and values, team by team, and in the end a team's
+// state in their place; where rows lie.
 //
 // Tiles start at multiples of Tile::keys, and a masked key leaves a row's state as it was, bit for
 // bit. So a row's result does not depend on the rows that share its tile.
@@ -91,7 +92,7 @@ inline void stage(T* to, const T* row, int column, bool row_aligned) {
 }
 
 // The rows of a lane: its softmax so far, and the output's columns relative to `largest`. `sum` is
-// the lane's own share.
+// the lane's own share, until all of a row are added up.
 template <int COLUMNS>
 struct LaneState {
   float sums[COLUMNS / 8][4];
@@ -165,14 +166,11 @@ inline void store_pair<float>(float* to, float first, float second) {
   to[1] = second;
 }
 
-template <typename OUT, int COLUMNS>
-inline void write_row(const LaneState<COLUMNS>& state, int r, OUT* row, float factor, int lane) {
+template <int COLUMNS>
+inline void write_outputs(const LaneState<COLUMNS>& state, int r, float* row, int lane) {
 #pragma unroll
   for (int i = 0; i < COLUMNS / 8; i++) {
-    store_pair(
-        row + i * 8 + lane % 4 * 2,
-        state.sums[i][2 * r] * factor,
-        state.sums[i][2 * r + 1] * factor);
+    store_pair(row + i * 8 + lane % 4 * 2, state.sums[i][2 * r], state.sums[i][2 * r + 1]);
   }
 }
 
@@ -359,7 +357,7 @@ inline void attend(
       if (lane % 4 == 0 && dim_part == 0) {
         own.bounds[row][0] = state.largest[r], own.bounds[row][1] = sum;
       }
-      write_row(state, r, own.outputs[row] + dim_part * Tile::columns, 1.0f, lane);
+      write_outputs(state, r, own.outputs[row] + dim_part * Tile::columns, lane);
     }
     sync_block();
     const auto state_of = [&](int part) -> const State& {
@@ -406,21 +404,6 @@ struct PartialRow {
   float* bounds;
   float* outputs;
 };
-
-template <int COLUMNS>
-inline void write_partial(
-    const LaneState<COLUMNS>& state,
-    int r,
-    float sum,
-    int first_column,
-    int lane,
-    PartialRow partial) {
-  if (first_column == 0 && lane % 4 == 0) {
-    partial.bounds[0] = state.largest[r];
-    partial.bounds[1] = sum;
-  }
-  write_row(state, r, partial.outputs + first_column, 1.0f, lane);
-}
 
 // Stores a row's columns where they belong: finished to `out`, or as the state of a split, where that has one.
 template <typename T>

@@ -127,9 +127,9 @@ struct DecodeSplits {
   }
 
   // Each lane's of its own length. A quotient's error is less than what it is away from where it would be
-  // rounded otherwise: numbers of tiles are below 2^22.
+  // rounded otherwise: numbers of tiles are below 2^22, and those of splits below 2^24.
   float splits_of_all(int length) const {
-    const float reciprocal = 1.0f / float(length), half = 0.5f * float(length - 1);
+    const float reciprocal = 1.0f / float(length), middle = 0.5f * float(length - 1);
     float all = 0.0f;
     for (int first = 0; first < p.num_seqs; first += kWarpThreads) {
       const int index = first + lane();
@@ -138,7 +138,7 @@ struct DecodeSplits {
       for (int begin = 0; begin < count; begin += 8) {
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-          all += rounded((shuffle(tiles, begin + i) + half) * reciprocal);
+          all += rounded((shuffle(tiles, begin + i) + middle) * reciprocal);
         }
       }
     }

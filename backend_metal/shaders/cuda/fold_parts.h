@@ -10,7 +10,7 @@ namespace pomona {
 // What a part of the keys leaves in shared memory of up to ROWS rows.
 template <int ROWS, int DV>
 struct PartState {
-  float outputs[ROWS][DV + 8]; // so that the rows which a warp stores meet all banks
+  float outputs[ROWS][DV + 8]; // so that the rows which a warp stores are spread over the banks
   float bounds[ROWS][2]; // largest score and sum
 };
 

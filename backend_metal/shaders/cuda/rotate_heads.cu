@@ -1,7 +1,7 @@
 // The heads of queries and keys, normalised and rotated as shaders/rotate_heads.metal has it. But here a
-// lane owns neighbouring pairs of a head's dimensions, of four by 8 bytes; LANES have a head, and a warp several
-// beside each other, and twice as many on their way: memory's latency is that of tens of KB a multiprocessor.
-// Angles are found while the kernel before still runs, where positions were there before.
+// lane owns neighbouring pairs of a head's dimensions, and copies four elements at once where they are as many; LANES
+// have a head, and a warp several beside each other and on their way: memory's latency is that of tens of KB a
+// multiprocessor. Angles are found while the kernel before still runs, where positions were there before.
 #include <metal_stdlib>
 
 #include "cuda/rotate_heads_buffers.h"
@@ -184,7 +184,8 @@ inline float head_sum(float value) {
 template <typename T, int PAIRS, int LANES>
 inline void rotate_heads(const RotateHeadsParameters& p, const RotateHeadsBuffers& b) {
   constexpr int kBeside = kSimdWidth / LANES; // heads of a warp
-  constexpr int kTogether = PAIRS <= 4 ? 2 : 1; // of a lane, on their way at once
+  // Of a lane, on their way at once, where there are registers for two.
+  constexpr int kTogether = PAIRS <= 2 || PAIRS == 4 ? 2 : 1;
   let_next_begin();
   if (!reads_ahead) {
     wait_for_kernels_before();
@@ -246,7 +247,7 @@ inline void rotate_heads(const RotateHeadsParameters& p, const RotateHeadsBuffer
       const bool is_query = kv_head < 0;
       auto& own = heads[i];
       if (p.has_norm) {
-        if (weighs != int(is_query)) {
+        if (weighs != int(is_query) && head < last) {
           weighs = is_query;
           pairs.load(
               weights,

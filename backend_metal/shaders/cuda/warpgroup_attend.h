@@ -47,8 +47,8 @@ inline void weigh(
   }
 }
 
-// The same of a tile's scores, of which a lane has those of keys from `first_key` on, without the keys that a row
-// does not see.
+// Masks as many of a tile's scores, of which a lane has those of keys from `first_key` on, where a row does not see
+// the key.
 template <int COUNT, int N>
 inline void mask(float (&scores)[N][4], int first_key, const KeyRange (&seen)[2]) {
 #pragma unroll
@@ -147,7 +147,12 @@ inline void finish_wide_row(
   bool has_row = row <= work.owned.last;
   if (has_partials && work.splits.count > 1) {
     if (has_row) {
-      write_partial(state, r, state.sum[r], 0, lane, partial_of<DV>(p, b, work, row));
+      const PartialRow partial = partial_of<DV>(p, b, work, row);
+      if (lane % 4 == 0) {
+        partial.bounds[0] = state.largest[r];
+        partial.bounds[1] = state.sum[r];
+      }
+      write_outputs(state, r, partial.outputs, lane);
     }
     return;
   }
@@ -254,7 +259,7 @@ inline void fold_tiles(
   }
   float scores[Block::keys / 8][4];
   unsigned weights[Block::keys / 16][4];
-  constexpr int half = Block::keys / 16; // of a tile, in eights of keys
+  constexpr int half_tile = Block::keys / 16; // in eights of keys
   constexpr float log2_of_e = 1.44269504f;
   float exponent = has_softcap ? log2_of_e : p.scale * log2_of_e;
   float cap_exponent = has_softcap ? 2.0f * log2_of_e * p.scale / p.softcap : 0.0f;
@@ -305,10 +310,10 @@ inline void fold_tiles(
     }
     // All lanes of a warp agree on these. Every other piece of a short prompt sees no more than half of its last tile.
     if (first_key + Block::keys / 2 >= tiles.keys.last) {
-      mask<half>(scores, first_key + lane % 4 * 2, seen);
-      weigh<half>(scores, exponent, state.largest, state.sum, factor);
+      mask<half_tile>(scores, first_key + lane % 4 * 2, seen);
+      weigh<half_tile>(scores, exponent, state.largest, state.sum, factor);
 #pragma unroll
-      for (int j = half; j < 2 * half; j++) {
+      for (int j = half_tile; j < 2 * half_tile; j++) {
 #pragma unroll
         for (int e = 0; e < 4; e++) {
           scores[j][e] = 0.0f;
@@ -317,9 +322,9 @@ inline void fold_tiles(
       return;
     }
     if (first_key < common.first || first_key + Block::keys > common.last) {
-      mask<2 * half>(scores, first_key + lane % 4 * 2, seen);
+      mask<2 * half_tile>(scores, first_key + lane % 4 * 2, seen);
     }
-    weigh<2 * half>(scores, exponent, state.largest, state.sum, factor);
+    weigh<2 * half_tile>(scores, exponent, state.largest, state.sum, factor);
   };
   auto multiply_values = [&](int tile) {
     start_values<Block, T>(

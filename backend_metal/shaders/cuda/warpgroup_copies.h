@@ -1,7 +1,7 @@
 // What is done ahead of those that multiply (warpgroup_attend.h), by warps of a warpgroup of its own: one finds
 // the next piece of work and copies its queries into shared memory, two copy its keys and values, tile after tile,
 // and one writes the step's keys and values to their slots. Of narrow heads, whose warps have few registers, the two
-// copy queries, too. None waits for another's latency, and all are ahead by pieces of work.
+// copy queries, too. All are ahead by pieces of work.
 #pragma once
 
 #include "cuda/warpgroup_block.h"

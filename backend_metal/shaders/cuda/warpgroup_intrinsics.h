@@ -93,21 +93,6 @@ inline void wait(Barrier& barrier, int parity) {
       : "memory");
 }
 
-// Whether that phase has ended.
-inline bool has_ended(Barrier& barrier, int parity) {
-  unsigned ended;
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-      "selp.u32 %0, 1, 0, done;\n"
-      "}\n"
-      : "=r"(ended)
-      : "r"(shared_address(&barrier)), "r"(parity)
-      : "memory");
-  return ended;
-}
-
 // Arrives, and begins to copy a row into shared memory, at multiples of 16 bytes: the phase ends when
 // it is there, too. With 0 bytes, only the first.
 inline void arrive_with_row(Barrier& barrier, void* to, const void* from, int bytes) {

@@ -8,8 +8,8 @@
 
 namespace pomona {
 
-// Writes the block's share of the step's tokens, by one of its warps, of which each lane has a row: a token's keys
-// or its values.
+// Writes the block's share of the step's tokens, by one of its warps, of which each lane knows a row: a token's keys
+// or its values. Rows that lie together are copied together, by the lane of the first one.
 template <typename T, int D, int DV>
 class TokenWriter {
  public:
@@ -72,7 +72,7 @@ class TokenWriter {
     wait_for_rows_out<kWriteStages - 2>();
     sync_warp();
     const int64_t stride = (rows.are_values ? p_.v : p_.k).token;
-    // The first lane copies all rows where they lie together, since copies begin one after another.
+    // Since copies begin one after another.
     const bool together = stride * int(sizeof(T)) == bytes;
     const int own = together ? (lane_index() == 0 ? rows.count : 0) : lane_index() < rows.count;
     arrive_with_row(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mlx.core as mx
@@ -56,6 +56,11 @@ MANY = Case(
     dtype=mx.bfloat16,
     seed=1,
 )
+
+# So many heads that a warp rotates several one after another on CUDA, too, and passes from queries
+# to keys meanwhile; and those of dims that are not four pairs for each of so many lanes.
+SEVERAL = replace(MANY, tokens=700, heads=(37, 8))
+UNEVEN = replace(SEVERAL, head_dim=96, dims=96)
 
 
 @st.composite

@@ -52,9 +52,6 @@ inline void arrive_after_copies(Barrier& barrier) {
 inline void wait(Barrier& barrier, int parity) {
   current_block().wait(barrier, parity);
 }
-inline bool has_ended(Barrier& barrier, int parity) {
-  return int(barrier.phase % 2) != parity;
-}
 inline void arrive_with_row(Barrier& barrier, void* to, const void* from, int bytes) {
   current_block().arrive_with_row(barrier, to, from, bytes);
 }
