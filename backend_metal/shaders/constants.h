@@ -61,8 +61,8 @@ POMONA_CONSTANT int kNarrowColumns = 4;
 POMONA_CONSTANT int kNarrowSequences = 4;
 POMONA_CONSTANT int kManyNarrowDecodes = 8;
 
-// Rotation of heads: simdgroups of a threadgroup, the pairs of dimensions that a lane holds at most, how
-// many simdgroups occupy any GPU, and how many heads of a token one rotates at most where there are more.
+// Rotation of heads: simdgroups of a threadgroup, the pairs of dimensions that a lane holds at most, and on Metal
+// how many simdgroups occupy any GPU, and how many heads of a token one rotates at most where there are more.
 POMONA_CONSTANT int kRotarySimdgroups = 4;
 POMONA_CONSTANT int kMaxRotaryPairs = 8;
 POMONA_CONSTANT int kManyRotaryRuns = 2048;

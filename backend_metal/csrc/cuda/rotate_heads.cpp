@@ -1,5 +1,4 @@
 // The evaluation by CUDA of the operator that rotates heads: one kernel.
-#include <algorithm>
 #include <bit>
 
 #include "constants.h"
@@ -8,7 +7,6 @@
 #include "cuda/memory.h"
 #include "cuda/rotate_heads_buffers.h"
 #include "gpu/rotate_heads.h"
-#include "plan_arithmetic.h"
 
 namespace pomona {
 
@@ -29,11 +27,8 @@ struct HeadLanes {
 
 constexpr int kVectorPairs = 4; // of a lane whose copies are of 4 elements
 
-// Of one token, a warp's, for which it computes the angles once.
-constexpr int kMostHeads = 32;
-
-// Runs of heads that keep a device busy.
-constexpr int kManyRuns = 4096;
+constexpr int kManyRuns = 4096; // that keep a device busy
+constexpr int kMostHeads = 32; // of a run
 
 // Whether so many neighbouring elements may be copied at once, wherever a lane's pairs begin.
 bool has_vectors(const mx::array& heads, const ElementStrides& strides, int elements) {
@@ -64,16 +59,6 @@ HeadLanes plan_lanes(const RotateHeadsArrays& a, const RotateHeadsParameters& p)
   return {rotary_pairs(p.head_dim), kSimdWidth};
 }
 
-// Runs of one token's heads are equally long, but for what a warp has beside each other.
-void plan_runs(RotateHeadsParameters& p, int lanes) {
-  int beside = kSimdWidth / lanes;
-  int64_t heads = int64_t(p.num_tokens) * p.num_heads;
-  int most = static_cast<int>(std::clamp<int64_t>(heads / kManyRuns, beside, kMostHeads));
-  int runs = ceil_div(p.num_heads, most);
-  p.heads_per_run = ceil_div(ceil_div(p.num_heads, runs), beside) * beside;
-  p.runs_per_token = ceil_div(p.num_heads, p.heads_per_run);
-}
-
 } // namespace
 
 void RotateHeads::eval_gpu(
@@ -101,8 +86,7 @@ void RotateHeads::eval_gpu(
   encoder.set_output_array(a.q_out);
   encoder.set_output_array(a.k_out);
   auto [pairs, lanes] = plan_lanes(a, parameters);
-  plan_runs(parameters, lanes);
-  GpuGrid grid = plan_rotate_heads(parameters);
+  GpuGrid grid = plan_rotate_heads(parameters, {kSimdWidth / lanes, kManyRuns, kMostHeads});
   cuda::Options options;
   options.aligned = has_vectors(a, parameters, pairs);
   options.reads_ahead = cuda::is_loaded(a.positions) && !a.frequencies;

@@ -51,10 +51,6 @@ RotateHeadsParameters parameters_of(const RotateHeadsArrays& a, const RotaryOpti
   p.num_tokens = a.q.shape(0);
   p.num_q_heads = a.q.shape(1);
   p.num_heads = a.q.shape(1) + a.k.shape(1);
-  int64_t num_heads = int64_t(p.num_tokens) * p.num_heads;
-  p.heads_per_run =
-      static_cast<int>(std::clamp<int64_t>(num_heads / kManyRotaryRuns, 1, kMostRotaryHeads));
-  p.runs_per_token = ceil_div(p.num_heads, p.heads_per_run);
   p.head_dim = a.q.shape(2);
   p.rotated_pairs = options.dims / 2;
   p.traditional = options.traditional;
@@ -66,9 +62,15 @@ RotateHeadsParameters parameters_of(const RotateHeadsArrays& a, const RotaryOpti
   return p;
 }
 
-GpuGrid plan_rotate_heads(const RotateHeadsParameters& p) {
-  int64_t runs = int64_t(p.num_tokens) * p.runs_per_token;
-  return {ceil_div(runs, kRotarySimdgroups), 1, 1, kRotarySimdgroups * kSimdWidth, 0};
+GpuGrid plan_rotate_heads(RotateHeadsParameters& p, const RotaryRuns& runs) {
+  int64_t heads = int64_t(p.num_tokens) * p.num_heads;
+  int most = static_cast<int>(std::clamp<int64_t>(heads / runs.many, runs.beside, runs.most));
+  // A token's are equally long, but for what a simdgroup has beside each other.
+  int equal = ceil_div(p.num_heads, ceil_div(p.num_heads, most));
+  p.heads_per_run = ceil_div(equal, runs.beside) * runs.beside;
+  p.runs_per_token = ceil_div(p.num_heads, p.heads_per_run);
+  int64_t all = int64_t(p.num_tokens) * p.runs_per_token;
+  return {ceil_div(all, kRotarySimdgroups), 1, 1, kRotarySimdgroups * kSimdWidth, 0};
 }
 
 int rotary_pairs(int head_dim) {

@@ -28,13 +28,21 @@ RotateHeadsArrays rotate_heads_arrays(
     std::vector<mx::array>& outputs,
     const RotaryOptions& options);
 
+// All but the runs.
 RotateHeadsParameters parameters_of(
     const RotateHeadsArrays& arrays, const RotaryOptions& options);
 
-// A simdgroup owns a run of one token's heads: on Metal one alone where there are few tokens, so that many
-// simdgroups are at work, and else several, for which it computes the token's angles once. CUDA has runs of its
-// own, likewise. Grid: (runs / kRotarySimdgroups, 1, 1).
-GpuGrid plan_rotate_heads(const RotateHeadsParameters& parameters);
+// How a token's heads are shared out in runs.
+struct RotaryRuns {
+  int beside; // heads that a simdgroup has beside each other
+  int many; // runs that keep a device busy
+  int most; // heads of a run
+};
+
+// A simdgroup owns a run of one token's heads: of as few as it has beside each other where there are few tokens, so
+// that many simdgroups are at work, and else of several, for which it computes the token's angles once. Says in
+// `parameters` how long they are. Grid: (runs / kRotarySimdgroups, 1, 1).
+GpuGrid plan_rotate_heads(RotateHeadsParameters& parameters, const RotaryRuns& runs);
 
 // Of a head's dimensions, that a lane holds; a size of the kernel.
 int rotary_pairs(int head_dim);

@@ -3,6 +3,7 @@
 #include <mlx/backend/metal/device.h>
 
 #include "bindings.h"
+#include "constants.h"
 #include "gpu/rotate_heads.h"
 #include "metal/pipelines.h"
 
@@ -20,6 +21,7 @@ void RotateHeads::eval_gpu(
   auto& device = mx::metal::device(stream().device);
   auto& encoder = mx::metal::get_command_encoder(stream());
   auto parameters = parameters_of(a, options_);
+  GpuGrid grid = plan_rotate_heads(parameters, {1, kManyRotaryRuns, kMostRotaryHeads});
   metal::Kernel kernel{
       "rotate_heads.metal",
       "rotate_heads",
@@ -35,7 +37,6 @@ void RotateHeads::eval_gpu(
   encoder.set_input_array(a.frequencies ? *a.frequencies : a.q, POMONA_BUFFER_FREQUENCIES);
   encoder.set_output_array(a.q_out, POMONA_BUFFER_Q_OUT);
   encoder.set_output_array(a.k_out, POMONA_BUFFER_K_OUT);
-  GpuGrid grid = plan_rotate_heads(parameters);
   encoder.dispatch_threadgroups(
       MTL::Size(grid.x, grid.y, grid.z), MTL::Size(grid.threads, 1, 1));
 }

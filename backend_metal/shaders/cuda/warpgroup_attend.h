@@ -113,25 +113,6 @@ inline void start_values(
   end_products();
 }
 
-// Where a finished row goes, and what its outputs are to be multiplied by.
-template <typename T>
-struct FinishedRow {
-  T* out;
-  float factor;
-};
-
-template <typename T, int DV>
-inline FinishedRow<T> finished_row(
-    const AttentionParameters& p,
-    const AttentionBuffers& b,
-    const TileWork& work,
-    int row,
-    float largest,
-    float sum) {
-  int head = work.kv_head * p.group + row % p.group;
-  return {out_row<T, DV>(p, b, work.seq, row, head), row_factor(p, b, head, largest, sum)};
-}
-
 // Writes a finished row, or the state that its split leaves. Lanes that share a row give each other what they
 // have of 32 columns, so that each of them stores 16 bytes. Every lane of a warp has to come here.
 template <typename T, int DV>
@@ -142,7 +123,7 @@ inline void finish_wide_row(
     int row,
     int r,
     const LaneState<DV>& state,
-    FinishedRow<T> end,
+    RowEnd<T> end,
     int lane) {
   bool has_row = row <= work.owned.last;
   if (has_partials && work.splits.count > 1) {
@@ -348,7 +329,7 @@ inline void fold_tiles(
     common.first = metal::max(common.first, tiles.keys.first);
     common.last = metal::min(common.last, tiles.keys.last);
   };
-  FinishedRow<T> ends[2];
+  RowEnd<T> ends[2];
   auto end_rows = [&] {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -356,7 +337,9 @@ inline void fold_tiles(
       if (!has_softcap) {
         state.largest[r] *= p.scale;
       }
-      ends[r] = finished_row<T, DV>(p, b, work, lane_rows[r], state.largest[r], state.sum[r]);
+      const PartialRow none{nullptr, nullptr};
+      ends[r] = end_of_row<T, DV>(
+          p, b, seq, work.kv_head, lane_rows[r], state.largest[r], state.sum[r], none);
     }
   };
 
