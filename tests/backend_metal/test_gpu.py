@@ -233,6 +233,18 @@ def test_any_products_of_few_rows_match_float64(case: few_rows_product_cases.Cas
 
 
 @pytest.mark.skipif(NAME != "cuda", reason="MLX's own products serve elsewhere")
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+@pytest.mark.parametrize("any_rows", [False, True])
+@pytest.mark.parametrize("rows", [1, 12, 32, 40])
+@pytest.mark.parametrize(("outputs", "depth"), [(4096, 4096), (17408, 1800)])
+def test_products_with_deep_matrices_match_float64(
+    outputs: int, depth: int, rows: int, any_rows: bool, dtype: mx.Dtype
+) -> None:
+    product = partial(OPERATORS.few_rows_product, any_rows=any_rows)
+    few_rows_product_cases.check(product, few_rows_product_cases.Case(rows, outputs, depth, dtype))
+
+
+@pytest.mark.skipif(NAME != "cuda", reason="MLX's own products serve elsewhere")
 @fuzz(200)
 @given(case=quantized_product_cases.cases())
 def test_any_quantized_products_match_float64(case: quantized_product_cases.Case) -> None:

@@ -53,6 +53,44 @@ def test_blocks_of_many_outputs_are_wide() -> None:
     assert operators().take_nodes()[0][0] == "few_rows_product_half_64_1"
 
 
+@pytest.mark.parametrize(
+    ("any_rows", "outputs", "num_cores"),
+    [
+        pytest.param(False, 120, 4, id="a core for each tile of outputs"),
+        pytest.param(False, 120, 8, id="two"),
+        pytest.param(False, 200, 1, id="tiles that follow each other"),
+        pytest.param(True, 120, 2, id="any rows, a core for each tile"),
+        pytest.param(True, 120, 4, id="any rows, two"),
+        pytest.param(True, 120, 1, id="any rows, tiles that follow each other"),
+    ],
+)
+@pytest.mark.parametrize("rows", [1, 12, 32])
+def test_blocks_of_a_deep_product_have_whole_cores(
+    rows: int, any_rows: bool, outputs: int, num_cores: int
+) -> None:
+    case = Case(rows, outputs, 4000, mx.bfloat16)
+    product = partial(operators().few_rows_product, any_rows=any_rows)
+    found, kernels = [], []
+    for memory_kb in (227, 99):
+        with execution(num_cores=num_cores, warpgroups=True, memory_kb=memory_kb):
+            check(product, case)
+            operators().take_nodes()
+            found.append(np.array(product(case.x(), case.weights()).astype(mx.float32)))
+        kernels.append(operators().take_nodes()[-1][0].split("_product")[0])
+    assert kernels == ["whole_core", "few_rows"]
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize(("outputs", "depth"), [(120, 1496), (400, 4000)])
+def test_blocks_that_have_little_to_read_or_share_a_core_leave_room(
+    outputs: int, depth: int
+) -> None:
+    with execution(num_cores=4):
+        operators().take_nodes()
+        check(operators().few_rows_product, Case(5, outputs, depth, mx.bfloat16))
+    assert operators().take_nodes()[0][0].startswith("few_rows_product")
+
+
 @pytest.mark.parametrize("clusters", [False, True])
 def test_splits_are_summed_up_again_and_again(clusters: bool) -> None:
     # The counters that tell which split comes last are used by each product.
@@ -107,7 +145,7 @@ def test_an_activation_is_computed_with_its_product(
         found = operators().silu_product(*halves(case))
         mx.eval(found)
     (node,) = operators().take_nodes()
-    assert node[0].startswith("gated_few_rows_product")
+    assert node[0].startswith(("gated_few_rows_product", "gated_whole_core_product"))
     # Where a sum is rounded otherwise, what follows is, too.
     np.testing.assert_allclose(
         *(np.array(array.astype(mx.float32)) for array in (found, expected)),
@@ -121,8 +159,14 @@ def test_an_activation_is_computed_with_its_product(
 
 
 ROWS_OF_KERNELS = {
-    227: {8: "few_64_1", 9: "few_64_2", 32: "few_64_4", 33: "many_64_8", 65: "many_64_16"},
-    99: {32: "few_64_4", 33: "few_64_8", 65: "few_64_8"},
+    227: {
+        8: ("few_rows", "64_1"),
+        9: ("few_rows", "64_2"),
+        32: ("few_rows", "64_4"),
+        33: ("whole_core", "64_8"),
+        65: ("whole_core", "64_16"),
+    },
+    99: {32: ("few_rows", "64_4"), 33: ("few_rows", "64_8"), 65: ("few_rows", "64_8")},
 }
 """Of blocks with so many KB, by how many rows there are: the kernel that computes any number of
 rows alike."""
@@ -180,8 +224,8 @@ def test_any_number_of_rows_has_a_kernel(memory_kb: int, rows: int) -> None:
         operators().take_nodes()
         check(partial(operators().few_rows_product, any_rows=True), Case(rows, 70, 264, mx.float16))
     node = operators().take_nodes()[-1]
-    extent, sizes = ROWS_OF_KERNELS[memory_kb][rows].split("_", 1)
-    assert node[0] == f"{extent}_rows_product_half_{sizes}"
+    kind, sizes = ROWS_OF_KERNELS[memory_kb][rows]
+    assert node[0] == f"{kind}_product_half_{sizes}"
 
 
 @pytest.mark.parametrize("rows", [1, 40, 100])
@@ -283,9 +327,15 @@ def test_it_compiles(
 @pytest.mark.parametrize("gated", ["", "gated_"])
 @pytest.mark.parametrize(
     ("file", "tiles"),
-    [("few_rows_product", 8), ("many_rows_product", 8), ("many_rows_product", 16)],
+    [
+        ("few_rows_product", 8),
+        ("whole_core_product", 1),
+        ("whole_core_product", 4),
+        ("whole_core_product", 8),
+        ("whole_core_product", 16),
+    ],
 )
-def test_kernels_of_more_rows_compile(
+def test_other_kernels_compile(
     file: str, tiles: int, gated: str, element: str, architecture: str
 ) -> None:
     resources = compile_kernel(

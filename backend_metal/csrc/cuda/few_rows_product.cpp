@@ -32,10 +32,10 @@ RowTile row_tile(int num_rows, bool any_rows) {
   if (num_rows <= kMostWarpRows || !any_rows) {
     return {num_rows <= 8 ? 8 : num_rows <= 16 ? 16 : kMostWarpRows, kFewRowsMemory};
   }
-  if (device_limits().threadgroup_memory_bytes < kManyRowsMemory) {
+  if (device_limits().threadgroup_memory_bytes < kWholeCoreMemory) {
     return {kMostFewRows, kFewRowsMemory};
   }
-  return {num_rows <= kMostFewRows ? kMostFewRows : kManyRows, kManyRowsMemory};
+  return {num_rows <= kMostFewRows ? kMostFewRows : kManyRows, kWholeCoreMemory};
 }
 
 // How the depth is shared out, which is no question of the rows: one gets the same whoever is computed
@@ -78,10 +78,22 @@ ProductPlan plan_product(
     plan = {outputs, 1, ceil_div(depth, kFewRowsStage)};
   }
   int blocks = folds_splits(rows) ? 1 : plan.num_splits; // of a tile
-  int64_t memory = few_rows_bytes(outputs, rows, tile.memory);
   int64_t received = int64_t(blocks - 1) * rows * outputs * int64_t(sizeof(float));
-  bool in_cluster = blocks > 1 && has_clusters() &&
-      memory + received <= device_limits().threadgroup_memory_bytes;
+  const auto has_room = [&](int of_core) {
+    return few_rows_bytes(outputs, rows, of_core) + received <=
+        device_limits().threadgroup_memory_bytes;
+  };
+  // Blocks with much to read have more of it on its way where each is alone on its core anyway, or so
+  // many follow each other that it does not matter which core has one more.
+  int64_t cores = device_limits().num_cores, all_blocks = tiles_of_out * blocks;
+  bool are_few = all_blocks <= cores;
+  bool are_many = outputs == kWide && all_blocks >= kBlocksPerCore * cores;
+  if ((are_few || are_many) && plan.stages_per_split > kMostWholeCoreStages &&
+      has_room(kWholeCoreMemory)) {
+    tile.memory = kWholeCoreMemory;
+  }
+  int64_t memory = few_rows_bytes(outputs, rows, tile.memory);
+  bool in_cluster = blocks > 1 && has_clusters() && has_room(tile.memory);
   return {
       plan,
       tile,
@@ -153,13 +165,13 @@ void FewRowsProduct::eval_gpu(
   encoder.set_input_array(weights);
   encoder.set_output_array(partials);
   encoder.set_output_array(out);
-  bool are_many = plan.tile.memory == kManyRowsMemory;
+  bool have_cores = plan.tile.memory == kWholeCoreMemory; // blocks, each its own
   const char* few = is_gated_ ? "gated_few_rows_product" : "few_rows_product";
-  const char* many = is_gated_ ? "gated_many_rows_product" : "many_rows_product";
+  const char* whole = is_gated_ ? "gated_whole_core_product" : "whole_core_product";
   add_kernel(
       encoder,
-      {are_many ? "cuda/many_rows_product.cu" : "cuda/few_rows_product.cu",
-       are_many ? many : few,
+      {have_cores ? "cuda/whole_core_product.cu" : "cuda/few_rows_product.cu",
+       have_cores ? whole : few,
        element_type(x.dtype()),
        {plan.depth.outputs, plan.tile.rows / 8},
        "FewRowsProduct",

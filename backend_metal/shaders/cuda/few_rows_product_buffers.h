@@ -12,10 +12,11 @@ inline constexpr int kFewRowsRowBytes = kFewRowsStage * 2;
 inline constexpr int kFewRowsCopy = 8;
 
 // Of a multiprocessor's shared memory, for a block: there is room for two, or, on GPUs that have so much,
-// for one.
+// for one. And the stages in it, at most.
 inline constexpr int kFewRowsMemory = 96 * 1024;
-inline constexpr int kManyRowsMemory = 224 * 1024;
+inline constexpr int kWholeCoreMemory = 224 * 1024;
 inline constexpr int kMostFewRowsStages = 6;
+inline constexpr int kMostWholeCoreStages = 12;
 
 // Rows of a block, at most: of one whose warps hold all of them, of one that shares a multiprocessor, and
 // of any.
@@ -49,7 +50,8 @@ inline constexpr int few_rows_fold_bytes(int outputs, int rows) {
 inline constexpr int few_rows_ring(int outputs, int rows, int memory) {
   const int room =
       (memory - few_rows_fold_bytes(outputs, rows)) / few_rows_stage_bytes(outputs, rows);
-  return room < kMostFewRowsStages ? room : kMostFewRowsStages;
+  const int most = memory > kFewRowsMemory ? kMostWholeCoreStages : kMostFewRowsStages;
+  return room < most ? room : most;
 }
 
 // Of that memory what a block has, but for what a cluster's splits leave in it.
