@@ -165,13 +165,13 @@ void FewRowsProduct::eval_gpu(
   encoder.set_input_array(weights);
   encoder.set_output_array(partials);
   encoder.set_output_array(out);
-  bool have_cores = plan.tile.memory == kWholeCoreMemory; // blocks, each its own
+  bool is_whole = plan.tile.memory == kWholeCoreMemory;
   const char* few = is_gated_ ? "gated_few_rows_product" : "few_rows_product";
   const char* whole = is_gated_ ? "gated_whole_core_product" : "whole_core_product";
   add_kernel(
       encoder,
-      {have_cores ? "cuda/whole_core_product.cu" : "cuda/few_rows_product.cu",
-       have_cores ? whole : few,
+      {is_whole ? "cuda/whole_core_product.cu" : "cuda/few_rows_product.cu",
+       is_whole ? whole : few,
        element_type(x.dtype()),
        {plan.depth.outputs, plan.tile.rows / 8},
        "FewRowsProduct",
