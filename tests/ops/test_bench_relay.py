@@ -4,6 +4,7 @@ import asyncio
 import time
 
 import psutil
+import pytest
 
 from ops.bench.relay.__main__ import Way, measure, report
 from ops.bench.relay.client import Load
@@ -27,6 +28,16 @@ def test_a_small_run_of_real_processes() -> None:
         assert [load.num_chunks for load in way.paced] == [2 * 3 * 7]
         assert len(way.paced[0].first_chunk_s) == 6
         assert way.free_rate > 0
+
+
+async def fail() -> None:
+    raise OSError("no port is free")
+
+
+def test_a_server_that_fails_is_told_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RuntimeError, match="fail failed to start"), process(fail):
+        pass
+    assert "OSError: no port is free" in capfd.readouterr().err
 
 
 def test_a_report() -> None:

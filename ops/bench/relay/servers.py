@@ -176,15 +176,22 @@ class Running(NamedTuple):
 
 @contextmanager
 def process(server: Server, *arguments: Any) -> Iterator[Running]:
-    """``server`` in a process of its own for as long as the block runs."""
+    """``server`` in a process of its own for as long as the block runs. Raises ``RuntimeError`` if
+    it ends instead of starting, which its own traceback explains, or takes too long."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     running = context.Process(target=_run, args=(theirs, server, *arguments), daemon=True)
     running.start()
+    # So that the other process has the only one, and its end is told at once.
+    theirs.close()
     try:
         if not ours.poll(START_TIMEOUT_S):
-            raise RuntimeError(f"{server.__name__} did not start")
-        yield Running(ours.recv(), psutil.Process(running.pid))
+            raise RuntimeError(f"{server.__name__} did not start in {START_TIMEOUT_S:.0f} s")
+        try:
+            place = ours.recv()
+        except EOFError:
+            raise RuntimeError(f"{server.__name__} failed to start") from None
+        yield Running(place, psutil.Process(running.pid))
     finally:
         running.kill()
         running.join()
