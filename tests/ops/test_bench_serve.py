@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
+import re
 from typing import Any, get_args
 
 import numpy as np
 import pytest
 
-from ops.bench.serve import SERVERS, Api, Conversation, Load, Sampling, Target, Turn, run_load
+from ops.bench.serve import (
+    SERVERS,
+    Api,
+    Conversation,
+    Load,
+    Sampling,
+    Server,
+    Target,
+    Turn,
+    run_load,
+)
 from ops.bench.serve.answer import Answer, EventReader, Heard
 from ops.bench.serve.errors import LoadError
 from tests.support.ops.scripted_openai import ScriptedServer, Wrong, scripted
@@ -103,6 +115,40 @@ async def test_refusals_are_no_faults_but_failures() -> None:
 async def test_a_server_that_is_not_there() -> None:
     result = await run_load(Target("http://127.0.0.1:1", "m"), Load(singles(1, prompt="a")))
     assert "the connection broke" in result.faults[0]
+
+
+async def test_a_connection_that_was_closed_behind_an_answer_is_no_failure() -> None:
+    events = "".join(
+        f"data: {json.dumps(event)}\n\n"
+        for event in (
+            {"choices": [{"index": 0, "text": " a", "finish_reason": "length"}]},
+            {"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}},
+        )
+    )
+    body = f"{events}data: [DONE]\n\n"
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n"
+    asked: list[int] = []
+
+    async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """As if the second request had met a connection that is closed just then."""
+        for number in range(2):
+            request = await reader.readuntil(b"\r\n\r\n")
+            [length] = re.findall(rb"(?i)content-length: (\d+)", request)
+            await reader.readexactly(int(length))
+            asked.append(number)
+            if number == 0:
+                writer.write(f"{head}Content-Type: text/event-stream\r\n\r\n{body}".encode())
+        writer.close()
+
+    server = await asyncio.start_server(serve_one, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        target = Target(f"http://127.0.0.1:{port}", "m", "completions", Server("anybody"))
+        load = Load(singles(3, prompt="a", max_tokens=1), concurrency=1)
+        result = await run_load(target, load)
+    assert result.faults == []
+    assert (len(result.good), result.num_failed) == (3, 0)
+    assert asked == [0, 1, 0, 1, 0]
 
 
 async def test_a_server_that_tells_no_ids_is_held_to_its_events() -> None:

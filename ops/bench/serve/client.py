@@ -22,9 +22,17 @@ CONNECT_TIMEOUT_S = 30.0
 
 @dataclass
 class _Sent:
-    """When a request was handed to its connection, by ``time.perf_counter``."""
-
     at: float
+    """When a request was handed to its connection, by ``time.perf_counter``."""
+    on_a_used_one: bool = False
+
+
+async def _note_used_one(
+    session: aiohttp.ClientSession,
+    context: SimpleNamespace,
+    reused: aiohttp.TraceConnectionReuseconnParams,
+) -> None:
+    context.trace_request_ctx.on_a_used_one = True
 
 
 async def _note_sent(
@@ -39,6 +47,7 @@ def session(target: Target, silence_s: float) -> aiohttp.ClientSession:
     # What many requests at once cost the client itself is no time of the server's.
     traces = aiohttp.TraceConfig()
     traces.on_request_chunk_sent.append(_note_sent)
+    traces.on_connection_reuseconn.append(_note_used_one)
     return aiohttp.ClientSession(
         trace_configs=[traces],
         # As many connections as there are streams.
@@ -61,8 +70,17 @@ class Client:
 
     async def ask(self, request: Request, due: float) -> Answer:
         """``due``: when it was to be sent, by ``time.perf_counter``."""
+        while True:
+            answer, was_closed = await self._ask(request, due)
+            if not was_closed:
+                return answer
+
+    async def _ask(self, request: Request, due: float) -> tuple[Answer, bool]:
+        """And whether the server had closed the connection after another request, which
+        llama.cpp's does without a word. That is no answer to this one."""
         heard = Heard()
         status, retry_after, error = 0, "", ""
+        broke = False
         sent = _Sent(time.perf_counter())
         try:
             async with self.session.post(
@@ -77,6 +95,7 @@ class Client:
         except TimeoutError:
             error = "the server was silent for too long"
         except aiohttp.ClientError as failure:
+            broke = True
             error = f"the connection broke: {failure!r}"
         except (ValueError, KeyError, TypeError, AttributeError) as failure:
             # All that an event may lack.
@@ -97,7 +116,8 @@ class Client:
             heard.done,
             heard.usage,
         )
-        return replace(answer, faults=faults(request, answer))
+        was_closed = broke and status == 0 and sent.on_a_used_one
+        return replace(answer, faults=faults(request, answer)), was_closed
 
 
 async def _read(response: aiohttp.ClientResponse, heard: Heard) -> None:
