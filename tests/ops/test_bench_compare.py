@@ -9,6 +9,7 @@ import httpx
 import psutil
 import pytest
 
+from ops.bench.compare import alone
 from ops.bench.compare.model import Weights
 from ops.bench.compare.peers import PEERS, Job, Launch, Peer, free_port
 from ops.bench.compare.results import Results, Trial
@@ -137,6 +138,70 @@ def test_a_peer_that_does_not_start_or_is_too_slow_is_noted(tmp_path: Path) -> N
     assert (broken.peer, slow.peer) == ("broken", "slow")
     assert broken.why == "ended with status 1:\nno such model\n"
     assert slow.why.startswith("too slow: 4 answers of 24 tokens")
+
+
+def test_a_single_user_is_served_by_turns_while_the_others_are_stopped(tmp_path: Path) -> None:
+    mlx = tmp_path / "mlx"
+    mlx.mkdir()
+    (mlx / "model.safetensors").write_bytes(bytes(1000))
+    fast, slow = scripted("fast"), scripted("slow", "--step-s", "0.005")
+    plan = Plan(
+        {fast: Path(), slow: Path()},
+        [],
+        WordWriter(),
+        at_once=(1,),
+        rounds=3,
+        input_tokens=Uniform(3, 5),
+        output_tokens=4,
+    )
+
+    def bandwidth() -> float:
+        servers = [one for one in psutil.Process().children() if str(SCRIPT) in one.cmdline()]
+        assert [one.status() for one in servers] == [psutil.STATUS_STOPPED] * 2
+        return 1e6
+
+    weights = Weights("f32", mlx, tmp_path / "f32.gguf")
+    turns = alone.measure(plan, weights, tmp_path, bandwidth)
+    order = [("fast", 0), ("slow", 0), ("slow", 1), ("fast", 1), ("fast", 2), ("slow", 2)]
+    assert [(one.peer, one.round) for one in turns.results.trials] == order
+    assert {(one.at_once, one.failed) for one in turns.results.trials} == {(1, 0)}
+    assert turns.read_bytes_per_second == [1e6] * 3
+    assert not [one for one in psutil.Process().children() if str(SCRIPT) in one.cmdline()]
+
+
+def test_a_report_of_turns_has_medians_of_ratios_in_the_same_turn(tmp_path: Path) -> None:
+    mlx = tmp_path / "mlx"
+    mlx.mkdir()
+    (mlx / "model.safetensors").write_bytes(bytes(1000))
+    # The machine is three times as fast in the last turn.
+    trials = [
+        Trial(peer, "f32", number, 1, rate / 2, 0.1, 1 / rate, 1.0, 0)
+        for peer, rates in {"ours": (90.0, 80.0, 300.0), "theirs": (100.0, 100.0, 300.0)}.items()
+        for number, rate in enumerate(rates)
+    ]
+    weights = Weights("f32", mlx, tmp_path / "f32.gguf")
+    turns = alone.Turns(weights, Results(trials=trials), [100e3, 100e3, 300e3])
+    columns, _, ours, theirs = alone.report(turns, "ours").splitlines()
+    assert columns.split(" | ")[-2:] == ["ours is faster by", "in decode |"]
+    assert ours == "| f32, ours | 45.0 | 90.0 (80.0 to 300.0) | 90% |  |  |"
+    assert theirs == "| f32, theirs | 50.0 | 100.0 (100.0 to 300.0) | 100% | 0.90 | 0.90 |"
+
+
+def test_processes_of_a_server_run_again_whatever_happens_while_they_are_stopped(
+    tmp_path: Path,
+) -> None:
+    port = free_port()
+    with running(launch(port), f"http://127.0.0.1:{port}", tmp_path / "log") as server:
+        process = psutil.Process(server.pid)
+
+        def break_off() -> None:
+            with server.stopped():
+                assert process.status() == psutil.STATUS_STOPPED
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            break_off()
+        assert process.status() != psutil.STATUS_STOPPED
 
 
 def test_no_process_is_left(tmp_path: Path) -> None:

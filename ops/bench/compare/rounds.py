@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tqdm import tqdm
 from ops.bench.compare.model import Precision, Weights
 from ops.bench.compare.peers import HOST, Job, Peer, free_port
 from ops.bench.compare.results import Failure, Results, Start, Trial
-from ops.bench.compare.server import running
+from ops.bench.compare.server import Running, running
 from ops.bench.serve import Conversation, Load, Result, Sampling, Server, Target, run_load
 from ops.bench.serve.lengths import Fixed, Lengths, Uniform
 from ops.bench.serve.workload import Requests
@@ -66,10 +67,11 @@ class Plan:
             sampling=Sampling(ignore_eos=False),
         )
 
-    def load(self, number: int, at_once: int) -> Load:
-        """With prompts that are new to every server, and the same for all."""
+    def load(self, number: int, at_once: int, count: int | None = None) -> Load:
+        """With prompts that are new to every server, and the same for all; ``count`` of them, or as
+        the plan has it."""
         seed = 1000 * (number + 1) + at_once
-        count = max(LEAST_REQUESTS, self.requests_each * at_once)
+        count = count or max(LEAST_REQUESTS, self.requests_each * at_once)
         return Load(
             self._conversations(count, self.input_tokens, self.output_tokens, seed),
             concurrency=at_once,
@@ -119,30 +121,41 @@ def _turn(
     log: Path,
     on_start: Callable[[Start], None],
 ) -> Iterator[Trial]:
+    with serving(plan, weights, peer, log) as (server, target):
+        said = answered(target, plan.said_by_all(), plan.patience_s)
+        on_start(
+            Start(
+                peer.name,
+                weights.precision,
+                number,
+                server.started_s,
+                server.memory_bytes(),
+                # Some leave out the blank that an answer begins with.
+                tuple(one.text.strip() for one in said.answers),
+            )
+        )
+        for at_once in plan.at_once:
+            result = answered(target, plan.load(number, at_once))
+            yield trial(result, peer, weights, number, at_once, plan.output_tokens)
+
+
+@contextmanager
+def serving(
+    plan: Plan, weights: Weights, peer: Peer, log: Path
+) -> Iterator[tuple[Running, Target]]:
+    """A fresh server of ``peer`` for as long as the block runs. Raises ``StartError``."""
     with tempfile.TemporaryDirectory(prefix="pomona-", dir="/tmp") as folder:
         port = free_port()
         job = Job(weights, port, max(plan.at_once), plan.context, Path(folder))
         launch = peer.launch(plan.programs[peer], job)
         target = Target(f"http://{HOST}:{port}", launch.model, "completions", ANYBODY)
         with running(launch, target.url, log) as server:
-            said = _run(target, plan.said_by_all(), plan.patience_s)
-            on_start(
-                Start(
-                    peer.name,
-                    weights.precision,
-                    number,
-                    server.started_s,
-                    server.memory_bytes(),
-                    # Some leave out the blank that an answer begins with.
-                    tuple(one.text.strip() for one in said.answers),
-                )
-            )
-            for at_once in plan.at_once:
-                result = _run(target, plan.load(number, at_once))
-                yield trial(result, peer, weights, number, at_once, plan.output_tokens)
+            yield server, target
 
 
-def _run(target: Target, load: Load, patience_s: float | None = None) -> Result:
+def answered(target: Target, load: Load, patience_s: float | None = None) -> Result:
+    """Raises ``RuntimeError`` if no request of ``load`` was, or it takes longer than that."""
+
     async def run() -> Result:
         async with asyncio.timeout(patience_s):
             return await run_load(target, load)

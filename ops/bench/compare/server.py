@@ -18,6 +18,7 @@ from ops.bench.compare.peers import REPOSITORY, Launch
 READY_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 60.0
 POLL_S = 0.2
+STOPPED_POLL_S = 0.001
 LAST_WORDS = 4000
 """Characters of a log that tell why a server did not start."""
 
@@ -35,6 +36,22 @@ class Running:
     def memory_bytes(self) -> int:
         """Of its largest process, which has the weights; pages that others share in part."""
         return max(map(_memory_bytes, _tree(self.pid)), default=0)
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """None of its processes runs while the block does."""
+        processes = _tree(self.pid)
+        try:
+            for process in processes:
+                with suppress(psutil.NoSuchProcess):
+                    process.suspend()
+            for process in processes:
+                _wait_until_stopped(process)
+            yield
+        finally:
+            for process in processes:
+                with suppress(psutil.NoSuchProcess):
+                    process.resume()
 
 
 @contextmanager
@@ -92,6 +109,14 @@ def _tree(pid: int) -> list[psutil.Process]:
         process = psutil.Process(pid)
         return [process, *process.children(recursive=True)]
     return []
+
+
+def _wait_until_stopped(process: psutil.Process) -> None:
+    # A signal reaches a thread that runs only when that enters the kernel.
+    still = psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE
+    with suppress(psutil.NoSuchProcess):
+        while process.status() not in still:
+            time.sleep(STOPPED_POLL_S)
 
 
 def _memory_bytes(process: psutil.Process) -> int:
