@@ -11,6 +11,7 @@ import numpy.typing as npt
 from backend_metal.attention.kv_groups import KVGroup, SeesTokens
 from backend_metal.engine.schedule.block_table import BlockTable
 from backend_metal.engine.schedule.int_buffer import Int32Array
+from backend_metal.engine.schedule.sequence import pending_token
 from backend_metal.engine.schedule.step import ScheduledSequence
 
 
@@ -58,6 +59,12 @@ class Batch:
     def has_pending(self) -> bool:
         """Whether any token is still to be put in by the device."""
         return bool(self.token_ids.min() < 0)
+
+    def is_what_was_drawn(self, num_drawn: int) -> bool:
+        """Whether the device has just drawn all of its tokens, in their order, and no others."""
+        return len(self.token_ids) == num_drawn and self.token_ids.tolist() == [
+            pending_token(row) for row in range(num_drawn)
+        ]
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ class BatchBuilder:
         """Of a group whose layers see all tokens: where a sequence enters a block it is new."""
         size = self._block_size
         slots, tables = before.slot_mapping + 1, before.block_tables
-        entering = np.flatnonzero(packed.positions % size == 0).tolist()
+        entering = (packed.positions % size == 0).nonzero()[0].tolist()
         if entering:
             num_blocks = num_blocks_of(int(packed.stops.max()), size)
             tables = np.zeros((len(slots), num_blocks), np.int32)

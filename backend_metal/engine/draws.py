@@ -83,7 +83,7 @@ def _tokens_told(item: ScheduledSequence) -> Int32Array:
 
 
 def _draws(rows: RowOptions, sampled: Sampled) -> list[TokenDraw]:
-    tokens = np.asarray(sampled.token_ids).tolist()
+    tokens: list[int] = sampled.token_ids.tolist()  # type: ignore[assignment]
     if sampled.logprobs is None:
         return [TokenDraw(token) for token in tokens]
     logprobs = np.asarray(sampled.logprobs).tolist()

@@ -142,6 +142,11 @@ class Engine:
         return self.scheduler.has_work or self._pipeline.step is not None
 
     @property
+    def population(self) -> tuple[int, int]:
+        """How many requests have not ended, and how many sequences run."""
+        return len(self._requests), len(self.scheduler.running)
+
+    @property
     def keeps_states(self) -> bool:
         """Whether the model has recurrent layers."""
         return self.scheduler.states is not None

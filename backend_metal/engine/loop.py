@@ -19,6 +19,10 @@ MAX_COMMANDS_S = 0.1
 """Seconds of commands after which a step has its turn. Most take microseconds, but each of many
 streams that come from a lost host brings hundreds of tokens to be made text again."""
 
+MAX_STATS_AGE_S = 0.02
+"""Seconds for which steps that only bring tokens leave the statistics as they are: to gather them
+takes a fifth of what the host does for a short step."""
+
 Command = Callable[[Engine], list[Output]]
 
 
@@ -54,6 +58,8 @@ class EngineLoop:
         """None between steps."""
         self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._stats: BackendStats | None = None
+        self._stats_from = 0.0
+        self._stats_population = (0, 0)
         self._failure: str | None = None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -73,7 +79,8 @@ class EngineLoop:
                 logger.error("the engine's thread hangs, and ends when the process does")
 
     def stats(self) -> BackendStats:
-        """As of the end of the latest step."""
+        """As of the end of the latest step, but for steps within ``MAX_STATS_AGE_S`` in which no
+        sequence came, began or ended. Of an engine without work nothing is left out."""
         if self._stats is None:
             raise UnavailableError("the engine has not started")
         return self._stats
@@ -102,7 +109,7 @@ class EngineLoop:
             self._failure = f"the engine did not start: {error}"
             self.started.set_exception(error)
             return
-        self._stats = engine.stats()
+        self._take_stats(engine)
         self.started.set_result(engine)
         try:
             while self._run_commands(engine):
@@ -141,6 +148,17 @@ class EngineLoop:
     def _publish(self, engine: Engine, outputs: list[Output]) -> None:
         if not engine.is_healthy:
             self._failure = "several steps failed in a row"
-        self._stats = engine.stats()
+        self._take_stats(engine)
         if outputs:
             self._deliver(outputs)
+
+    def _take_stats(self, engine: Engine) -> None:
+        now, population = self._now(), engine.population
+        if (
+            self._stats is None
+            or population != self._stats_population
+            or now >= self._stats_from + MAX_STATS_AGE_S
+            or not engine.has_work
+        ):
+            self._stats = engine.stats()
+            self._stats_from, self._stats_population = now, population

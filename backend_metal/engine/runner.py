@@ -177,27 +177,23 @@ class ModelRunner:
         wide = _as_they_are if repeated is None else widened
         make_array = self._make_array
         cu_seqlens_q = make_array(batch.cu_seqlens_q)
-        lengths = [
-            np.diff(batch.cu_seqlens_q if group.cu_seqlens_q is None else group.cu_seqlens_q)
-            for group in batch.groups
-        ]
-        metadata = [
-            AttentionMetadata(
-                slot_mapping=make_array(group.slot_mapping),
-                block_tables=make_array(wide(group.block_tables)),
-                seq_lens=make_array(group.seq_lens),
-                cu_seqlens_q=(
-                    cu_seqlens_q if group.cu_seqlens_q is None else make_array(group.cu_seqlens_q)
-                ),
-                decodes=bool((own == 1).all()),
-                prefills=bool((own > 1).all()),
+        metadata = []
+        for group in batch.groups:
+            decodes, prefills = _phases(
+                batch.cu_seqlens_q if group.cu_seqlens_q is None else group.cu_seqlens_q
             )
-            for group, own in zip(batch.groups, lengths, strict=True)
-        ]
-        token_ids = make_array(batch.token_ids)
-        if batch.has_pending:
-            assert drawn is not None, "a token is pending that no step has drawn"
-            token_ids = self._fill_in(token_ids, drawn)
+            own = cu_seqlens_q if group.cu_seqlens_q is None else make_array(group.cu_seqlens_q)
+            metadata.append(
+                AttentionMetadata(
+                    slot_mapping=make_array(group.slot_mapping),
+                    block_tables=make_array(wide(group.block_tables)),
+                    seq_lens=make_array(group.seq_lens),
+                    cu_seqlens_q=own,
+                    decodes=decodes,
+                    prefills=prefills,
+                )
+            )
+        token_ids = self._token_ids(batch, drawn)
         states = None
         if self._states is not None:
             where = StateMetadata.of(
@@ -211,6 +207,16 @@ class ModelRunner:
         if repeated is not None:
             return repeated(token_ids, positions, metadata, logit_rows, self.pool, states)
         return self.model(token_ids, positions, metadata, logit_rows, self.pool, states, on_layer)
+
+    def _token_ids(self, batch: Batch, drawn: mx.array | None) -> mx.array:
+        """``drawn``: by the step before."""
+        if drawn is not None and batch.is_what_was_drawn(drawn.size):
+            return drawn
+        token_ids: mx.array = self._make_array(batch.token_ids)
+        if batch.has_pending:
+            assert drawn is not None, "a token is pending that no step has drawn"
+            token_ids = self._fill_in(token_ids, drawn)
+        return token_ids
 
 
 class DeferredForward:
@@ -297,6 +303,13 @@ def _read(step: Step, output: ModelOutput) -> None:
             readout.add(output.logits[logit_row], item.start)
         first_state += item.num_tokens
         logit_row += item.has_logits
+
+
+def _phases(cu_seqlens_q: Int32Array) -> tuple[bool, bool]:
+    """Whether every sequence has one token, and whether every one has more. None has fewer."""
+    if cu_seqlens_q[-1] == len(cu_seqlens_q) - 1:
+        return True, False
+    return False, bool((np.diff(cu_seqlens_q) > 1).all())
 
 
 def _of_ends(step: Step, logits: mx.array) -> mx.array:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from backend_metal.engine.engine import Engine, Output
-from backend_metal.engine.loop import EngineLoop
+from backend_metal.engine.loop import MAX_STATS_AGE_S, EngineLoop
 from deployments.backend import UnavailableError
 from tests.support.clock import Clock
 
@@ -21,6 +21,7 @@ class HangingEngine:
     """Each step lasts until the test lets it end."""
 
     is_healthy = True
+    population = 0, 0
 
     def __init__(self) -> None:
         self.has_work = False
@@ -177,3 +178,61 @@ def test_running_streams_do_not_wait_for_many_slow_commands(
     loop.start()
     ended.wait()
     assert order == expected
+
+
+def test_statistics_are_gathered_now_and_then_and_whenever_requests_come_or_end() -> None:
+    clock = Clock()
+
+    class Telling(HangingEngine):
+        """Its statistics say how often it was asked for them."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.has_work = True
+            self.num_told = 0
+
+        def step(self, deliver: Deliver) -> list[Output]:
+            return []
+
+        def stats(self) -> Any:
+            self.num_told += 1
+            return self.num_told
+
+    engine = Telling()
+    loop = EngineLoop(
+        lambda: cast(Engine, engine),
+        lambda outputs: None,
+        lambda: None,
+        step_timeout_s=STEP_TIMEOUT_S,
+        now=clock,
+    )
+
+    def told_after(change: Callable[[], None]) -> object:
+        done = [threading.Event(), threading.Event()]
+
+        def first(engine: Engine) -> list[Output]:
+            change()
+            done[0].set()
+            return []
+
+        def second(engine: Engine) -> list[Output]:
+            done[1].set()
+            return []
+
+        # The second runs when the first is told of.
+        for command in (first, second):
+            loop.submit(command)
+        done[1].wait()
+        return loop.stats()
+
+    loop.start()
+    assert told_after(lambda: None) == 1
+    clock.time += 0.9 * MAX_STATS_AGE_S
+    assert told_after(lambda: None) == 1
+    clock.time += 0.2 * MAX_STATS_AGE_S
+    assert told_after(lambda: None) == 2
+    assert told_after(lambda: setattr(engine, "population", (1, 1))) == 3
+    assert told_after(lambda: None) == 3
+    # Without work it tells of every command, of the second by now or soon.
+    assert told_after(lambda: setattr(engine, "has_work", False)) in (4, 5)
+    loop.stop()
