@@ -16,6 +16,7 @@ from ray.serve.handle import DeploymentHandle
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from deployments.backend.precedence import give_way
 from deployments.fleet.directory import process_directory
 from deployments.fleet.peers import process_peers
 from deployments.fleet.targets import GatewayAddress
@@ -162,6 +163,7 @@ class Gateway:
         self._metrics_url = await self._metrics_server.start(patience_s=PATIENCE_S)
         self._is_serving = True
         spare_what_is_there()
+        give_way()
 
     def record_replica_metadata(self) -> dict[str, Any]:
         """Serve asks once, then pushes this to every gateway for as long as this one runs."""

@@ -15,6 +15,7 @@ from starlette.datastructures import State
 
 from deployments.backend import Backend, UnavailableError
 from deployments.backend.apart import EngineProcess
+from deployments.backend.precedence import give_way
 from deployments.fleet.directory import Replica
 from deployments.http.own_host import OwnHostMiddleware
 from deployments.http.server import HttpServer
@@ -104,6 +105,7 @@ class EngineReplica:
         self._ending = asyncio.create_task(end_with(self._backend))
         self._is_serving = True
         spare_what_is_there()
+        give_way()
         logger.info("The engine for %s answers gateways at %s", model.name, self._replica.url)
 
     def record_replica_metadata(self) -> dict[str, Any]:

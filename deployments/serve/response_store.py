@@ -9,6 +9,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
+from deployments.backend.precedence import give_way
 from deployments.gateway.responses.memory import MemoryStore
 from deployments.gateway.responses.store import (
     ResponseStore,
@@ -27,6 +28,7 @@ class StoreReplica(MemoryStore):
 
     def __init__(self, settings: ResponsesSettings) -> None:
         keep_replica_port_to_node()
+        give_way()
         super().__init__(
             max_bytes=settings.max_bytes,
             max_bytes_per_key=settings.max_bytes_per_key,

@@ -38,6 +38,7 @@ from deployments.backend.apart.messages import (
     ToEngine,
 )
 from deployments.backend.errors import BackendError, StepError
+from deployments.backend.precedence import take_precedence
 from deployments.backend.protocol import Backend, create_backend
 
 logger = logging.getLogger(__name__)
@@ -254,6 +255,7 @@ async def serve(name: str, end: socket.socket, level: int) -> None:
 def main(name: str, fd: int, level: int) -> None:
     """Ends with whoever started it."""
     faulthandler.enable()
+    take_precedence()
     # Whoever started this one is told, too, and says what is to be done.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
