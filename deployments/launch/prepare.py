@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-from deployments.backend.precedence import give_way
+from deployments.backend.cores import give_way
 from deployments.environment import Role, variables
 from deployments.launch.private_files import keep_private, ray_folder
 
 
 def prepare() -> None:
     """Sets Ray's environment for this process and those that it starts, keeps what they write
-    from other users, and has them leave engines the cores. Raises ``OSError`` if others could get
+    from other users, and has them give way on the cores. Raises ``OSError`` if others could get
     at what they write."""
     give_way()
     folder = ray_folder()

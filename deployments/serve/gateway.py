@@ -16,7 +16,7 @@ from ray.serve.handle import DeploymentHandle
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from deployments.backend.precedence import give_way
+from deployments.backend.cores import give_way
 from deployments.fleet.directory import process_directory
 from deployments.fleet.peers import process_peers
 from deployments.fleet.targets import GatewayAddress

@@ -15,7 +15,7 @@ from starlette.datastructures import State
 
 from deployments.backend import Backend, UnavailableError
 from deployments.backend.apart import EngineProcess
-from deployments.backend.precedence import give_way
+from deployments.backend.cores import give_way
 from deployments.fleet.directory import Replica
 from deployments.http.own_host import OwnHostMiddleware
 from deployments.http.server import HttpServer

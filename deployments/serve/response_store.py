@@ -9,7 +9,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from deployments.backend.precedence import give_way
+from deployments.backend.cores import give_way
 from deployments.gateway.responses.memory import MemoryStore
 from deployments.gateway.responses.store import (
     ResponseStore,

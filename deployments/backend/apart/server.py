@@ -37,8 +37,8 @@ from deployments.backend.apart.messages import (
     Taken,
     ToEngine,
 )
+from deployments.backend.cores import give_way
 from deployments.backend.errors import BackendError, StepError
-from deployments.backend.precedence import take_precedence
 from deployments.backend.protocol import Backend, create_backend
 
 logger = logging.getLogger(__name__)
@@ -255,7 +255,7 @@ async def serve(name: str, end: socket.socket, level: int) -> None:
 def main(name: str, fd: int, level: int) -> None:
     """Ends with whoever started it."""
     faulthandler.enable()
-    take_precedence()
+    give_way()
     # Whoever started this one is told, too, and says what is to be done.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
