@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -84,15 +85,21 @@ def copy_bandwidth(num_bytes: int, num_threads: int, repeats: int = REPEATS) -> 
         return 2 * source.nbytes / min(seconds(copy) for _ in range(repeats))
 
 
-def read_bandwidth(num_bytes: int, num_threads: int, repeats: int = REPEATS) -> float:
-    """Bytes a second that threads read which sum up ``num_bytes`` in all."""
+def read_bandwidth(
+    num_bytes: int,
+    num_threads: int,
+    repeats: int = REPEATS,
+    of_passes: Callable[[list[float]], float] = min,
+) -> float:
+    """Bytes a second that threads read which sum up ``num_bytes`` in all, in a pass of the seconds
+    that ``of_passes`` makes of all."""
     parts = np.array_split(np.ones(num_bytes // 8), num_threads)
     with ThreadPoolExecutor(num_threads) as threads:
 
         def read() -> None:
             list(threads.map(np.sum, parts))
 
-        return num_bytes / min(seconds(read) for _ in range(repeats))
+        return num_bytes / of_passes([seconds(read) for _ in range(repeats)])
 
 
 def gemm_rate(size: int, repeats: int = REPEATS) -> float:

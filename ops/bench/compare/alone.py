@@ -3,8 +3,8 @@
 ``python -m ops.bench.compare.alone [--peers pomona llama.cpp] [--precisions f32] [--turns N]``. A
 machine's memory may be quicker at one moment than at the next, for one that others share by half,
 and a single user's tokens come as fast as weights are read. So all servers stay up, and while one
-of them answers a request, the processes of the others are stopped; what threads can read at that
-moment is measured in each turn, too.
+of them answers a request, the processes of the others are stopped. Before each request it is
+measured what threads can read: on average, since a rate of tokens is an average, too.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ from ops.bench.serve import Target
 from ops.bench.serve.writing import WordWriter, tokens_of
 from ops.bench.timing import markdown_table
 
+PASSES = 20
+"""Over the memory: some tenths of a second."""
+
 
 @dataclass
 class Turns:
@@ -48,8 +51,8 @@ class Turns:
 
 
 def measure(plan: Plan, weights: Weights, logs: Path, bandwidth: Callable[[], float]) -> Turns:
-    """As many turns as the plan has rounds. ``bandwidth`` is called in each while every server is
-    stopped. Raises ``RuntimeError`` if one does not start or answer."""
+    """As many turns as the plan has rounds. ``bandwidth`` is called before each request, while
+    every server is stopped. Raises ``RuntimeError`` if one does not start or answer."""
     turns = Turns(weights)
     with ExitStack() as stack:
         servers: dict[Peer, Running] = {}
@@ -58,13 +61,15 @@ def measure(plan: Plan, weights: Weights, logs: Path, bandwidth: Callable[[], fl
             log = logs / f"alone-{weights.precision}-{peer.name}.log"
             servers[peer], targets[peer] = stack.enter_context(serving(plan, weights, peer, log))
         for number in tqdm(range(plan.rounds), desc=f"{weights.precision}, turns", disable=None):
-            with _stopped(servers.values()):
-                turns.read_bytes_per_second.append(bandwidth())
             peers = deque(servers)
             peers.rotate(number)
+            read = []
             for peer in peers:
+                with _stopped(servers.values()):
+                    read.append(bandwidth())
                 with _stopped(server for other, server in servers.items() if other is not peer):
                     turns.results.trials.append(_ask(plan, weights, peer, targets[peer], number))
+            turns.read_bytes_per_second.append(statistics.harmonic_mean(read))
     return turns
 
 
@@ -146,7 +151,7 @@ def main() -> None:
 
 
 def _bandwidth() -> float:
-    return read_bandwidth(COPY_BYTES, physical_cores())
+    return read_bandwidth(COPY_BYTES, physical_cores(), PASSES, statistics.mean)
 
 
 if __name__ == "__main__":
