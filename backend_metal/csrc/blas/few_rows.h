@@ -119,7 +119,7 @@ template <typename Vector>
   constexpr int sums = width_of<Vector> == 8 ? 8 : 16; // AVX2 has half as many registers
   constexpr int most = kFewPanelColumns / width_of<Vector>;
   if (task.rows == 1) {
-    multiply_rows<Vector, PanelLanes<Vector, most>, 1>(task);
+    multiply_rows<Vector, PanelLanes<Vector, most, true>, 1>(task);
   } else if (task.rows == 2) {
     multiply_rows<Vector, PanelLanes<Vector, std::min(most, sums / 2)>, 2>(task);
   } else if (task.rows <= 4) {

@@ -8,7 +8,11 @@
 
 namespace pomona::blas {
 
-template <typename Vector, int Groups>
+// Floats of a panel that are asked for ahead of those in use, into the second-level cache. A processor
+// that does so by itself stops where a page of memory ends.
+inline constexpr Index kPanelAhead = 512;
+
+template <typename Vector, int Groups, bool FetchesAhead = false>
 class PanelLanes {
  public:
   static constexpr int kGroups = Groups;
@@ -25,6 +29,12 @@ class PanelLanes {
   template <typename Use>
   [[gnu::always_inline]] void unpack(Index k0, Index kc, const Use& use) const {
     for (Index k = 0; k < kc; ++k) {
+      if (FetchesAhead && k * kPanelColumns % kLineFloats == 0) {
+#pragma GCC unroll 16
+        for (int part = 0; part < Groups * kParts; ++part) {
+          __builtin_prefetch(parts_[part] + (k0 + k) * kPanelColumns + kPanelAhead, 0, 2);
+        }
+      }
 #pragma GCC unroll 16
       for (int group = 0; group < Groups; ++group) {
         use(k, group, elements(group, (k0 + k) * kPanelColumns));
@@ -33,6 +43,7 @@ class PanelLanes {
   }
 
  private:
+  static constexpr Index kLineFloats = 16; // of a cache
   // Lanes that one panel has.
   static constexpr Index kPart = std::min<Index>(width_of<Vector>, kPanelColumns);
   static constexpr int kParts = width_of<Vector> / kPart;
