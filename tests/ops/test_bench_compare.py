@@ -265,3 +265,13 @@ def test_every_peer_is_told_where_to_serve_what(peer: Peer, tmp_path: Path) -> N
     served = models / "mlx" if models.exists() else mlx
     assert str(weights.gguf) in said or str(mlx) in said or served.readlink() == mlx
     assert told.model in ("f32", "mlx", str(mlx))
+
+
+@pytest.mark.parametrize("name", ["pomona", "llama.cpp", "mlx-lm"])
+def test_a_server_may_be_told_how_many_threads_multiply(name: str, tmp_path: Path) -> None:
+    [peer] = [one for one in PEERS if one.name == name]
+    weights = Weights("f32", tmp_path / "mlx", tmp_path / "f32.gguf")
+    job = Job(weights, port=4321, at_once=1, context=100, folder=tmp_path, threads=3)
+    told = peer.launch(Path("/opt/program"), job)
+    is_flag = "--threads 3" in " ".join(told.command)
+    assert is_flag or told.environment["POMONA_CPU_THREADS"] == "3"

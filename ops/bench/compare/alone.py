@@ -1,10 +1,11 @@
 """Peers for a single user, by turns of one request.
 
-``python -m ops.bench.compare.alone [--peers pomona llama.cpp] [--precisions f32] [--turns N]``. A
-machine's memory may be quicker at one moment than at the next, for one that others share by half,
-and a single user's tokens come as fast as weights are read. So all servers stay up, and while one
-of them answers a request, the processes of the others are stopped. Before each request it is
-measured what threads can read: on average, since a rate of tokens is an average, too.
+``python -m ops.bench.compare.alone [--peers pomona llama.cpp] [--precisions f32] [--turns N]
+[--threads N]``. A machine's memory may be quicker at one moment than at the next, for one that
+others share by half, and a single user's tokens come as fast as weights are read. So all servers
+stay up, and while one of them answers a request, the processes of the others are stopped. Before
+each request it is measured what threads can read: on average, since a rate of tokens is an average,
+too.
 """
 
 from __future__ import annotations
@@ -131,11 +132,20 @@ def main() -> None:
         "--precisions", nargs="+", choices=model.PRECISIONS, default=model.PRECISIONS
     )
     parser.add_argument("--turns", type=int, default=40)
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=physical_cores(),
+        help="that multiply, and that read: with fewer than the machine has cores, servers and "
+        "clients have cores of their own (default: %(default)s)",
+    )
     parser.add_argument("--cache", type=Path, default=CACHE, help="where peers are: %(default)s")
     parser.add_argument("--out", type=Path, default=Path("compare-logs"), help="folder for logs")
     arguments = parser.parse_args()
     if arguments.turns < 2:
         parser.error("--turns must be at least 2")
+    if arguments.threads < 1:
+        parser.error("--threads must be at least 1")
     # Servers are ended whoever ends this.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     programs, about = installed(arguments.peers, arguments.cache)
@@ -145,13 +155,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="pomona-") as folder:
         written = model.write(Path(folder), arguments.precisions)
         writer = WordWriter(tokens_of(str(written[0].mlx)))
-        plan = Plan(programs, written, writer, at_once=(1,), rounds=arguments.turns)
+        plan = Plan(
+            programs,
+            written,
+            writer,
+            at_once=(1,),
+            rounds=arguments.turns,
+            threads=arguments.threads,
+        )
         for weights in written:
-            print(report(measure(plan, weights, arguments.out, _bandwidth), OURS.name), flush=True)
-
-
-def _bandwidth() -> float:
-    return read_bandwidth(COPY_BYTES, physical_cores(), PASSES, statistics.mean)
+            turns = measure(
+                plan,
+                weights,
+                arguments.out,
+                lambda: read_bandwidth(COPY_BYTES, arguments.threads, PASSES, statistics.mean),
+            )
+            print(report(turns, OURS.name), flush=True)
 
 
 if __name__ == "__main__":

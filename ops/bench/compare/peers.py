@@ -36,6 +36,13 @@ class Job:
     context: int
     """Most tokens of one request, its answer included."""
     folder: Path
+    threads: int | None = None
+    """That multiply; None: as many as there are cores."""
+
+    @property
+    def of_blas(self) -> Mapping[str, str]:
+        """For who multiplies with this project's products."""
+        return {} if self.threads is None else {"POMONA_CPU_THREADS": str(self.threads)}
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,11 @@ def pomona(python: Path, job: Job) -> Launch:
         model=job.weights.mlx.name,
         ready="/ready",
         # A Ray of its own, whatever else runs on the machine.
-        environment={"HOME": str(job.folder), "RAY_TMPDIR": str(job.folder / "ray")},
+        environment={
+            "HOME": str(job.folder),
+            "RAY_TMPDIR": str(job.folder / "ray"),
+            **job.of_blas,
+        },
     )
 
 
@@ -95,14 +106,14 @@ def mlx_lm(program: Path, job: Job) -> Launch:
     model = str(job.weights.mlx)
     command = (str(program), "--model", model, *_place(job), "--log-level", "WARNING")
     concurrency = ("--decode-concurrency", str(job.at_once))
-    return Launch((*command, *concurrency), model, "/health", _fast_blas())
+    return Launch((*command, *concurrency), model, "/health", {**_fast_blas(), **job.of_blas})
 
 
 def llama_cpp(program: Path, job: Job) -> Launch:
     command = [str(program), "--model", str(job.weights.gguf), *_place(job)]
     command += ["--alias", job.weights.gguf.stem, "--no-webui", "--log-verbosity", "1"]
     command += ["--parallel", str(job.at_once), "--ctx-size", str(job.context * job.at_once)]
-    command += ["--threads", str(physical_cores())]
+    command += ["--threads", str(job.threads or physical_cores())]
     if job.weights.precision == "f32":
         # As everybody's is then; its default is float16.
         command += ["--cache-type-k", "f32", "--cache-type-v", "f32"]
@@ -113,7 +124,7 @@ def vllm_mlx(program: Path, job: Job) -> Launch:
     model = str(job.weights.mlx)
     command = (str(program), "serve", model, *_place(job), "--continuous-batching")
     # It keeps prefixes on the disk, for the next server.
-    environment = {"HOME": str(job.folder), **_fast_blas()}
+    environment = {"HOME": str(job.folder), **_fast_blas(), **job.of_blas}
     return Launch((*command, "--max-num-seqs", str(job.at_once)), model, "/health", environment)
 
 

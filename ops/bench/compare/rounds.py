@@ -42,6 +42,8 @@ class Plan:
     """As many times as there are at once."""
     input_tokens: Uniform = field(default_factory=lambda: Uniform(32, 256))
     output_tokens: int = 64
+    threads: int | None = None
+    """That multiply, of each server."""
     patience_s: float = 60.0
     """For ``said_by_all``. Whoever takes longer would take hours for the loads."""
 
@@ -146,7 +148,7 @@ def serving(
     """A fresh server of ``peer`` for as long as the block runs. Raises ``StartError``."""
     with tempfile.TemporaryDirectory(prefix="pomona-", dir="/tmp") as folder:
         port = free_port()
-        job = Job(weights, port, max(plan.at_once), plan.context, Path(folder))
+        job = Job(weights, port, max(plan.at_once), plan.context, Path(folder), plan.threads)
         launch = peer.launch(plan.programs[peer], job)
         target = Target(f"http://{HOST}:{port}", launch.model, "completions", ANYBODY)
         with running(launch, target.url, log) as server:
