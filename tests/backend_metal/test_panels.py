@@ -38,15 +38,23 @@ KERNELS = ("avx512vnni", "avx512", "avx2", "neon")
 
 @pytest.fixture(autouse=True)
 def on_the_cpu() -> Iterator[None]:
-    kernel = native.product_kernel()
+    kernel, threads = native.product_kernel(), native.num_threads()
     with mx.stream(mx.cpu):
         yield
     assert kernel is not None
     native.set_product_kernel(kernel)
+    native.set_num_threads(threads)
 
 
 def uniform(shape: tuple[int, ...], seed: int) -> mx.array:
     return mx.array(np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32))
+
+
+def take(kernel: str) -> None:
+    try:
+        native.set_product_kernel(kernel)
+    except ValueError:
+        pytest.skip("this processor has no such kernel")
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -63,16 +71,34 @@ def test_products_have_the_bits_of_mlxs_own(
     kernel: str, rows: int, columns: int, depth: int, leading: tuple[int, ...], seed: int
 ) -> None:
     assert multiplies_rows_alike()
-    try:
-        native.set_product_kernel(kernel)
-    except ValueError:
-        pytest.skip("this processor has no such kernel")
+    take(kernel)
     x, weight = uniform((*leading, rows, depth), seed), uniform((columns, depth), seed + 1)
     panels = native.lay_in_panels(weight)
     assert panels.shape == (-(-columns // 8), depth, 8)
     out = native.panel_product(x, panels, columns)
     assert out.shape == (*leading, rows, columns)
     np.testing.assert_array_equal(np.array(out), np.array(x @ weight.T))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    # Tasks of few panels and of many, whose streams end together or not.
+    columns=st.integers(1, 300) | st.integers(1000, 6000),
+    depth=st.sampled_from([1, 2, 47, 512, 513]),
+    threads=st.integers(1, 5),
+    seed=st.integers(0, 99),
+)
+def test_one_row_has_the_bits_that_it_has_among_others(
+    kernel: str, columns: int, depth: int, threads: int, seed: int
+) -> None:
+    take(kernel)
+    x, weight = uniform((9, depth), seed), uniform((columns, depth), seed + 1)
+    panels = native.lay_in_panels(weight)
+    native.set_num_threads(threads)
+    alone = native.panel_product(x[4:5], panels, columns)
+    together = native.panel_product(x, panels, columns)
+    np.testing.assert_array_equal(np.array(alone[0]), np.array(together[4]))
 
 
 def test_inputs_in_another_order_are_read_as_they_are() -> None:

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 
 #include "blas/float_lanes.h"
 #include "blas/operands.h"
@@ -50,9 +51,9 @@ struct FewRows {
 };
 
 // The first `count` lanes of alpha * product + beta * c; of c itself in every depth but the first.
-template <typename Vector, typename B>
+template <typename B, typename Product>
 [[gnu::always_inline]] inline void
-add_product(const FewRows<B>& task, bool first, const Vector& product, float* c, Index count) {
+add_product(const FewRows<B>& task, bool first, const Product& product, float* c, Index count) {
   for (Index lane = 0; lane < count; ++lane) {
     const float scaled = task.alpha * product[lane];
     if (!first) {
@@ -110,7 +111,39 @@ template <typename Vector>
   }
 }
 
-// Columns of panels that one row, or a few, meet together.
+// Panels that one row meets together: enough sums to hide how long one takes.
+inline constexpr int kStreams = 4;
+
+// One row, which waits for nothing but memory. A task's panels are read as streams: each goes on from a
+// panel to the next, which processors read ahead better than panels side by side.
+template <typename Vector>
+[[gnu::always_inline]] inline void multiply_streams(const FewRows<ColumnPanels>& task) {
+  constexpr Index width = width_of<Vector>;
+  constexpr int groups = kStreams * kPanelColumns / width;
+  const Index panels = divide_up(task.last_column - task.first_column, kPanelColumns);
+  const Index apart = divide_up(panels, kStreams);
+  for (Index panel = 0; panel < apart; ++panel) {
+    const Index first = task.first_column + panel * kPanelColumns;
+    PanelLanes<Vector, groups, true> lanes(task.b, first, kStreams * kPanelColumns, apart);
+    for (Index k0 = 0; k0 < task.depth; k0 += kDepth) {
+      Vector sums[groups] = {};
+      const auto add = [&](Index k, int group, const Vector& weights)
+                           __attribute__((always_inline)) {
+        sums[group] += weights * task.a[k0 + k];
+      };
+      lanes.unpack(k0, std::min(kDepth, task.depth - k0), add);
+      alignas(Vector) float products[kStreams][kPanelColumns];
+      std::memcpy(products, sums, sizeof(sums));
+      for (int stream = 0; stream < kStreams; ++stream) {
+        const Index column = first + stream * apart * kPanelColumns;
+        const Index valid = std::min(kPanelColumns, task.last_column - column);
+        add_product(task, k0 == 0, products[stream], task.c + column, valid);
+      }
+    }
+  }
+}
+
+// Columns of panels that a few rows meet together.
 inline constexpr Index kFewPanelColumns = 64;
 
 // As many sums as hide how long one takes, of few panels at a time, each of which is read in one go.
@@ -119,7 +152,7 @@ template <typename Vector>
   constexpr int sums = width_of<Vector> == 8 ? 8 : 16; // AVX2 has half as many registers
   constexpr int most = kFewPanelColumns / width_of<Vector>;
   if (task.rows == 1) {
-    multiply_rows<Vector, PanelLanes<Vector, most, true>, 1>(task);
+    multiply_streams<Vector>(task);
   } else if (task.rows == 2) {
     multiply_rows<Vector, PanelLanes<Vector, std::min(most, sums / 2)>, 2>(task);
   } else if (task.rows <= 4) {

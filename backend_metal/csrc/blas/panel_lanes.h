@@ -8,8 +8,8 @@
 
 namespace pomona::blas {
 
-// Floats of a panel that are asked for ahead of those in use, into the second-level cache. A processor
-// that does so by itself stops where a page of memory ends.
+// Floats of a panel, and of the next ones, that are asked for ahead of those in use, into the
+// second-level cache. A processor that does so by itself stops where a page of memory ends.
 inline constexpr Index kPanelAhead = 512;
 
 template <typename Vector, int Groups, bool FetchesAhead = false>
@@ -17,11 +17,14 @@ class PanelLanes {
  public:
   static constexpr int kGroups = Groups;
 
-  [[gnu::always_inline]] PanelLanes(const ColumnPanels& b, Index first, Index) {
-    const Index last = divide_up(b.columns, kPanelColumns) * kPanelColumns - kPart;
+  // Columns from `first` on, a panel's first; in panels that are `apart` from each other.
+  [[gnu::always_inline]] PanelLanes(const ColumnPanels& b, Index first, Index, Index apart = 1) {
+    const Index last = divide_up(b.columns, kPanelColumns) - 1;
     for (int part = 0; part < Groups * kParts; ++part) {
-      // Lanes beyond the last panel compute the last ones again.
-      parts_[part] = b.at(std::min(first + part * kPart, last));
+      const Index column = part * kPart;
+      const Index panel = first / kPanelColumns + column / kPanelColumns * apart;
+      // Lanes beyond the last panel compute it again.
+      parts_[part] = b.at(std::min(panel, last) * kPanelColumns) + column % kPanelColumns;
     }
   }
 
