@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import platform
 import sys
 from collections.abc import Callable
@@ -15,9 +16,13 @@ from dataclasses import dataclass
 from backend_metal import blas_in_use  # isort: skip
 import mlx.core as mx
 import numpy as np
+import numpy.typing as npt
 
 from backend_metal.linux_cpu.blas import physical_cores
 from ops.bench.timing import markdown_table, seconds
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 COPY_BYTES = 512 * 2**20
 GEMM_SIZE = 2048
@@ -34,7 +39,7 @@ class Machine:
     copy_bytes_per_second: float
     """Bytes read and bytes written, both counted, as in STREAM; out of cache, on all cores."""
     read_bytes_per_second: float
-    """Of a sum, which writes nothing; on all cores."""
+    """Of a comparison, which writes nothing; on all cores."""
     gemm_flops: float
     """Floating-point operations a second of a square float32 product in MLX."""
 
@@ -91,15 +96,25 @@ def read_bandwidth(
     repeats: int = REPEATS,
     of_passes: Callable[[list[float]], float] = min,
 ) -> float:
-    """Bytes a second that threads read which sum up ``num_bytes`` in all, in a pass of the seconds
-    that ``of_passes`` makes of all."""
+    """Bytes a second that threads read which go through ``num_bytes`` in all, in a pass of the
+    seconds that ``of_passes`` makes of all."""
+    # Not zeros, which the system would keep in one page.
     parts = np.array_split(np.ones(num_bytes // 8), num_threads)
     with ThreadPoolExecutor(num_threads) as threads:
 
         def read() -> None:
-            list(threads.map(np.sum, parts))
+            list(threads.map(_read, parts))
 
         return num_bytes / of_passes([seconds(read) for _ in range(repeats)])
+
+
+def _read(part: npt.NDArray[np.float64]) -> None:
+    """Compares halves, equal ones, by the C library: it reads two streams with the processor's
+    widest loads and lets go of the interpreter's lock. A sum in NumPy is bound by its own
+    additions on some processors."""
+    half = part.nbytes // 2
+    if _memcmp(part.ctypes.data, part.ctypes.data + half, half) != 0:
+        raise RuntimeError("memory changed: a comparison that ends early does not read all of it")
 
 
 def gemm_rate(size: int, repeats: int = REPEATS) -> float:

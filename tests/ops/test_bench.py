@@ -84,6 +84,21 @@ def test_machine_figures_are_finite() -> None:
     assert math.isfinite(machine.gemm_rate(64, repeats=1))
 
 
+def test_a_read_goes_through_all_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+
+    def memcmp(first: int, second: int, count: int) -> int:
+        read.append((second - first, count))
+        return 0
+
+    monkeypatch.setattr(machine, "_memcmp", memcmp)
+    machine.read_bandwidth(1 << 20, 2, repeats=1)
+    assert read == [(1 << 18, 1 << 18)] * 2
+    monkeypatch.setattr(machine, "_memcmp", lambda *_: 1)
+    with pytest.raises(RuntimeError, match="ends early"):
+        machine.read_bandwidth(1 << 20, 2, repeats=1)
+
+
 def test_a_part_of_the_prompts_is_like_the_whole() -> None:
     workload = Workload()
     whole, part = workload.prompts(100), workload.prompts(100, every=8)
