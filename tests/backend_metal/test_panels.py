@@ -83,22 +83,23 @@ def test_products_have_the_bits_of_mlxs_own(
 @pytest.mark.parametrize("kernel", KERNELS)
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
-    # Tasks of few panels and of many, whose streams end together or not.
+    rows=st.sampled_from([1, 1, 2, 3, 5, 8]),
+    # Tasks of few panels, and of many, whose streams end together or not.
     columns=st.integers(1, 300) | st.integers(1000, 6000),
     depth=st.sampled_from([1, 2, 47, 512, 513]),
     threads=st.integers(1, 5),
     seed=st.integers(0, 99),
 )
-def test_one_row_has_the_bits_that_it_has_among_others(
-    kernel: str, columns: int, depth: int, threads: int, seed: int
+def test_few_rows_have_the_bits_that_they_have_among_others(
+    kernel: str, rows: int, columns: int, depth: int, threads: int, seed: int
 ) -> None:
     take(kernel)
     x, weight = uniform((9, depth), seed), uniform((columns, depth), seed + 1)
     panels = native.lay_in_panels(weight)
     native.set_num_threads(threads)
-    alone = native.panel_product(x[4:5], panels, columns)
+    alone = native.panel_product(x[1 : 1 + rows], panels, columns)
     together = native.panel_product(x, panels, columns)
-    np.testing.assert_array_equal(np.array(alone[0]), np.array(together[4]))
+    np.testing.assert_array_equal(np.array(alone), np.array(together[1 : 1 + rows]))
 
 
 def test_inputs_in_another_order_are_read_as_they_are() -> None:

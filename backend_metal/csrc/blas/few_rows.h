@@ -111,54 +111,59 @@ template <typename Vector>
   }
 }
 
-// Panels that one row meets together: enough sums to hide how long one takes.
+// Panels that a row, or a few, meet together, at most.
 inline constexpr int kStreams = 4;
+inline constexpr Index kFewPanelColumns = kStreams * kPanelColumns;
 
-// One row, which waits for nothing but memory. A task's panels are read as streams: each goes on from a
-// panel to the next, which processors read ahead better than panels side by side.
-template <typename Vector>
+// A few rows wait for nothing but memory. A task's panels are read as streams: each goes on from a panel
+// to the next, which processors read ahead better than panels side by side. There are as many sums as
+// hide how long one takes.
+template <typename Vector, int Rows>
 [[gnu::always_inline]] inline void multiply_streams(const FewRows<ColumnPanels>& task) {
-  constexpr Index width = width_of<Vector>;
-  constexpr int groups = kStreams * kPanelColumns / width;
+  constexpr int width = width_of<Vector>;
+  constexpr int most_sums = width == 8 ? 8 : 16; // AVX2 has half as many registers
+  constexpr int streams = std::min<int>(kStreams, most_sums / Rows * width / kPanelColumns);
+  constexpr int groups = streams * kPanelColumns / width;
   const Index panels = divide_up(task.last_column - task.first_column, kPanelColumns);
-  const Index apart = divide_up(panels, kStreams);
+  const Index apart = divide_up(panels, streams);
   for (Index panel = 0; panel < apart; ++panel) {
     const Index first = task.first_column + panel * kPanelColumns;
-    PanelLanes<Vector, groups, true> lanes(task.b, first, kStreams * kPanelColumns, apart);
+    const PanelLanes<Vector, groups> lanes(task.b, first, apart);
     for (Index k0 = 0; k0 < task.depth; k0 += kDepth) {
-      Vector sums[groups] = {};
+      const float* a = task.a + k0 * Rows;
+      Vector sums[Rows][groups] = {};
       const auto add = [&](Index k, int group, const Vector& weights)
                            __attribute__((always_inline)) {
-        sums[group] += weights * task.a[k0 + k];
+#pragma GCC unroll 16
+        for (int row = 0; row < Rows; ++row) {
+          sums[row][group] += weights * a[k * Rows + row];
+        }
       };
       lanes.unpack(k0, std::min(kDepth, task.depth - k0), add);
-      alignas(Vector) float products[kStreams][kPanelColumns];
-      std::memcpy(products, sums, sizeof(sums));
-      for (int stream = 0; stream < kStreams; ++stream) {
-        const Index column = first + stream * apart * kPanelColumns;
-        const Index valid = std::min(kPanelColumns, task.last_column - column);
-        add_product(task, k0 == 0, products[stream], task.c + column, valid);
+      for (Index row = 0; row < std::min<Index>(Rows, task.rows); ++row) {
+        float products[streams][kPanelColumns];
+        static_assert(sizeof(products) == sizeof(sums[row]));
+        std::memcpy(products, sums[row], sizeof(products));
+        for (int stream = 0; stream < streams; ++stream) {
+          const Index column = first + stream * apart * kPanelColumns;
+          const Index valid = std::min(kPanelColumns, task.last_column - column);
+          add_product(task, k0 == 0, products[stream], task.c + row * task.ldc + column, valid);
+        }
       }
     }
   }
 }
 
-// Columns of panels that a few rows meet together.
-inline constexpr Index kFewPanelColumns = 64;
-
-// As many sums as hide how long one takes, of few panels at a time, each of which is read in one go.
 template <typename Vector>
 [[gnu::always_inline]] inline void multiply_few(const FewRows<ColumnPanels>& task) {
-  constexpr int sums = width_of<Vector> == 8 ? 8 : 16; // AVX2 has half as many registers
-  constexpr int most = kFewPanelColumns / width_of<Vector>;
   if (task.rows == 1) {
-    multiply_streams<Vector>(task);
+    multiply_streams<Vector, 1>(task);
   } else if (task.rows == 2) {
-    multiply_rows<Vector, PanelLanes<Vector, std::min(most, sums / 2)>, 2>(task);
+    multiply_streams<Vector, 2>(task);
   } else if (task.rows <= 4) {
-    multiply_rows<Vector, PanelLanes<Vector, std::min(most, sums / 4)>, 4>(task);
+    multiply_streams<Vector, 4>(task);
   } else {
-    multiply_rows<Vector, PanelLanes<Vector, std::min(most, sums / 8)>, kFewRows>(task);
+    multiply_streams<Vector, kFewRows>(task);
   }
 }
 

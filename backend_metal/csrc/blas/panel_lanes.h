@@ -1,4 +1,4 @@
-// Columns of a matrix that lies in panels, as many vectors of them at a time as there are sums.
+// Columns of a matrix that lies in panels, as many vectors of them at a time as there are sums a row.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,11 @@ namespace pomona::blas {
 // second-level cache. A processor that does so by itself stops where a page of memory ends.
 inline constexpr Index kPanelAhead = 512;
 
-template <typename Vector, int Groups, bool FetchesAhead = false>
+template <typename Vector, int Groups>
 class PanelLanes {
  public:
-  static constexpr int kGroups = Groups;
-
-  // Columns from `first` on, a panel's first; in panels that are `apart` from each other.
-  [[gnu::always_inline]] PanelLanes(const ColumnPanels& b, Index first, Index, Index apart = 1) {
+  // Columns from `first` on, a panel's first, of panels that are `apart` from each other.
+  [[gnu::always_inline]] PanelLanes(const ColumnPanels& b, Index first, Index apart) {
     const Index last = divide_up(b.columns, kPanelColumns) - 1;
     for (int part = 0; part < Groups * kParts; ++part) {
       const Index column = part * kPart;
@@ -32,7 +30,7 @@ class PanelLanes {
   template <typename Use>
   [[gnu::always_inline]] void unpack(Index k0, Index kc, const Use& use) const {
     for (Index k = 0; k < kc; ++k) {
-      if (FetchesAhead && k * kPanelColumns % kLineFloats == 0) {
+      if (k * kPanelColumns % kLineFloats == 0) {
 #pragma GCC unroll 16
         for (int part = 0; part < Groups * kParts; ++part) {
           __builtin_prefetch(parts_[part] + (k0 + k) * kPanelColumns + kPanelAhead, 0, 2);
