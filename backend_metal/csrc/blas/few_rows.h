@@ -64,6 +64,21 @@ add_product(const FewRows<B>& task, bool first, const Product& product, float* c
   }
 }
 
+// Adds to the sums of each row, one a group of lanes, its elements from k0 on times theirs, up to kDepth
+// of them.
+template <typename Vector, typename Lanes, int Rows, int Groups, typename B>
+[[gnu::always_inline]] inline void
+add_depth(const FewRows<B>& task, Lanes& lanes, Index k0, Vector (&sums)[Rows][Groups]) {
+  const float* a = task.a + k0 * Rows;
+  const auto add = [&](Index k, int group, const Vector& weights) __attribute__((always_inline)) {
+#pragma GCC unroll 16
+    for (int row = 0; row < Rows; ++row) {
+      sums[row][group] += weights * a[k * Rows + row];
+    }
+  };
+  lanes.unpack(k0, std::min(kDepth, task.depth - k0), add);
+}
+
 template <typename Vector, typename Lanes, int Rows, typename B>
 [[gnu::always_inline]] inline void multiply_rows(const FewRows<B>& task) {
   constexpr int groups = Lanes::kGroups;
@@ -72,16 +87,8 @@ template <typename Vector, typename Lanes, int Rows, typename B>
     const Index valid = std::min(groups * width, task.last_column - first);
     Lanes lanes(task.b, first, valid);
     for (Index k0 = 0; k0 < task.depth; k0 += kDepth) {
-      const float* a = task.a + k0 * Rows;
       Vector sums[Rows][groups] = {};
-      const auto add = [&](Index k, int group, const Vector& weights)
-                           __attribute__((always_inline)) {
-#pragma GCC unroll 16
-        for (int row = 0; row < Rows; ++row) {
-          sums[row][group] += weights * a[k * Rows + row];
-        }
-      };
-      lanes.unpack(k0, std::min(kDepth, task.depth - k0), add);
+      add_depth(task, lanes, k0, sums);
       for (Index row = 0; row < std::min<Index>(Rows, task.rows); ++row) {
         for (Index lane = 0; lane < valid; lane += width) {
           add_product(
@@ -130,16 +137,8 @@ template <typename Vector, int Rows>
     const Index first = task.first_column + panel * kPanelColumns;
     const PanelLanes<Vector, groups> lanes(task.b, first, apart);
     for (Index k0 = 0; k0 < task.depth; k0 += kDepth) {
-      const float* a = task.a + k0 * Rows;
       Vector sums[Rows][groups] = {};
-      const auto add = [&](Index k, int group, const Vector& weights)
-                           __attribute__((always_inline)) {
-#pragma GCC unroll 16
-        for (int row = 0; row < Rows; ++row) {
-          sums[row][group] += weights * a[k * Rows + row];
-        }
-      };
-      lanes.unpack(k0, std::min(kDepth, task.depth - k0), add);
+      add_depth(task, lanes, k0, sums);
       for (Index row = 0; row < std::min<Index>(Rows, task.rows); ++row) {
         float products[streams][kPanelColumns];
         static_assert(sizeof(products) == sizeof(sums[row]));
