@@ -13,43 +13,46 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := serve
 
-PYTHON ?= python3
 CONFIG ?= configs/app.yaml
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.pomona-setup
-
-# Which MLX goes in: Metal's is in the plain wheel on macOS.
-ifeq ($(shell uname -s),Darwin)
-EXTRAS := test
-else ifneq ($(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/null),)
-EXTRAS := cuda13,test
-else
-EXTRAS := cpu,test
-endif
-
-BUILD_INPUTS := pyproject.toml $(wildcard CMakeLists.txt) \
-	$(shell find backend_metal/csrc backend_metal/shaders -type f 2>/dev/null)
+INSTALLS := pyproject.toml ops/constraints.txt ops/setup.sh
 
 .PHONY: setup serve test test-clients fuzz lint bench bench-attention bench-engine bench-serve bench-compare native test-asan test-ubsan \
 	test-metal bench-metal metal-tools test-metal-ladder
 
-setup: $(STAMP)
+# EXTRAS=ops on a cluster's hosts: what a service needs beside the server.
+setup: $(VENV)/.serve native
 
-$(STAMP): $(BUILD_INPUTS)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "Python 3.11 or later is needed; set PYTHON=python3.11" >&2; exit 1; }
-	@echo "Installing into $(VENV), a minute or two the first time."
-	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --progress-bar on --editable '.[$(EXTRAS)]'
+$(VENV)/.serve: $(INSTALLS)
+	@PYTHON='$(PYTHON)' ops/setup.sh $(EXTRAS)
 	@touch $@
+
+# What the suite and its linters need.
+$(VENV)/.dev: $(INSTALLS)
+	@PYTHON='$(PYTHON)' ops/setup.sh dev
+	@touch $@ $(VENV)/.serve
+
+.PHONY: setup-dev
+setup-dev: $(VENV)/.dev native
+
+# Compiles what has changed of the extension. POMONA_CUDA=ON|OFF|AUTO: with what runs on NVIDIA GPUs.
+BUILD := build/native
+export NINJA_STATUS := [%f/%t, %e s]$(subst ,, )
+
+native: | $(VENV)/.serve
+	@mkdir -p $(BUILD)
+	@[ -f $(BUILD)/build.ninja ] || echo "Compiling the extension, a minute the first time."
+	@$(BIN)/cmake -S . -B $(BUILD) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+		-DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
+		$(if $(POMONA_CUDA),-DPOMONA_CUDA=$(POMONA_CUDA)) >$(BUILD)/configure.log || { cat $(BUILD)/configure.log; exit 1; }
+	@$(BIN)/ninja -C $(BUILD) install | sed '/^-- /d'
 
 serve: setup
 	@exec $(BIN)/pomona serve $(if $(MODEL),'$(MODEL)') --config '$(CONFIG)' \
 		$(if $(VERBOSE),--verbose)
 
-lint: setup
+lint: setup-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -146,22 +149,6 @@ test-cluster: setup
 metal-tools: setup
 	PYTHON=$(BIN)/python tests/metal_on_cpu/install_tools.sh
 
-# What builds the extension, kept in the environment so that a change rebuilds only what it touches.
-BUILD_TOOLS := $(VENV)/.pomona-build-tools
-ifeq ($(shell uname -s),Linux)
-CUDA_HEADERS := 'nvidia-cuda-runtime==13.*' 'nvidia-cuda-crt==13.*'
-endif
-
-$(BUILD_TOOLS):
-	[ -x $(BIN)/python ] || $(MAKE) setup
-	$(BIN)/python -m pip install --quiet 'scikit-build-core>=1.0' 'nanobind==3.1.0' cmake ninja \
-		$(CUDA_HEADERS)
-	@touch $@
-
-native: $(BUILD_TOOLS)
-	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
-	@[ pyproject.toml -nt $(STAMP) ] || touch $(STAMP)
-
 # The native tests on an extension built beside the installed one, under a sanitizer.
 NATIVE_TESTS := $(wildcard tests/backend_metal/test_native_*.py) \
 	$(addprefix tests/backend_metal/test_,kv_cache.py activations.py add_rms_norm.py draw_kernel.py float_rows.py)
@@ -170,7 +157,7 @@ test-asan: SANITIZER := address
 test-asan: RUNTIME := libasan.so
 test-ubsan: SANITIZER := undefined
 test-ubsan: RUNTIME := libubsan.so
-test-asan test-ubsan: $(BUILD_TOOLS)
+test-asan test-ubsan: $(VENV)/.dev
 	$(BIN)/cmake -S . -B build/$(SANITIZER) -G Ninja -DPOMONA_SANITIZE=$(SANITIZER) \
 		-DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 		-DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python >/dev/null
