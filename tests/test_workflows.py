@@ -155,11 +155,12 @@ def stages(output: str) -> list[str]:
 def test_ci_prints_the_time_of_each_stage(
     run_ci: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
-    always, with_groups = run_ci("nothing"), run_ci("nothing", "cuda\nmetal-races")
-    assert (always.returncode, with_groups.returncode) == (0, 0)
+    always, with_rungs = run_ci("nothing"), run_ci("nothing", "races\ncuda")
+    assert (always.returncode, with_rungs.returncode) == (0, 0)
     assert stages(always.stdout)[0] == "packages"
     assert stages(always.stdout)[-1] == "total"
-    assert set(stages(with_groups.stdout)) - set(stages(always.stdout)) == {"cuda", "metal-races"}
+    added = set(stages(with_rungs.stdout)) - set(stages(always.stdout))
+    assert added == {"ladder: races cuda"}
 
 
 @pytest.mark.parametrize(
@@ -167,8 +168,8 @@ def test_ci_prints_the_time_of_each_stage(
     [
         ("packages", "packages"),
         ("test-cluster", "cluster scenarios"),
-        ("support.changed", "changed groups"),
-        ("test-cuda", "cuda"),
+        ("support.changed", "changed rungs"),
+        ("test-rungs", "ladder: cuda"),
         ("try_wheel", "wheel in a bare environment"),
     ],
 )
