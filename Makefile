@@ -142,21 +142,28 @@ $(RUNGS:%=test-metal-%): test-metal-%: setup-dev
 		$(or $(wildcard $(RUNG_$*:%=tests/metal_on_cpu/test_%.py)),$(error no tests for $@))
 
 test-metal-ladder: setup-dev
-	$(BIN)/python -m pytest $(WORKERS) -m ladder
+	$(BIN)/python -m pytest $(WORKERS) -m ladder tests/metal_on_cpu
+
+# RUNGS="types cuda": those that `python -m tests.support.changed` prints.
+.PHONY: test-rungs
+test-rungs: setup-dev $(if $(filter cuda,$(RUNGS)),$(VENV)/.installed-dev$(comma)cuda-build)
+	$(BIN)/python -m pytest $(WORKERS) -m ladder \
+		$(sort $(wildcard $(foreach rung,$(RUNGS),$(RUNG_$(rung):%=tests/metal_on_cpu/test_%.py)))) \
+		$(if $(filter cuda,$(RUNGS)),tests/cuda_on_cpu)
 
 # All of this, with every instantiation of the kernels and more random examples: hours.
 .PHONY: test-exhaustive
 test-exhaustive: setup-dev
 	POMONA_EXHAUSTIVE=1 $(BIN)/python -m pytest $(WORKERS) -m "not cluster and not clients"
 
-# Clusters that lose some of their hosts; those in network namespaces as root on Linux.
+# Clusters that lose some of their hosts, as root on Linux; SCENARIOS=ci has those of .ci/run.
 .PHONY: test-cluster
 test-cluster: setup-dev
-	$(BIN)/python -m pytest -m cluster tests/cluster
+	$(BIN)/python -m pytest -m "cluster$(SCENARIOS:%= and %)" tests/cluster
 
-# Clang and whatever else the ladder runs on.
-metal-tools: setup-dev
-	PYTHON=$(BIN)/python tests/metal_on_cpu/install_tools.sh
+# Clang and a cross compiler for macOS, which the ladder runs on.
+metal-tools: $(VENV)/.installed-dev,metal-tools native
+	tests/metal_on_cpu/install_tools.sh
 
 # The native tests on an extension built beside the installed one, under a sanitizer.
 NATIVE_TESTS := $(wildcard tests/backend_metal/test_native_*.py) \
