@@ -7,8 +7,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-import ray
-
 from deployments.backend import EngineConfig
 from deployments.gateway.access.api_keys import is_loopback
 from deployments.gateway.access.watched_keys import KeySource
@@ -19,6 +17,7 @@ logger = logging.getLogger("pomona")
 GATEWAYS = "deployments.app:build_app"
 """Import path of an application that clients reach."""
 ENGINES = "deployments.app:build_engines"
+BUILDERS = (GATEWAYS, ENGINES)
 SERVE_DEFAULT_APP_NAME = "default"
 ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -132,8 +131,13 @@ def _warn_without_keys(settings: AppSettings) -> None:
 
 def own_host(settings: AppSettings) -> str:
     """Where its gateway on this machine listens."""
-    node: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-    return settings.gateway.host or node
+    if settings.gateway.host is not None:
+        return settings.gateway.host
+    # It takes a second to import.
+    from ray.util import get_node_ip_address
+
+    node: str = get_node_ip_address()  # type: ignore[no-untyped-call]
+    return node
 
 
 def local(host: str) -> str:
