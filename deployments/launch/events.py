@@ -42,6 +42,7 @@ class Events(socketserver.ThreadingUnixStreamServer):
         self.failure: str | None = None
         """Why Serve gave an application up."""
         self._terminal = terminal
+        self._is_drained = False
         self._phase = "the server's process"
         self._phase_since = self._shown_at = time.monotonic()
         self._thread = threading.Thread(target=self.serve_forever, args=(0.1,), name="events")
@@ -51,8 +52,15 @@ class Events(socketserver.ThreadingUnixStreamServer):
         """Call it once no process sends any more: returns when all was read."""
         self.shutdown()
         self._thread.join()
+        self.timeout = 0
+        while not self._is_drained:
+            self.handle_request()
         self.server_close()
         self.path.unlink()
+
+    def handle_timeout(self) -> None:
+        """Called by ``handle_request``: no connection is left that was not accepted."""
+        self._is_drained = True
 
     def take(self, event: Event) -> None:
         match event.get("event"):

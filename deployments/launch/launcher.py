@@ -56,8 +56,11 @@ def _run(config: dict[str, Any], terminal: LiveTerminal, *, verbose: bool) -> in
         path = folder / "config.yaml"
         path.write_text(yaml.safe_dump(config))
         logger.info("Starting %s.", " and ".join(one.model for one in engine_configs(config)))
-        # Engines of a cluster that runs already may be on hosts with other models.
-        models = None if joins_cluster() else ModelCheck(path)
+        # Engines of a cluster that runs already may be on hosts with other models. Its processes
+        # know nothing of the socket for events: Ray's output stands in for these.
+        joins = joins_cluster()
+        verbose = verbose or joins
+        models = None if joins else ModelCheck(path)
         began = psutil.Process().create_time()
         command = [sys.executable, "-m", "deployments.launch.driver", str(path), str(began)]
         if verbose:

@@ -31,17 +31,17 @@ class ModelCheck:
     def raise_mistake(self) -> None:
         """Raises ``ValueError`` once it is known that a model can't be served."""
         if self._process.poll():
-            told, _ = self._process.communicate()
-            raise ValueError(told.strip() or "the check of the model failed")
+            assert self._process.stdout is not None
+            raise ValueError(self._process.stdout.read() or "the check of the model failed")
 
     def end(self) -> None:
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
 
 def main(path: str) -> int:
-    # What starts beside it is what will serve.
-    os.nice(5)
     try:
         for engine in engine_configs(yaml.safe_load(Path(path).read_text())):
             create_backend(engine.backend).check(engine)
@@ -52,4 +52,6 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
+    # What starts beside it is what will serve.
+    os.nice(5)
     sys.exit(main(sys.argv[1]))

@@ -13,10 +13,10 @@ _start_dashboard = Node.start_api_server
 
 
 def start_ray(*, verbose: bool) -> None:
-    """Join the cluster that runs already, or start one. Its hosts know nothing of the launcher's
-    socket, so Ray's own output stands in for events there."""
+    """Join the cluster that runs already, or start one. ``verbose``: print all that its processes
+    do."""
     _leave_out("start_monitor", "start_api_server", *([] if verbose else ["start_log_monitor"]))
-    ray.init(namespace=SERVE_NAMESPACE, log_to_driver=True)
+    ray.init(namespace=SERVE_NAMESPACE, log_to_driver=verbose)
 
 
 def starts_own() -> bool:
