@@ -1,4 +1,4 @@
-"""``python -m deployments.launch.driver CONFIG [--verbose]``: starts Ray and Serve, and deploys.
+"""``python -m deployments.launch.driver CONFIG BEGAN [--verbose]``: starts Ray and Serve, deploys.
 
 A process of its own, since it dies with Ray. It tells the launcher by events what it does.
 """
@@ -14,14 +14,16 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import yaml
 
 from deployments.backend import EngineConfig
 from deployments.launch.events import LAUNCHER
-from deployments.launch.serve_config import BUILDERS, applications, engine_configs, names
+from deployments.launch.serve_config import ENGINES, GATEWAYS, applications, engine_configs, names
 from deployments.observe.events import event_handler
 from deployments.settings import AppSettings
 
@@ -44,7 +46,7 @@ class Phases:
     def __init__(self, began: float) -> None:
         self._began = self._since = began
         self._took: list[str] = []
-        self._current = "settings"
+        self._current = "the launcher"
 
     def begin(self, name: str) -> None:
         self._end()
@@ -73,6 +75,8 @@ def main(path: str, began: float, *, verbose: bool) -> int:
         phases.begin("Ray")
         from deployments.launch import ray_node
 
+        # Ray's start waits for other processes.
+        Thread(target=import_module, args=("deployments.app",), daemon=True).start()
         try:
             ray_node.start_ray(verbose=verbose)
         except Exception as error:
@@ -116,7 +120,7 @@ def deploy(config: dict[str, Any], phases: Phases, *, is_own: bool) -> None:
     # Serve would have another process import all that this one, and each replica, imports.
     from deployments import app
 
-    build = {path: getattr(app, path.rpartition(":")[2]) for path in BUILDERS}
+    build = {GATEWAYS: app.build_app, ENGINES: app.build_engines}
     try:
         targets = [
             serve.RunTarget(
@@ -133,7 +137,7 @@ def deploy(config: dict[str, Any], phases: Phases, *, is_own: bool) -> None:
 
 def _is_built_here(config: dict[str, Any]) -> bool:
     return config.keys() <= DEPLOYED_HERE and all(
-        one.keys() <= BUILT_HERE and one["import_path"] in BUILDERS
+        one.keys() <= BUILT_HERE and one["import_path"] in (GATEWAYS, ENGINES)
         for one in config["applications"]
     )
 

@@ -12,6 +12,8 @@ import os
 import socket
 import sys
 import tempfile
+import time
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -61,15 +63,16 @@ def _run(config: dict[str, Any], terminal: LiveTerminal, *, verbose: bool) -> in
         joins = joins_cluster()
         verbose = verbose or joins
         models = None if joins else ModelCheck(path)
-        began = psutil.Process().create_time()
-        command = [sys.executable, "-m", "deployments.launch.driver", str(path), str(began)]
-        if verbose:
-            command.append("--verbose")
+        # The first start began with this process.
+        began = chain([psutil.Process().create_time()], iter(time.time, None))
+
+        def start() -> Server:
+            command = [sys.executable, "-m", "deployments.launch.driver", str(path)]
+            command += [str(next(began)), *(["--verbose"] if verbose else [])]
+            return Server(command, folder, terminal, verbose=verbose)
+
         try:
-            return Supervisor(
-                lambda: Server(command, folder, terminal, verbose=verbose),
-                models.raise_mistake if models else lambda: None,
-            ).run()
+            return Supervisor(start, models.raise_mistake if models else lambda: None).run()
         finally:
             if models:
                 models.end()

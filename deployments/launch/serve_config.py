@@ -17,7 +17,6 @@ logger = logging.getLogger("pomona")
 GATEWAYS = "deployments.app:build_app"
 """Import path of an application that clients reach."""
 ENGINES = "deployments.app:build_engines"
-BUILDERS = (GATEWAYS, ENGINES)
 SERVE_DEFAULT_APP_NAME = "default"
 ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
