@@ -1,87 +1,48 @@
 """``python -m deployments.launch.driver CONFIG BEGAN [--verbose]``: starts Ray and Serve, deploys.
 
-A process of its own, since it dies with Ray. It tells the launcher by events what it does.
+A process of its own, since it dies with Ray. It tells the launcher by events what it does. What it
+imports first is little, since Ray starts meanwhile.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shlex
 import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import yaml
 
-from deployments.backend import EngineConfig
 from deployments.launch.events import LAUNCHER
-from deployments.launch.serve_config import ENGINES, GATEWAYS, applications, engine_configs, names
+from deployments.launch.phases import DeployError, Phases
 from deployments.observe.events import event_handler
-from deployments.settings import AppSettings
 
 logger = logging.getLogger(LAUNCHER)
-
-POLL_INTERVAL_S = 0.1
-STATUS_INTERVAL_S = 0.5
-BUILT_HERE = {"name", "import_path", "route_prefix", "args"}
-"""Keys of an application that needs no process of its own to build it."""
-DEPLOYED_HERE = {"proxy_location", "http_options", "grpc_options", "applications"}
-
-
-class DeployError(Exception):
-    """Serve has given up an application; the message says why."""
-
-
-class Phases:
-    """Parts of the start, and how long each took."""
-
-    def __init__(self, began: float) -> None:
-        self._began = self._since = began
-        self._took: list[str] = []
-        self._current = "the launcher"
-
-    def begin(self, name: str) -> None:
-        self._end()
-        self._current = name
-        logger.info("%s", name, extra={"event": "phase"})
-
-    def finish(self) -> float:
-        """Log all parts, and return what they took together, in seconds."""
-        self._end()
-        logger.info("Start by part: %s.", ", ".join(self._took))
-        return time.time() - self._began
-
-    def _end(self) -> None:
-        now = time.time()
-        self._took.append(f"{self._current} {now - self._since:.1f} s")
-        self._since = now
 
 
 def main(path: str, began: float, *, verbose: bool) -> int:
     logger.handlers = [*event_handler(LAUNCHER)]
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    config = yaml.safe_load(Path(path).read_text())
     phases = Phases(began)
     try:
         phases.begin("Ray")
         from deployments.launch import ray_node
 
         # Ray's start waits for other processes.
-        Thread(target=import_module, args=("deployments.app",), daemon=True).start()
+        Thread(target=import_module, args=("deployments.launch.deploy",), daemon=True).start()
         try:
             ray_node.start_ray(verbose=verbose)
         except Exception as error:
             raise DeployError(f"Ray did not start: {error}") from error
         phases.begin("Serve's controller")
+        from deployments.launch.deploy import deploy, follow
+
+        config = yaml.safe_load(Path(path).read_text())
         deploy(config, phases, is_own=ray_node.starts_own())
         phases.begin("engines and gateways")
         follow(config, phases)
@@ -96,139 +57,6 @@ def main(path: str, began: float, *, verbose: bool) -> int:
         return 0
     finally:
         _shut_down()
-
-
-def deploy(config: dict[str, Any], phases: Phases, *, is_own: bool) -> None:
-    """Raises ``DeployError`` for an application that can't be built."""
-    from ray import serve
-    from ray.serve.context import _get_global_client
-    from ray.serve.schema import ServeDeploySchema
-
-    schema = ServeDeploySchema.model_validate(config)
-    serve.start(
-        proxy_location=schema.proxy_location,
-        http_options=schema.http_options.model_dump(),
-        grpc_options=schema.grpc_options.model_dump(),
-        controller_options=schema.controller_options,
-    )
-    phases.begin("deploying")
-    if not is_own or not _is_built_here(config):
-        client = _get_global_client()
-        assert client is not None
-        client.deploy_apps(schema)
-        return
-    # Serve would have another process import all that this one, and each replica, imports.
-    from deployments import app
-
-    build = {GATEWAYS: app.build_app, ENGINES: app.build_engines}
-    try:
-        targets = [
-            serve.RunTarget(
-                build[one.import_path](one.args or {}), name=one.name, route_prefix=one.route_prefix
-            )
-            for one in schema.applications
-        ]
-    except ValueError as error:
-        raise DeployError(str(error)) from error
-    serve.run_many(
-        targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False
-    )
-
-
-def _is_built_here(config: dict[str, Any]) -> bool:
-    return config.keys() <= DEPLOYED_HERE and all(
-        one.keys() <= BUILT_HERE and one["import_path"] in (GATEWAYS, ENGINES)
-        for one in config["applications"]
-    )
-
-
-def follow(config: dict[str, Any], phases: Phases) -> None:
-    """Until each application that clients reach has a replica that answers. Raises
-    ``DeployError``."""
-    start = Start(names(config))
-    found = applications(config)
-    for url, _ in found:
-        start.wait_until_ready(url)
-    if found:
-        logger.info("", extra={"event": "ready"})
-        took_s = phases.finish()
-        for url, settings in found:
-            announce(url, settings, engine_configs(config), took_s)
-
-
-class Start:
-    """Follows the start of applications, and reports each setback once."""
-
-    def __init__(self, application_names: list[str]) -> None:
-        self._names = application_names
-        self._told: set[str] = set()
-        self._looked_at = 0.0
-
-    def wait_until_ready(self, url: str) -> None:
-        while not self._is_ready(url):
-            if time.monotonic() - self._looked_at >= STATUS_INTERVAL_S:
-                self._looked_at = time.monotonic()
-                self._look_at_status()
-            time.sleep(POLL_INTERVAL_S)
-
-    def _is_ready(self, url: str) -> bool:
-        try:
-            with urllib.request.urlopen(f"{url}/ready", timeout=5) as response:
-                return bool(json.load(response).get("status") == "ready")
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code in (401, 403):
-                    refusal = f"{error.code}: {error.read().decode(errors='replace')}"
-                    self._tell(f"{url}/ready refuses this launcher with {refusal}")
-        except (OSError, ValueError):
-            # Not listening yet, or another program's server.
-            pass
-        return False
-
-    def _look_at_status(self) -> None:
-        from ray import serve
-
-        from deployments.launch.serve_status import failures, setbacks
-
-        found = serve.status().applications
-        if failed := failures(found, self._names):
-            raise DeployError("\n".join(failed))
-        for text in setbacks(found, self._names):
-            self._tell(f"Trying again, since it did not start: {text}")
-
-    def _tell(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
-            logger.warning("%s", text)
-
-
-def announce(
-    url: str, settings: AppSettings, engines: Sequence[EngineConfig], took_s: float
-) -> None:
-    with_keys = settings.gateway.api_keys or settings.gateway.api_keys_file
-    key = "one of your keys" if with_keys else "anything"
-    logger.info(
-        "Ready. Point an OpenAI client at base_url=%s/v1 with api_key=%s. The start took %.1f s.",
-        url,
-        key,
-        took_s,
-    )
-    if settings.gateway.page:
-        logger.info("A page to chat and to watch: %s/", url)
-    if engines:
-        logger.info(
-            "Or ask from another terminal:\n%s", curl(url, engines[0].name, bool(with_keys))
-        )
-
-
-def curl(url: str, model: str, with_keys: bool) -> str:
-    """The command that has ``model`` answer."""
-    body = {"model": model, "messages": [{"role": "user", "content": "What is Pomona?"}]}
-    key = "-H 'Authorization: Bearer YOUR-KEY' " if with_keys else ""
-    return (
-        f"  curl {url}/v1/chat/completions {key}-H 'Content-Type: application/json' "
-        f"-d {shlex.quote(json.dumps(body, ensure_ascii=False))}"
-    )
 
 
 def _show_where_to_look(dashboard_url: str) -> None:

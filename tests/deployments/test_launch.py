@@ -31,10 +31,11 @@ from ray.serve.schema import (
 from backend_metal.models.find import DEMO_DIRECTORY
 from deployments.backend import EngineConfig
 from deployments.command.serve import run
-from deployments.launch import driver, model_check, prepare
+from deployments.launch import deploy, model_check, prepare
 from deployments.launch import launcher as launch
-from deployments.launch.driver import DeployError, Start
+from deployments.launch.deploy import Start
 from deployments.launch.live_terminal import LiveTerminal
+from deployments.launch.phases import DeployError
 from deployments.launch.serve_config import (
     ENGINES,
     GATEWAYS,
@@ -44,6 +45,7 @@ from deployments.launch.serve_config import (
     names,
     with_address,
     with_model,
+    with_settings,
 )
 from deployments.launch.serve_status import cause, failures, setbacks
 from deployments.protocol.chat import ChatCompletionRequest
@@ -103,7 +105,7 @@ def test_a_port_in_use_ends_it_unless_it_may_be_the_clusters(
 
 
 def test_the_line_to_copy_is_a_request_that_the_server_takes() -> None:
-    line = driver.curl("http://127.0.0.1:8000", "it's", with_keys=True)
+    line = deploy.curl("http://127.0.0.1:8000", "it's", with_keys=True)
     program, url, *arguments = shlex.split(line)
     assert (program, url) == ("curl", "http://127.0.0.1:8000/v1/chat/completions")
     assert "Authorization: Bearer YOUR-KEY" in arguments
@@ -195,8 +197,8 @@ def answering() -> Iterator[tuple[str, type[Answers]]]:
 
 def start_after(looks: int, monkeypatch: pytest.MonkeyPatch) -> Start:
     """One that ends with the last of ``looks`` at Serve's status, all of which is well."""
-    monkeypatch.setattr(driver, "POLL_INTERVAL_S", 0.0)
-    monkeypatch.setattr(driver, "STATUS_INTERVAL_S", 0.0)
+    monkeypatch.setattr(deploy, "POLL_INTERVAL_S", 0.0)
+    monkeypatch.setattr(deploy, "STATUS_INTERVAL_S", 0.0)
     statuses = iter([ServeStatus()] * looks)
     monkeypatch.setattr(serve, "status", lambda: next(statuses))
     return Start(["pomona"])
@@ -265,8 +267,8 @@ def test_a_model_that_takes_its_time_is_no_setback() -> None:
 )
 def test_what_serve_has_to_build_itself(change: dict[str, Any], is_built_here: bool) -> None:
     config = {"applications": [{"name": "pomona", "import_path": GATEWAYS, **change}]}
-    assert driver._is_built_here(config) == is_built_here
-    assert not driver._is_built_here(config | {"logging_config": {}})
+    assert deploy._is_built_here(config) == is_built_here
+    assert not deploy._is_built_here(config | {"logging_config": {}})
 
 
 CAUSE = "model '/nowhere': there is no such directory"
@@ -318,7 +320,7 @@ class Waiting:
         return "ended"
 
 
-def test_a_model_that_is_not_there_ends_the_start(
+def test_what_engines_cannot_serve_ends_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # No cluster that runs already.
@@ -326,9 +328,10 @@ def test_a_model_that_is_not_there_ends_the_start(
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.setattr(launch, "Server", Waiting)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    config = with_address(with_model(config_of(), "/absent"), "127.0.0.1", free_port())
+    config = with_settings(config_of(), {"engine.backend": "another"})
+    config = with_address(config, "127.0.0.1", free_port())
     assert launch.launch(config, None, LiveTerminal(io.StringIO())) == 2
-    assert caplog.messages[-1].endswith("'/absent': there is no such directory")
+    assert "'another'" in caplog.messages[-1]
 
 
 def mistake(model: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -339,6 +342,12 @@ def mistake(model: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str
     told = capsys.readouterr().out
     assert "\n" not in told
     return told
+
+
+def test_a_model_that_is_not_there_is_a_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert mistake("/absent", tmp_path, capsys).endswith("'/absent': there is no such directory")
 
 
 def test_half_a_download_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -391,7 +400,7 @@ def test_a_cluster_that_runs_already_is_joined(
 def test_the_last_lines_say_where_it_is(page: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     settings = parse_settings({"gateway": {"page": page}})
-    driver.announce("http://127.0.0.1:9", settings, [EngineConfig(model="demo")], 14.25)
+    deploy.announce("http://127.0.0.1:9", settings, [EngineConfig(model="demo")], 14.25)
     told = caplog.messages
     assert told[0].startswith("Ready. ")
     assert "base_url=http://127.0.0.1:9/v1 " in told[0]
