@@ -68,7 +68,10 @@ def _show_where_to_look(dashboard_url: str) -> None:
 
 
 def _shut_down() -> None:
-    if "ray.serve" in sys.modules:
+    import ray
+
+    # Serve would start a Ray to shut down.
+    if ray.is_initialized():
         from ray import serve
 
         serve.shutdown()  # type: ignore[no-untyped-call]
