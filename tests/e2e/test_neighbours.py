@@ -169,7 +169,7 @@ def test_another_host_reaches_what_it_was_offered(
 
 
 def test_its_state_can_be_asked_for_in_another_terminal(served: ServeProcess) -> None:
-    wait_for(lambda: "Ready. " in served.log.read_text())
+    wait_for(lambda: "State: " in served.log.read_text())
     [command] = re.findall(r"State: (.*)", served.log.read_text())
     home = {"HOME": str(served.home), "PATH": "/usr/bin:/bin"}
     state = subprocess.run(["bash", "-c", command], env=home, capture_output=True, text=True)
