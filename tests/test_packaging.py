@@ -46,8 +46,6 @@ def test_one_nanobind_builds_the_extension_everywhere() -> None:
     """Another one may have another ABI than MLX, and its arrays could not go in and out."""
     (pin,) = pins("nanobind")
     assert re.fullmatch(r"==\d+\.\d+\.\d+", pin)
-    tools = (ROOT / "tests" / "metal_on_cpu" / "install_tools.sh").read_text()
-    assert re.findall(r"'nanobind([^']*)'", tools) == [pin]
 
 
 @pytest.mark.parametrize("one", REQUIREMENTS, ids=str)
