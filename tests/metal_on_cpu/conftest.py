@@ -12,6 +12,12 @@ from tests.metal_on_cpu import host
 from tests.metal_on_cpu.emulator import ToolMissingError
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """All tests but the smoke test are of the ladder, which runs when a change can touch it."""
+    if item.path.name != "test_smoke.py" and not item.get_closest_marker("exhaustive"):
+        item.add_marker("ladder")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
     return (yield from _told_of_missing_tools())
