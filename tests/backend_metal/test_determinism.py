@@ -34,6 +34,9 @@ class Cut:
     shares_prefixes: bool = False
     preempts: bool = False
 
+    def __str__(self) -> str:
+        return self.name
+
 
 CUTS = (
     Cut("whole prompts", budget=1024, prefix_caching=False),
@@ -94,7 +97,7 @@ def is_usual(name: str, cut: Cut) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("model", "cut"), marked(itertools.product(MODELS, CUTS), is_usual), indirect=["model"]
+    ("model", "cut"), marked(itertools.product(MODELS, CUTS), is_usual), indirect=["model"], ids=str
 )
 def test_logits_are_the_same_bits_in_any_company(model: Model, cut: Cut) -> None:
     crowd = model.crowd(cut)

@@ -10,6 +10,7 @@ import pytest
 import backend_metal  # noqa: F401
 from tests.metal_on_cpu import host
 from tests.metal_on_cpu.emulator import ToolMissingError
+from tests.support.lost_tasks import no_lost_tasks as no_lost_tasks
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
