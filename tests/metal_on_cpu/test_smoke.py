@@ -1,4 +1,4 @@
-"""What every run has of the Metal kernels: one step that meets each attention kernel, and a race."""
+"""What every run has of the Metal kernels: a step that meets each attention kernel, and a race."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import mlx.core as mx
 import numpy as np
 
 from tests.metal_on_cpu import host, operators
-from tests.metal_on_cpu.emulator.kernels_for_tests import HEADER, run
+from tests.metal_on_cpu.emulator.kernels_for_tests import run
 from tests.metal_on_cpu.parity import check
 from tests.support.backend_metal.native_cases import make_case
 
-MIRRORED = (
-    HEADER
-    + """
+MIRRORED = """
 kernel void k(device float* o, uint t [[thread_position_in_grid]]) {
   threadgroup float a[64];
   a[t] = t;
@@ -22,7 +20,6 @@ kernel void k(device float* o, uint t [[thread_position_in_grid]]) {
   o[t] = a[63 - t];
 }
 """
-)
 BARRIER = "threadgroup_barrier(mem_flags::mem_threadgroup);"
 
 
