@@ -60,7 +60,7 @@ CUTS = (
     Cut("whole prompts", block_size=16, budget=512, num_kv_blocks=120),
     Cut("small chunks", block_size=8, budget=16, num_kv_blocks=240, prefix_caching=False),
     Cut("queue", block_size=32, budget=64, num_kv_blocks=60, max_num_seqs=3),
-    Cut("preemption", block_size=8, budget=256, num_kv_blocks=60, preempts=True),
+    Cut("preemption", block_size=8, budget=256, num_kv_blocks=48, preempts=True),
     Cut("reference", block_size=16, budget=64, num_kv_blocks=120, attention="reference"),
 )
 
