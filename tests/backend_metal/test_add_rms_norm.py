@@ -8,12 +8,13 @@ from io import StringIO
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from backend_metal import native
 from backend_metal.models.fused_rows import FusedRMSNorm
 from backend_metal.models.paged_model import PagedModel
 from tests.support.backend_metal import row_cases, tiny_models
+from tests.support.fuzzing import fuzz
 
 EPSILON = 1e-5
 
@@ -31,7 +32,7 @@ def operations(*arrays: mx.array) -> Counter[str]:
     return Counter(line.split('label ="')[1].split('"')[0] for line in boxes)
 
 
-@settings(derandomize=True, deadline=None, max_examples=80, database=None)
+@fuzz(80)
 @given(case=row_cases.cases(most_rows=7, most_dims=4))
 def test_any_shape_strides_and_dtype(case: row_cases.Case) -> None:
     a, b = case.arrays(3.0)

@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal.attention.kv_groups import KVGroup
@@ -13,6 +13,7 @@ from backend_metal.engine.schedule.sequence import Sequence
 from backend_metal.engine.schedule.step import ScheduledSequence, Step
 from deployments.backend import SamplingParams
 from tests.support.backend_metal.stub_runner import assert_equal
+from tests.support.fuzzing import fuzz
 
 
 @st.composite
@@ -39,7 +40,7 @@ def scheduled_sequences(
     return items
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@fuzz(100)
 @given(
     data=st.data(),
     block_size=st.sampled_from([8, 16, 32]),
@@ -72,7 +73,7 @@ def test_packed_arrays_equal_a_loop_over_tokens(
         assert name == "groups" or array is None or array.dtype == np.int32, name
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@fuzz(100)
 @given(data=st.data(), block_size=st.sampled_from([8, 16]), blocks_a_chunk=st.integers(1, 3))
 def test_sequences_are_cut_where_a_chunk_ends(
     data: st.DataObject, block_size: int, blocks_a_chunk: int

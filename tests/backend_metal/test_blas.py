@@ -14,6 +14,7 @@ import pytest
 
 from backend_metal.linux_cpu import blas
 from backend_metal.linux_cpu.blas import LIBRARY, blas_in_use
+from tests.support.backend_metal.bare_package import BARE_PACKAGE
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(
@@ -161,7 +162,8 @@ def test_doubles_and_complex_numbers_go_to_openblas() -> None:
 
 def test_products_from_several_threads_at_once() -> None:
     code = """
-import backend_metal, mlx.core as mx, numpy as np, threading
+import backend_metal.linux_cpu.blas
+import mlx.core as mx, numpy as np, threading
 a = np.random.default_rng(0).standard_normal((64, 768), np.float32)
 b = np.random.default_rng(1).standard_normal((768, 1024), np.float32)
 def product(stream):
@@ -176,14 +178,14 @@ workers = [threading.Thread(target=work) for _ in range(4)]
 [worker.join() for worker in workers]
 assert not wrong
 """
-    finished = run(code, POMONA_BLAS_THREADS="3")
+    finished = run(BARE_PACKAGE + code, POMONA_BLAS_THREADS="3")
     assert finished.returncode == 0, finished.stderr
 
 
 def test_a_forked_child_has_threads_again() -> None:
     code = """
-import backend_metal, mlx.core as mx, ctypes, os
 from backend_metal.linux_cpu.blas import LIBRARY
+import mlx.core as mx, ctypes, os
 x = (ctypes.c_float * (600 * 600))(*[1.0] * (600 * 600))
 y = (ctypes.c_float * (600 * 600))()
 def product():
@@ -197,7 +199,7 @@ if child == 0:
     os._exit(0 if product() == 600 else 1)
 assert os.waitpid(child, 0)[1] == 0
 """
-    finished = run(code, POMONA_BLAS_THREADS="3")
+    finished = run(BARE_PACKAGE + code, POMONA_BLAS_THREADS="3")
     assert finished.returncode == 0, finished.stderr
 
 
@@ -208,7 +210,7 @@ def test_mlx_uses_it_here() -> None:
     assert f"{blas.num_threads()} threads" in used
 
 
-USED = "import backend_metal; print(backend_metal.blas_in_use())"
+USED = f"{BARE_PACKAGE}from backend_metal.linux_cpu import blas; print(blas.blas_in_use())"
 
 
 @pytest.mark.parametrize(
@@ -241,7 +243,10 @@ def test_bad_values_are_named(name: str, value: str, allowed: str) -> None:
 
 
 def test_coming_after_mlx_warns_once_with_the_remedy_that_works() -> None:
-    late = "import mlx.core\nimport backend_metal, backend_metal.linux_cpu.blas\n" + USED
+    late = (
+        "import mlx.core\nimport backend_metal, backend_metal.linux_cpu.blas\n"
+        "print(backend_metal.blas_in_use())"
+    )
     finished = run(late)
     assert finished.stdout.strip() == "None"
     assert finished.stderr.count("RuntimeWarning") == 1

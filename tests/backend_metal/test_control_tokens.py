@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from tokenizers import AddedToken, Tokenizer, models, normalizers, trainers
@@ -17,6 +17,7 @@ from backend_metal.engine.text.control_tokens import any_of
 from backend_metal.engine.text.prompt import PromptEncoder
 from deployments.backend import ChatPrompt, GenerationRequest, InvalidRequestError, SamplingParams
 from tests.support.backend_metal import tokenizers_for_tests as tokenizers
+from tests.support.fuzzing import fuzz
 
 START, END, THINK, NO_THINK = "<|im_start|>", "<|im_end|>", "<think>", "</think>"
 LONG = 100_000
@@ -31,7 +32,7 @@ TEMPLATE = (
     "{{ content | trim }}<|im_end|>\n"
     "{% endfor %}{{ notes | default('') }}<|im_start|>assistant\n<think>"
 )
-FUZZ = settings(derandomize=True, deadline=None, max_examples=100)
+FUZZ = fuzz(100)
 KINDS = {**tokenizers.ALL, "unigram": tokenizers.unigram}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal.engine.schedule import decode_times
@@ -16,16 +16,15 @@ from backend_metal.engine.schedule.sequence import Sequence, Status
 from backend_metal.engine.schedule.step_pace import StepPace
 from tests.support.backend_metal.known_cost import knowing
 from tests.support.backend_metal.scheduler_harness import Harness
+from tests.support.fuzzing import fuzz
 
 LONG = 1000
 
 
 def made(base: float, max_num_seqs: int = 32) -> Harness:
-    return made_with(knowing(base), max_num_seqs)
-
-
-def made_with(pace: StepPace, max_num_seqs: int = 32) -> Harness:
-    return Harness(num_blocks=8192, max_num_seqs=max_num_seqs, max_num_batched_tokens=64, pace=pace)
+    return Harness(
+        num_blocks=1024, max_num_seqs=max_num_seqs, max_num_batched_tokens=64, pace=knowing(base)
+    )
 
 
 def crowd(
@@ -135,7 +134,9 @@ def test_others_keep_their_speed_on_a_machine_that_nobody_knew(
 ) -> None:
     """Whatever steps cost is learned from them."""
     pace = StepPace()
-    harness = made_with(pace)
+    harness = Harness(
+        num_blocks=8192, max_num_seqs=32, max_num_batched_tokens=64, pace=pace, checks=False
+    )
     crowd(harness, 8, "streams", num_requests=8)
     crowd(harness, 1, "neighbour")
 
@@ -239,7 +240,7 @@ def test_sequences_of_one_request_do_not_weigh_as_much_as_requests_of_others(
     assert running(harness) == {"streams": 8, "greedy": count}
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@fuzz(30)
 @given(
     wanted=st.lists(st.integers(1, 20), min_size=1, max_size=4),
     base=st.sampled_from([0.5, 2.0, 7.0, 40.0]),

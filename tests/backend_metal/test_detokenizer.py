@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
@@ -18,6 +18,7 @@ from backend_metal.engine.text.detokenizer import IncrementalDetokenizer
 from backend_metal.engine.text.stop import StopMatcher
 from backend_metal.engine.text.token_text import TokenText
 from tests.support.backend_metal import tokenizers_for_tests as tokenizers
+from tests.support.fuzzing import fuzz
 
 REPLACEMENT = "\ufffd"
 
@@ -47,7 +48,7 @@ def new_text(tokenizer: Any, prompt: Sequence[int], output: Sequence[int]) -> st
     return whole[max(len(text) for text in seen if whole.startswith(text)) :]
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
+@fuzz(300)
 @given(name=tokenizer_names, text=texts, split=st.floats(0, 1))
 def test_increments_add_up_to_the_whole_text(name: str, text: str, split: float) -> None:
     tokenizer = tokenizers.ALL[name]()
@@ -61,7 +62,7 @@ def test_increments_add_up_to_the_whole_text(name: str, text: str, split: float)
         assert not any(REPLACEMENT in piece for piece in got)
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
+@fuzz(300)
 @given(name=tokenizer_names, data=st.data())
 def test_any_tokens_in_any_order(name: str, data: st.DataObject) -> None:
     tokenizer = tokenizers.ALL[name]()
@@ -73,7 +74,7 @@ def test_any_tokens_in_any_order(name: str, data: st.DataObject) -> None:
         assert got == whole
 
 
-@settings(derandomize=True, max_examples=100, deadline=None)
+@fuzz(100)
 @given(data=st.binary(max_size=60))
 def test_broken_utf8_reads_as_it_does_at_once(data: bytes) -> None:
     tokenizer = tokenizers.byte_level()
@@ -148,7 +149,7 @@ def reference_cut(text: str, stop: Sequence[str]) -> tuple[str, str | None]:
     return text, None
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
+@fuzz(300)
 @given(name=tokenizer_names, text=texts, data=st.data())
 def test_stop_strings_cut_where_str_find_does(name: str, text: str, data: st.DataObject) -> None:
     tokenizer = tokenizers.ALL[name]()
@@ -177,7 +178,7 @@ def test_stop_strings_cut_where_str_find_does(name: str, text: str, data: st.Dat
     assert hit is None or not any(map(detokenizer.append, token_ids))
 
 
-@settings(derandomize=True, max_examples=500, deadline=None)
+@fuzz(500)
 @given(
     text=st.text("ab", max_size=30),
     stop=st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=3),
@@ -202,7 +203,7 @@ def test_stop_strings_that_end_too_early_end_nothing(
     assert (sent + matcher.flush(), matcher.hit) == (expected, hit)
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
+@fuzz(300)
 @given(
     text=st.text("ab", max_size=40),
     stop=st.lists(st.text("ab", min_size=1, max_size=6), min_size=1, max_size=4),
@@ -292,7 +293,7 @@ def test_however_stop_strings_are_made_a_token_costs_as_little(text: str) -> Non
     assert fed <= 12 * len(stop) * num_tokens * len(text)
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@fuzz(50)
 @given(
     name=tokenizer_names,
     data=st.data(),

@@ -20,6 +20,7 @@ from backend_metal.engine.device_limits import (
     limit_submitted,
 )
 from backend_metal.engine.memory import GIB
+from tests.support.backend_metal.bare_package import BARE_PACKAGE
 
 CPU = mx.Device(mx.cpu)
 
@@ -94,7 +95,7 @@ def test_what_is_submitted_leaves_room_on_a_gpu(monkeypatch: pytest.MonkeyPatch)
 def test_the_heap_keeps_what_is_freed_at_its_end() -> None:
     # In a process of its own: a heap that keeps what is freed never stops.
     code = """
-import ctypes, sys
+import ctypes
 from backend_metal.engine.heap import keep_freed
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
@@ -111,7 +112,7 @@ print(full - libc.mallinfo2().field0)
 """
 
     def given_back(kept: int) -> int:
-        command = [sys.executable, "-c", code, str(kept)]
+        command = [sys.executable, "-c", BARE_PACKAGE + code, str(kept)]
         return int(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
     assert given_back(2**40) == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal import LLM  # isort: skip
@@ -28,6 +28,7 @@ from tests.support.backend_metal.stub_runner import (
     forced_after,
     forced_at_first,
 )
+from tests.support.fuzzing import fuzz
 
 PREFIXES: tuple[list[int], ...] = ([], [1] * 8, [1] * 16, [1] * 8 + [2] * 8)
 Tokens = dict[tuple[str, int], list[int]]
@@ -57,7 +58,7 @@ windows = st.just({}) | st.dictionaries(st.integers(1, 30), st.integers(6, 14), 
 """Of groups of layers, each with how many blocks it has."""
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@fuzz(150)
 @given(data=st.data())
 def test_books_and_tokens_are_right_in_a_pool_that_is_too_small(tokenizer: Any, data: Any) -> None:
     max_num_seqs = data.draw(st.integers(1, 6), "max_num_seqs")
@@ -195,7 +196,7 @@ def alone(item: GenerationRequest, index: int) -> GenerationRequest:
     return GenerationRequest(f"{item.request_id}/{index}", item.prompt, sampling)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@fuzz(20)
 @given(
     wanted=st.lists(
         st.tuples(

@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal import LLM  # isort: skip
@@ -26,6 +26,7 @@ from deployments.backend import (
 )
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.engine_harness import run
+from tests.support.fuzzing import fuzz
 
 PERSON = {
     "type": "object",
@@ -154,7 +155,7 @@ def text_of(deltas: list[Delta]) -> list[str]:
     return list(texts.values())
 
 
-@settings(max_examples=10, deadline=None)
+@fuzz(10)
 @given(st.integers(0, 2**40), st.data())
 def test_a_resumed_answer_goes_on_within_its_grammar(llm: LLM, seed: int, data: Any) -> None:
     sampling = SamplingParams(
@@ -339,7 +340,7 @@ def test_a_grammar_that_is_none(compiler: GrammarCompiler, grammar: Grammar) -> 
         compiler.compile(grammar)
 
 
-@settings(max_examples=50, deadline=None)
+@fuzz(50)
 @given(st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=5))
 def test_choices_are_taken_literally(compiler: GrammarCompiler, choices: list[str]) -> None:
     choices = [choice for choice in choices if choice.isprintable()] or ["."]

@@ -17,6 +17,7 @@ from backend_metal.engine.grammar.depth import (
     schema_levels,
     schemas_in_rules,
 )
+from backend_metal.engine.grammar.refusals import COMPILE_WORK, MAX_SEARCH_WORK, describe
 from deployments.backend import Grammar, InvalidRequestError, SchemaPart
 from tests.support.backend_metal import tiny_models
 
@@ -139,3 +140,22 @@ def test_a_schema_that_grows_when_it_is_read_is_refused_where_it_does(
     assert str(caught.value).startswith(f"{FIELD}.$defs.n")
     assert 'keyword "allOf"' in str(caught.value)
     assert caught.value.param == FIELD
+
+
+def test_the_search_for_what_is_at_fault_compiles_so_much_and_no_more() -> None:
+    """However long that takes: what it says then is what it has found so far."""
+    compiled: list[str] = []
+
+    def problem_of(schema: Any) -> str:
+        compiled.append(json.dumps(schema))
+        return "not today" if "last" in compiled[-1] else ""
+
+    def refusal(num_properties: int) -> str:
+        compiled.clear()
+        properties: dict[str, Any] = {f"p{number}": {} for number in range(num_properties)}
+        return describe({"items": {"properties": {**properties, "z": {"last": 1}}}}, problem_of)
+
+    assert refusal(100) == '.items.properties.z: keyword "last" can\'t be enforced: not today'
+    assert refusal(1000) == ".items can't be enforced: not today"
+    work = sum(len(text) + COMPILE_WORK for text in compiled[1:])
+    assert MAX_SEARCH_WORK - 2 * COMPILE_WORK < work <= MAX_SEARCH_WORK

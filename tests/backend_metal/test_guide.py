@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal import LLM  # isort: skip
@@ -30,6 +30,7 @@ from deployments.backend import (
 )
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.engine_harness import run
+from tests.support.fuzzing import fuzz
 
 SCHEMA = {
     "type": "object",
@@ -398,7 +399,7 @@ def test_a_thought_that_the_model_begins_has_the_same_budget(llm: LLM) -> None:
     assert one.num_thought_tokens == 4
 
 
-@settings(max_examples=15, deadline=None)
+@fuzz(15)
 @given(st.integers(0, 2**40), st.integers(0, 6), st.data())
 def test_a_bounded_thought_and_its_answer_go_on_elsewhere(
     llm: LLM, seed: int, budget: int, data: Any

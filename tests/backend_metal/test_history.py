@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal.engine.text.history import common_length
@@ -14,6 +14,7 @@ from backend_metal.engine.text.prompt import PromptEncoder
 from deployments.backend import ChatPrompt, GenerationRequest, SamplingParams
 from tests.support.backend_metal import tokenizers_for_tests as tokenizers
 from tests.support.backend_metal.tokenizers_for_tests import with_template
+from tests.support.fuzzing import fuzz
 
 # As Qwen3's: an answer loses its thought once the user has said something more.
 DROPS_THOUGHTS = (
@@ -55,7 +56,7 @@ def says(role: str, content: str) -> Message:
     return {"role": role, "content": content}
 
 
-@settings(max_examples=50, deadline=None)
+@fuzz(50)
 @pytest.mark.parametrize("template", [DROPS_THOUGHTS, TOOLS_BEFORE_THE_LAST, ALTERNATES])
 @given(
     questions=st.lists(st.text(max_size=12), min_size=1, max_size=4),

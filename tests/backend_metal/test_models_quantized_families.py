@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.support.backend_metal.checkpoints import (
     save_quantized,
 )
 from tests.support.backend_metal.packed_step import relative_rms
+from tests.support.instantiations import is_turn_of, marked
 from tests.support.tables import TABLE
 
 
@@ -36,6 +38,7 @@ def logits_of_mlx(directory: Path) -> np.ndarray:
 # their ``to_quantized`` takes no mode; and Prism's are packed already.
 OTHERS = {"gemma2", "afm7", "prism_hadamard_qwen35"}
 FAMILIES_OR_VARIANTS = sorted(FAMILIES.keys() - OTHERS | {"gemma2-dense"})
+BITS = [4, 6]
 
 
 def has_rounded_router(directory: Path) -> bool:
@@ -44,8 +47,13 @@ def has_rounded_router(directory: Path) -> bool:
     return any(isinstance(one, dict) and one["bits"] == 8 for one in quantization.values())
 
 
-@pytest.mark.parametrize("bits", [4, 6])
-@pytest.mark.parametrize("family", FAMILIES_OR_VARIANTS)
+@pytest.mark.parametrize(
+    ("family", "bits"),
+    marked(
+        itertools.product(FAMILIES_OR_VARIANTS, BITS),
+        lambda family, bits: is_turn_of(bits, BITS, FAMILIES_OR_VARIANTS.index(family)),
+    ),
+)
 def test_quantized_weights_give_mlx_lms_logits(
     family: str, bits: int, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

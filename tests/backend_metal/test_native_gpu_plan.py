@@ -6,13 +6,14 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal import _native, native
 from tests.support.backend_metal.native_cases import HEAD_DIMS
+from tests.support.fuzzing import fuzz
 
-FUZZ = settings(derandomize=True, deadline=None, max_examples=200, database=None)
+FUZZ = fuzz(200)
 THREADGROUP_MEMORY = 32768
 CORES = [7, 8, 10, 16, 20, 40, 76, 80]
 

@@ -26,11 +26,10 @@ from tests.support.backend_metal.native_cases import (
     short_spans,
 )
 from tests.support.backend_metal.packed_step import relative_rms
-from tests.support.examples import examples
 from tests.support.fuzzing import fuzz
 
 
-@fuzz(examples(400, exhaustive=5000))
+@fuzz(5000, quick=100)
 @given(
     **options,
     spans=short_spans,
@@ -42,7 +41,7 @@ def test_any_step_matches_float64(**arguments: Any) -> None:
     check(make_case(**arguments))
 
 
-@fuzz(examples(100, exhaustive=1000))
+@fuzz(1000, quick=40)
 @given(**options, spans=short_spans, skipped_slots=st.booleans())
 def test_any_step_matches_the_reference(**arguments: Any) -> None:
     case = make_case(**arguments)
@@ -54,7 +53,7 @@ def test_any_step_matches_the_reference(**arguments: Any) -> None:
         np.testing.assert_array_equal(as_numpy(cache), as_numpy(want))
 
 
-@fuzz(examples(60, exhaustive=500))
+@fuzz(500, quick=30)
 @given(
     **options | {"heads": st.sampled_from([(1, 1), (1, 2), (2, 3)])},
     spans=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 40)), min_size=1, max_size=2),
@@ -63,7 +62,7 @@ def test_long_prefills_match_float64(**arguments: Any) -> None:
     check(make_case(**arguments))
 
 
-@fuzz(examples(30, exhaustive=200))
+@fuzz(200, quick=15)
 @given(
     **options
     | {
@@ -86,7 +85,7 @@ def test_every_instruction_set(instruction_set: str) -> None:
     except ValueError:
         pytest.skip(f"this machine has no {instruction_set}")
     try:
-        for seed in range(120):
+        for seed in range(30):
             rng = np.random.default_rng(seed)
             check(
                 make_case(

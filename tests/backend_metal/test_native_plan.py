@@ -8,14 +8,15 @@ from itertools import pairwise
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal import _native, native
 from tests.support.backend_metal import attention_oracle as oracle
 from tests.support.backend_metal.native_cases import DTYPES, as_numpy, make_case, run
+from tests.support.fuzzing import fuzz
 
-FUZZ = settings(derandomize=True, deadline=None, max_examples=120, database=None)
+FUZZ = fuzz(120)
 L2 = 512 * 1024
 
 

@@ -11,11 +11,12 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal import native
 from backend_metal.linux_cpu.blas import blas_in_use
+from tests.support.fuzzing import fuzz
 
 Array = np.ndarray[Any, Any]
 
@@ -150,7 +151,7 @@ def kernel() -> Iterator[Callable[[str], None]]:
     native.set_product_kernel(before)
 
 
-@settings(derandomize=True, deadline=None, max_examples=120, database=None)
+@fuzz(120)
 @given(
     rows=st.integers(1, 70),
     columns=st.integers(1, 90),

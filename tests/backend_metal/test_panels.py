@@ -11,7 +11,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mlx.utils import tree_flatten
 
@@ -28,6 +28,7 @@ from backend_metal.linux_cpu.panels import (
 from backend_metal.models.fused_projections import fuse_projections, joined_layers
 from backend_metal.models.panel_weights import lay_weights_in_panels
 from tests.support.backend_metal import tiny_models
+from tests.support.fuzzing import fuzz
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or mx.cuda.is_available(),
@@ -58,7 +59,7 @@ def take(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(max_examples=120, deadline=None, derandomize=True)
+@fuzz(120)
 @given(
     # Around the rows of a kernel, panels of 8, groups of 64 columns and depths of 512.
     rows=st.sampled_from([1, 2, 3, 4, 5, 8, 9, 16, 17, 47, 49, 100]),
@@ -81,7 +82,7 @@ def test_products_have_the_bits_of_mlxs_own(
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@fuzz(60)
 @given(
     rows=st.sampled_from([1, 1, 2, 3, 5, 8]),
     # Tasks of few panels, and of many, whose streams end together or not.

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal import LLM  # isort: skip
@@ -22,7 +22,7 @@ from deployments.backend import Delta, GenerationRequest, Grammar, SamplingParam
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.rerun import recording_device
 from tests.support.backend_metal.unpipelined import unpipelined
-from tests.support.examples import examples
+from tests.support.fuzzing import fuzz
 
 GRAMMAR = Grammar("regex", "(Cologne|Cassel) on the (Rhine|Fulda), [0-9]{1,3}(, [a-z]+){0,2}")
 FORCED_AT_FIRST = Grammar("regex", "<call>a long name of a tool: (Cologne|Cassel), [a-z]+")
@@ -141,7 +141,7 @@ asks = st.builds(
 events = st.sampled_from(["", "", "", "abort", "pause", "resume", "preempt", "reset"])
 
 
-@settings(max_examples=examples(40, exhaustive=400), deadline=None, derandomize=True)
+@fuzz(400, quick=20)
 @given(data=st.data())
 def test_answers_are_those_of_one_step_at_a_time(engines: Engines, data: Any) -> None:
     engine = engines.pipelined

@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal import LLM, SamplingParams
@@ -17,6 +17,7 @@ from backend_metal.engine.pooled import id_of_input
 from deployments.backend import GenerationRequest, Pooled, PoolingInput, PoolingRequest
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.pooling_files import write_pooling_files
+from tests.support.fuzzing import fuzz
 
 PROMPTS = [[1] * 8 + [2] * length for length in (0, 1, 7, 8, 9, 30)] + [[3], [4, 5, 6]]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
@@ -84,7 +85,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Model(tmp_path_factory.mktemp(request.param), request.param)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@fuzz(40)
 @given(data=st.data())
 def test_vectors_are_right_in_a_pool_that_is_too_small(model: Model, data: Any) -> None:
     engine, breaker = model.llm.engine, model.breaker

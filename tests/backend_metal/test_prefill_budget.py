@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal.engine.schedule.prefill_budget import divide
@@ -14,6 +14,7 @@ from backend_metal.engine.schedule.sequence import Sequence, Status
 from deployments.backend import SamplingParams
 from tests.support.backend_metal.scheduler_harness import Harness, output, scheduled
 from tests.support.backend_metal.stub_runner import expected_tokens
+from tests.support.fuzzing import fuzz
 
 LONG = list(range(50)) * 40
 
@@ -155,7 +156,7 @@ def fair_level(budget: int, wanted: dict[str, int]) -> Fraction:
     return low
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@fuzz(300)
 @given(claims=claims_of, budget=st.integers(0, 700))
 def test_the_budget_is_used_up_and_shared(claims: list[Claim], budget: int) -> None:
     wanted = made_of(claims)
@@ -181,7 +182,7 @@ def test_the_budget_is_used_up_and_shared(claims: list[Claim], budget: int) -> N
         assert given[oldest] >= min(wanted[oldest], piece // 8) or not got[oldest.tenant]
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@fuzz(100)
 @given(counts=st.lists(st.integers(1, 300), min_size=1, max_size=8), budget=st.integers(8, 600))
 def test_alike_tenants_get_alike(counts: list[int], budget: int) -> None:
     claims = [(str(number), 1.0, "", count) for number, count in enumerate(counts)]

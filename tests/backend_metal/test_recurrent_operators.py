@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal import native
@@ -21,10 +21,11 @@ from tests.support.backend_metal.recurrent_cases import (
     check_conv,
     check_linear_attention,
 )
+from tests.support.fuzzing import fuzz
 
 assert CPU.kernels is not None
 KERNELS = CPU.kernels
-EXAMPLES = settings(max_examples=60, deadline=None, derandomize=True)
+EXAMPLES = fuzz(60)
 
 
 @pytest.fixture(params=["avx512", "avx2", "baseline"], autouse=True, scope="module")

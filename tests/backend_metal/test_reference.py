@@ -7,15 +7,16 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal.attention import reference
 from tests.support.backend_metal import attention_oracle as oracle
 from tests.support.backend_metal.packed_step import relative_rms
+from tests.support.fuzzing import fuzz
 
 DTYPES = list(oracle.TOLERANCES)
-FUZZ = settings(derandomize=True, deadline=None, max_examples=200, database=None)
+FUZZ = fuzz(200)
 
 spans = st.lists(
     st.tuples(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal import LLM  # isort: skip
@@ -22,6 +22,7 @@ from deployments.backend import (
 )
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal import tokenizers_for_tests as tokenizers
+from tests.support.fuzzing import fuzz
 
 PROMPT = list(range(1, 21))
 HOW = {
@@ -164,7 +165,7 @@ def allowed_by(row: np.ndarray, vocab_size: int) -> set[int]:
     return {i for i in range(vocab_size) if words[i // 32] >> (i % 32) & 1}
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
+@fuzz(300)
 @given(
     allowed=st.none() | st.sets(ids, min_size=1),
     bad_words=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=3).map(tuple), max_size=5),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal import LLM  # isort: skip
@@ -21,6 +21,7 @@ from deployments.backend import (
 )
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.engine_harness import byte_tokenizer, make_engine, run
+from tests.support.fuzzing import fuzz
 
 PROMPT = list(range(1, 21))
 Answers = dict[int, list[Delta]]
@@ -88,7 +89,7 @@ def sampling(**params: Any) -> SamplingParams:
     return SamplingParams(**{"temperature": 0.0, "max_tokens": 8, "seed": 3, **params})
 
 
-@settings(max_examples=60, derandomize=True, database=None, deadline=None)
+@fuzz(60)
 @given(st.data())
 def test_every_cut_of_every_request_goes_on_as_it_would_have(tokenizer: Any, data: Any) -> None:
     n = data.draw(st.integers(1, 4))

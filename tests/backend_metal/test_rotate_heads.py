@@ -8,15 +8,16 @@ from dataclasses import replace
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from backend_metal import native
 from backend_metal.linux_cpu.float_rows import rope_frequencies
 from backend_metal.models.rotary import Rotary, rotated
 from tests.support.backend_metal.rotate_heads_cases import EPSILON, MANY, Case, cases, check
+from tests.support.fuzzing import fuzz
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@fuzz(200)
 @given(case=cases())
 def test_heads_match_float64(case: Case) -> None:
     check(native.rotate_heads, case)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal.engine.sampling.graph import draw_by_graph
@@ -30,6 +30,7 @@ from tests.support.backend_metal.draw_oracle import (
     oracle_scores,
     params_strategy,
 )
+from tests.support.fuzzing import fuzz
 
 CHUNKED_VOCAB = 9001
 
@@ -55,7 +56,7 @@ def sample_rows(logits: mx.array, rows: Sequence[Row]) -> Sampled:
     return sample(logits, batch_of(rows, logits.shape[1]), Way.draw)
 
 
-@settings(derandomize=True, max_examples=100, deadline=None)
+@fuzz(100)
 @given(case=cases([40, 300, CHUNKED_VOCAB]))
 def test_draws_match_the_oracle(case: Case) -> None:
     check(Way.draw, case)
@@ -107,7 +108,7 @@ def test_streams_of_seeds_and_positions_differ() -> None:
         assert abs(np.diff(bits, axis=axis).astype(bool).mean() - 0.5) < 0.01
 
 
-@settings(derandomize=True, max_examples=25, deadline=None)
+@fuzz(25)
 @given(
     params=st.lists(
         st.one_of(params_strategy, st.just(SamplingParams(temperature=0.0))),

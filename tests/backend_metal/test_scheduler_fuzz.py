@@ -16,7 +16,7 @@ from tests.support.backend_metal.known_cost import knowing
 from tests.support.backend_metal.scheduler_harness import Harness, output
 from tests.support.backend_metal.stub_readout import StubReadout
 from tests.support.backend_metal.stub_runner import expected_tokens
-from tests.support.examples import examples
+from tests.support.fuzzing import fuzz
 
 MAX_SEQUENCES = 24
 WEIGHTS = {"": 1.0, "light": 0.1, "even": 1.0, "heavy": 3.0}
@@ -231,10 +231,5 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert not self.harness.scheduler.holds_blocks
 
 
-SchedulerMachine.TestCase.settings = settings(
-    max_examples=examples(100, exhaustive=2000),
-    stateful_step_count=50,
-    deadline=None,
-    derandomize=True,
-)
+SchedulerMachine.TestCase.settings = settings(fuzz(2000, quick=40), stateful_step_count=50)
 TestScheduler = SchedulerMachine.TestCase

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal.engine.schedule.sequence import Sequence, Status
 from tests.support.backend_metal.scheduler_harness import Harness, output
 from tests.support.backend_metal.stub_runner import expected_tokens
+from tests.support.fuzzing import fuzz
 
 LONG = 1000
 
@@ -166,7 +167,7 @@ def most_even(places: int, wanted: list[tuple[float, int]]) -> list[float]:
     return sorted(n / weight for weight, count in wanted for n in range(count))[:places]
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@fuzz(150)
 @given(
     tenants=demands,
     max_num_seqs=st.integers(1, 12),

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal.engine.schedule.decode_times import ENOUGH, FORGOTTEN_AFTER
@@ -16,6 +16,7 @@ from backend_metal.engine.schedule.step_pace import StepCost, StepPace
 from deployments.backend import SamplingParams
 from tests.support.backend_metal.scheduler_harness import BLOCK_SIZE, Harness, output
 from tests.support.backend_metal.stub_runner import expected_tokens
+from tests.support.fuzzing import fuzz
 
 MOST = 10_000
 
@@ -203,7 +204,7 @@ def run_to_the_end(harness: Harness, machine: Machine) -> list[Step]:
 prompts = st.lists(st.integers(1, 60), min_size=1, max_size=40)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@fuzz(60)
 @given(
     base=st.floats(0.001, 0.02),
     per_decode=st.floats(0.00001, 0.002),

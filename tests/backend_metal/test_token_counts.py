@@ -7,10 +7,11 @@ from collections import Counter
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal.engine.sampling.token_counts import History, TokenCounts
+from tests.support.fuzzing import fuzz
 
 VOCAB_SIZE = 12
 TOKENS = st.lists(st.integers(0, VOCAB_SIZE + 1), max_size=12)
@@ -35,7 +36,7 @@ def counted(counts: TokenCounts, histories: list[History]) -> list[list[int]]:
     return [list(np.array(counts.table)[row].tolist()) for row in rows]
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@fuzz(150)
 @given(
     texts=st.lists(st.tuples(TOKENS, TOKENS), min_size=1, max_size=6),
     steps=st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=6)),

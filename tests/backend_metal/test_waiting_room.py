@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal.waiting_room import WaitingRoom, retry_after
 from deployments.backend import FailureKind, GenerationRequest, QueueFullError, SamplingParams
+from tests.support.fuzzing import fuzz
 
 
 def request(
@@ -113,7 +114,7 @@ def test_when_to_come_back_has_bounds(
     assert told == expected
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@fuzz(200)
 @given(
     events=st.lists(st.tuples(st.booleans(), st.integers(0, 30)), max_size=120),
     max_queued_requests=st.integers(4, 40),

@@ -9,8 +9,6 @@ from tests.metal_on_cpu.air_oracle import build, kernels
 from tests.metal_on_cpu.air_oracle.compare import Kernel, Launch, outputs
 from tests.metal_on_cpu.air_oracle.elements import Array, decode, encode, random
 
-pytestmark = pytest.mark.ladder
-
 DTYPES = ("float32", "float16", "bfloat16")
 TOLERANCES = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 8e-3}
 

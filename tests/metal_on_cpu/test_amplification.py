@@ -64,7 +64,6 @@ def test_decode_reads_a_key_once_for_its_group(group: int) -> None:
         assert 1.0 <= measured <= DECODE
 
 
-@pytest.mark.ladder
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
 @pytest.mark.parametrize("head_dims", [(128, 128), (80, 80), (256, 256), (576, 512)])
 def test_decode_of_any_size(head_dims: tuple[int, int], dtype: mx.Dtype) -> None:

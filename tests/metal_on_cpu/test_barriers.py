@@ -30,7 +30,6 @@ def steps_of(mutant: Mutant) -> list[str]:
     return [step for step in STEPS if step.startswith(Path(mutant.file).stem)] or STEPS
 
 
-@pytest.mark.ladder
 @pytest.mark.parametrize(
     "steps",
     [STEPS, OTHER_STEPS, WIDEST_STEPS, RECURRENT_STEPS, DRAW_STEPS],
@@ -40,7 +39,6 @@ def test_the_kernels_have_no_race(steps: list[str]) -> None:
     assert races(SHADERS, steps) == []
 
 
-@pytest.mark.ladder
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_without_any_one_barrier_they_have(mutant: Mutant, tmp_path: Path) -> None:
     with replaced(mutant.file, mutant.source, tmp_path):

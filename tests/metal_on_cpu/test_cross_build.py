@@ -16,8 +16,6 @@ from tests.metal_on_cpu.cross_build.mlx_wheels import PLATFORM
 from tests.metal_on_cpu.cross_build.tools import ROOT, python_package
 from tests.support.wheel.build import build_wheel
 
-pytestmark = pytest.mark.ladder
-
 CSRC = ROOT / "backend_metal" / "csrc"
 LIBMLX = "@rpath/libmlx.dylib"
 # Built on Linux or on x86 only.

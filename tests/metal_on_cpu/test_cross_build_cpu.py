@@ -26,8 +26,6 @@ from tests.support.backend_metal.native_cases import (
 )
 from tests.support.backend_metal.packed_step import relative_rms
 
-pytestmark = pytest.mark.ladder
-
 MACHINES: dict[str, Callable[[], Program]] = {
     "arm64": machines.on_arm64,
     "sanitized avx512": lambda: sanitized("avx512"),

@@ -20,7 +20,7 @@ from tests.support.backend_metal import attention_oracle as oracle
 from tests.support.backend_metal.native_cases import DTYPES, HEAD_DIMS, as_numpy, make_case
 from tests.support.instantiations import is_turn_of, marked
 
-# All dtypes, both numbers of row tiles, and all widths of chunks; the rest is for the ladder.
+# All dtypes, both numbers of row tiles, and all widths of chunks.
 SOME_SIZES = [
     (mx.bfloat16, (80, 80), 8),
     (mx.float32, (96, 96), 9),

@@ -378,25 +378,3 @@ def test_function_constants_of_every_type():
     assert out.buffers[1][0] == 5
     with pytest.raises(KernelError, match=r"buffer\(1\) is not bound"):
         run(kernel, {0: zeros()}, function_constants=constants, threads=1)
-
-
-def test_the_schedule_does_not_show_in_a_correct_kernel_and_does_in_a_racing_one():
-    kernel = f"""
-    kernel void k(device float* o, {_LANE}) {{
-      threadgroup float a[64];
-      a[t] = t;
-      BARRIER
-      o[t] = a[63 - t];
-    }}
-    """
-    barrier = "threadgroup_barrier(mem_flags::mem_threadgroup);"
-    correct = [
-        run(kernel.replace("BARRIER", barrier), {0: zeros(64)}, threads=64, seed=seed).buffers[0]
-        for seed in (0, 1, 7, 8)
-    ]
-    assert all((out == correct[0]).all() for out in correct)
-    racing = [
-        run(kernel.replace("BARRIER", ""), {0: zeros(64)}, threads=64, seed=seed).buffers[0]
-        for seed in (0, 1, 7, 8)
-    ]
-    assert any(np.isnan(out).any() for out in racing)

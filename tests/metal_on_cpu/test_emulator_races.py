@@ -59,12 +59,10 @@ RACES = {
 }
 
 
-@pytest.mark.ladder
 def test_a_correct_kernel_has_no_race():
     assert race_report(EXCHANGE, "k", buffers={0: np.zeros(128, np.float32)}, **DISPATCH) == []
 
 
-@pytest.mark.ladder
 @pytest.mark.parametrize("mutant", list(without_a_barrier(EXCHANGE)), ids=str)
 def test_without_any_one_barrier_it_has(mutant):
     races = race_report(mutant.source, "k", buffers={0: np.zeros(128, np.float32)}, **DISPATCH)
@@ -72,7 +70,6 @@ def test_without_any_one_barrier_it_has(mutant):
     assert all("source.metal:" in access for race in races for access in race.accesses)
 
 
-@pytest.mark.ladder
 @pytest.mark.parametrize("case", RACES)
 def test_races_that_a_lucky_schedule_hides(case):
     buffers = {0: np.zeros(64, np.float32)}

@@ -10,36 +10,18 @@ from tests.metal_on_cpu.injected_bugs import SHADER_BUGS
 from tests.metal_on_cpu.injected_host import HOST_BUGS, HostBug, what_catches
 from tests.metal_on_cpu.injection import STEPS, Bug, first_catch, injected
 
-# One of each kind, and one for each kernel, for every run; the rest takes minutes.
-QUICK = {
-    "a threadgroup pointer to device memory",
-    "a barrier for some simdgroups only",
-    "queries of heads that the last group does not have",
-    "one element more is scattered",
-    "threadgroup memory of missing keys",
-    "this step's tokens are read from the cache",
-    "partial states where another row's are",
-    "half of a row is summed",
-}
 
-
-def marked(bug: Bug) -> object:
-    return pytest.param(bug, id=str(bug), marks=() if bug.name in QUICK else pytest.mark.ladder)
-
-
-@pytest.mark.parametrize("bug", [marked(bug) for bug in SHADER_BUGS])
+@pytest.mark.parametrize("bug", SHADER_BUGS, ids=str)
 def test_a_mistake_is_caught(bug: Bug, tmp_path: Path) -> None:
     with injected(bug.file, bug.old, bug.new, tmp_path):
         assert first_catch(bug.step) == bug.caught_by
 
 
-@pytest.mark.ladder
 @pytest.mark.parametrize("bug", HOST_BUGS, ids=str)
 def test_a_mistake_in_the_dispatch_code_is_caught(bug: HostBug) -> None:
     assert bug.message in what_catches(bug)
 
 
-@pytest.mark.ladder
 @pytest.mark.parametrize("step", STEPS)
 def test_the_shipped_shaders_are_innocent(step: str) -> None:
     assert first_catch(step) is None
@@ -48,5 +30,4 @@ def test_the_shipped_shaders_are_innocent(step: str) -> None:
 def test_every_mistake_has_its_place() -> None:
     names = [bug.name for bug in SHADER_BUGS]
     assert len(set(names)) == len(names) >= 25
-    assert set(names) >= QUICK
     assert {bug.caught_by for bug in SHADER_BUGS} == {"compiler", "emulator", "numbers"}

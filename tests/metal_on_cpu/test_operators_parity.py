@@ -69,14 +69,12 @@ def test_any_step(layout: str, size: tuple[mx.Dtype, tuple[int, int]], **argumen
     check_step(layout, dtype=size[0], head_dims=size[1], **arguments)
 
 
-@pytest.mark.ladder
 @fuzz(240)
 @given(layout=st.sampled_from(LAYOUTS), **any_step)
 def test_any_step_of_any_shape(layout: str, **arguments: Any) -> None:
     check_step(layout, **arguments)
 
 
-@pytest.mark.ladder
 @fuzz(40)
 @given(
     layout=st.sampled_from(LAYOUTS),
@@ -92,7 +90,6 @@ def test_long_prefills(layout: str, **arguments: Any) -> None:
     check_step(layout, **arguments)
 
 
-@pytest.mark.ladder
 @fuzz(30)
 @given(
     layout=st.sampled_from(LAYOUTS),
@@ -131,14 +128,7 @@ def test_huge_scores(spans: list[tuple[int, int]]) -> None:
     check(case.rounded())
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        mx.float16,
-        pytest.param(mx.float32, marks=pytest.mark.ladder),
-        pytest.param(mx.bfloat16, marks=pytest.mark.ladder),
-    ],
-)
+@pytest.mark.parametrize("dtype", [mx.float16, mx.float32, mx.bfloat16])
 def test_values_may_be_a_prefix_of_the_keys(dtype: mx.Dtype) -> None:
     """Latent attention: one row of 576 dims, whose first 512 are the values."""
     case = oracle.make_case(

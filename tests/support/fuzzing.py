@@ -1,14 +1,24 @@
-"""How tests are fuzzed: as many examples as each says, the same ones in every run."""
+"""How tests are fuzzed: the same examples in every run, a part of them in ``make test``."""
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import HealthCheck, settings
 
+FEW = 25
+EVERY_EXAMPLE = bool(os.environ.get("POMONA_EXHAUSTIVE"))
 
-def fuzz(examples: int) -> settings:
-    """Fixtures, which hypothesis sets up once for all examples, may say what they run on."""
+
+def fuzz(examples: int, *, quick: int | None = None) -> settings:
+    """``quick`` of the examples, by default a quarter but no fewer than ``FEW``; with
+    ``POMONA_EXHAUSTIVE``, which the nightly targets set, all of them.
+
+    Fixtures, which hypothesis sets up once for all examples, may say what they run on."""
+    if quick is None:
+        quick = min(examples, max(FEW, examples // 4))
     return settings(
-        max_examples=examples,
+        max_examples=examples if EVERY_EXAMPLE else quick,
         deadline=None,
         derandomize=True,
         database=None,

@@ -16,9 +16,7 @@ TYPICAL_HEAD_DIMS = [(64, 64), (128, 128), (192, 128), (256, 256), (512, 512), (
 def marked(cases: Iterable[tuple[Any, ...]], in_ladder: Callable[..., bool]) -> list[Any]:
     """``cases`` as parameters of a test, each in the ladder or only in the exhaustive run."""
     return [
-        pytest.param(
-            *case, marks=pytest.mark.ladder if in_ladder(*case) else pytest.mark.exhaustive
-        )
+        pytest.param(*case, marks=() if in_ladder(*case) else pytest.mark.exhaustive)
         for case in cases
     ]
 

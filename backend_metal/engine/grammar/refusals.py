@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -22,8 +21,11 @@ _DATA = frozenset({"const", "default", "enum", "examples"})
 _SHARED = ("$defs", "definitions")
 _OWN_NAME = ("$id", "id")
 _PLAIN_NAME = re.compile(r"[A-Za-z_$][\w$]*")
-MAX_SEARCH_S = 0.25
-"""Of the thread's own time; then what was found so far has to do."""
+MAX_SEARCH_WORK = 1_000_000
+"""Characters of the schemas that one search may compile, half a second; past it the search answers
+with what it has found. A count and not a time: the answer is the same on every machine."""
+COMPILE_WORK = 5_000
+"""What one compilation counts beside its characters."""
 
 Problem = Callable[[Any], str]
 """Why a schema can't be compiled; empty: it can."""
@@ -34,12 +36,12 @@ def describe(schema: Any, problem_of: Problem) -> str:
     field; empty: nothing is."""
     try:
         return _Search(schema, problem_of).describe()
-    except _TimeoutError as stopped:
+    except _SearchLimitError as stopped:
         return str(stopped)
 
 
-class _TimeoutError(Exception):
-    """What had been found."""
+class _SearchLimitError(Exception):
+    """The search has done its work; the message is what it has found."""
 
 
 class _Search:
@@ -52,7 +54,7 @@ class _Search:
             else {}
         )
         self._path, self._told = "", ""
-        self._ends = time.thread_time() + MAX_SEARCH_S
+        self._work_left = MAX_SEARCH_WORK
 
     def describe(self) -> str:
         self._told = sought = _WHERE.sub("", self._problem_of(self._schema)).strip()
@@ -76,14 +78,15 @@ class _Search:
                 return self._of_path()
 
     def _cause(self, part: Any) -> str:
-        """Why ``part`` can't be compiled by itself. Raises ``_TimeoutError``."""
-        if time.thread_time() > self._ends:
-            raise _TimeoutError(self._of_path())
+        """Why ``part`` can't be compiled by itself. Raises ``_SearchLimitError``."""
         if isinstance(part, dict):
             # With its own name it would be taken for one of those that are shared.
             part = {key: value for key, value in part.items() if key not in _OWN_NAME}
             if '"$ref"' in json.dumps(part):
                 part = {**self._shared, **part}
+        self._work_left -= len(json.dumps(part)) + COMPILE_WORK
+        if self._work_left < 0:
+            raise _SearchLimitError(self._of_path())
         return _WHERE.sub("", self._problem_of(part)).strip()
 
     def _part_with(self, part: Any, problem: str | None) -> tuple[str, Any] | None:
