@@ -11,6 +11,8 @@ import pytest
 from packaging.requirements import Requirement
 from ray._private.utils import check_version_info, compute_version_info
 
+pytestmark = pytest.mark.serve
+
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 BUILDS_THE_EXTENSION = ("Makefile", "tests/metal_on_cpu/install_tools.sh")

@@ -1,2 +1,1 @@
-# Before any test module imports mlx.core, so that MLX finds the BLAS.
-import backend_metal  # noqa: F401
+from tests.support.backend_metal.lost_tasks import no_lost_tasks  # noqa: F401

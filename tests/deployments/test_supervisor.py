@@ -22,6 +22,8 @@ from deployments.launch.server import Server
 from deployments.launch.start import DeployError
 from deployments.launch.supervisor import MOST_FAILURES, Supervisor
 
+pytestmark = pytest.mark.serve
+
 DEADLINE_S = 60
 
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-# Before any test module imports mlx.core, so that MLX finds the BLAS.
-import backend_metal  # noqa: F401
 from tests.metal_on_cpu import host
 from tests.metal_on_cpu.emulator import ToolMissingError
+from tests.support.backend_metal.lost_tasks import no_lost_tasks  # noqa: F401
 
 
 @pytest.hookimpl(wrapper=True)

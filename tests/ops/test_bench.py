@@ -22,6 +22,8 @@ from ops.bench.engine.workload import Workload
 from ops.bench.grammars import __main__ as grammars
 from ops.bench.grammars.forms import FORMS
 
+pytestmark = pytest.mark.serve
+
 TINY = {
     **random_model.CONFIG,
     "hidden_size": 64,

@@ -19,6 +19,8 @@ from ops.bench.attention import __main__ as attention
 from ops.bench.attention.bench import CONTIGUOUS, GPU_CALLS, AttentionBench, Measured
 from ops.bench.attention.cases import BLOCK_SIZE, Case, Paged, contiguous
 
+pytestmark = pytest.mark.serve
+
 DEVICE = Device("cpu", mx.Device(mx.cpu), CPU)
 GPU = replace(DEVICE, name="some", mlx=mx.Device(mx.gpu))
 """Nothing runs on it."""

@@ -31,6 +31,8 @@ from tests.support.cluster.streams import Stream
 from tests.support.cluster.validity import problem_of
 from tests.support.deployments.replica_server import SECRET, in_memory
 
+pytestmark = pytest.mark.serve
+
 COMPLETIONS = "/v1/completions"
 REQUEST = Request(COMPLETIONS, {})
 

@@ -12,6 +12,8 @@ from backend_metal.engine.sampling.graph import draw_by_graph
 from backend_metal.engine.sampling.kernel import own_kernel
 from ops.bench.draws import __main__ as draws
 
+pytestmark = pytest.mark.serve
+
 NUM_ROWS, VOCAB_SIZE = 3, 1000
 
 

@@ -8,6 +8,8 @@ from backend_metal.models.families import FAMILIES
 from ops.bench.engine.groups import GROUPS, GroupRates, agreement, measure, table
 from ops.bench.engine.workload import Workload
 
+pytestmark = pytest.mark.serve
+
 SMALL = Workload(num_prompts=2, shortest=3, longest=6, output_tokens=3, at_once=2)
 
 

@@ -11,6 +11,8 @@ from deployments.backend import TokenLogprob
 from ops.bench.invariance.__main__ import WAYS, Count, Measured, measure, report
 from tests.support.backend_metal import tiny_models
 
+pytestmark = pytest.mark.serve
+
 
 def answer(tokens: list[int], logprob: float = -1.0) -> Completion:
     return Completion(tokens, logprobs=[TokenLogprob(one, "", b"", logprob) for one in tokens])

@@ -24,6 +24,8 @@ from ops.bench.metal import engine as metal_engine
 from ops.bench.metal.decode import Decoding
 from ops.bench.metal.settings import SERVED, Setting
 
+pytestmark = pytest.mark.serve
+
 TINY = {
     **random_model.CONFIG,
     "hidden_size": 64,

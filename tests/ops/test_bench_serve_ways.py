@@ -21,6 +21,8 @@ from ops.bench.serve.target import Sampling
 from ops.bench.serve.writing import TokenWriter
 from tests.support.ops.scripted_openai import ScriptedServer, scripted
 
+pytestmark = pytest.mark.serve
+
 TINY = Shape(
     {
         **random_model.CONFIG,

@@ -20,6 +20,8 @@ from ops.bench.sessions.replay import Replay, without_marks
 from ops.bench.sessions.scripted_model import TITLE, Answer, ScriptedModel
 from ops.bench.sessions.synthetic import synthetic
 
+pytestmark = pytest.mark.serve
+
 CONTENDERS = {one.name: one for one in sessions.CONTENDERS}
 AFFINITY, UNKNOWN, _, ROUND_ROBIN, _ = sessions.CONTENDERS
 

@@ -11,6 +11,8 @@ import pytest
 from ops.demo_model.evaluate import Answer, answers, complete, evaluate, is_right, load_float32
 from ops.demo_model.held_out import HELD_OUT, Case
 
+pytestmark = pytest.mark.serve
+
 DEMO = Path(__file__).parents[2] / "backend_metal" / "models" / "demo"
 
 

@@ -25,6 +25,8 @@ from ops.demo_model.tokenizer import END_OF_TEXT, IM_END, segments, train_tokeni
 from ops.demo_model.train import TOKENIZER_DOCUMENTS
 from ops.demo_model.writing import poem
 
+pytestmark = pytest.mark.serve
+
 DEMO = Path(__file__).parents[2] / "backend_metal" / "models" / "demo"
 CORPUS_SHA256 = "476a4878d6399b8cb654ce9f3e0dce51cf914a5503bc6080993183bc52c6938f"
 

@@ -19,7 +19,7 @@ from ops.grafana.render import Prometheus, ask_all, draw
 from tests.support.ops.balancer_harness import needs
 from tests.support.ops.live_cluster import cluster, load, prometheus
 
-pytestmark = [needs("prometheus"), needs("haproxy")]
+pytestmark = [pytest.mark.serve, needs("prometheus"), needs("haproxy")]
 LOAD_S = 8.0
 LATEST = "pomona:slow_first_tokens:ratio_rate1h"
 """A recording rule over what only a gateway that has streamed can tell: the last to have data."""
