@@ -10,6 +10,7 @@ from ops.bench.relay.servers import process
 from tests.support.page.browser import skip_without
 
 
+@pytest.mark.exhaustive
 def test_a_small_run_in_a_browser() -> None:
     with process(serve, 500.0) as (url, _):
         try:

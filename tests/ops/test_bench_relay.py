@@ -13,6 +13,7 @@ from ops.bench.relay.servers import SECRET, process, serve_gateway, serve_replic
 from ops.bench.relay.watchers import watching
 
 
+@pytest.mark.exhaustive
 def test_a_small_run_of_real_processes() -> None:
     with (
         process(serve_replicas, {"free": 0.0, "paced": 0.001}) as (replicas, one),
@@ -58,6 +59,7 @@ def test_a_report() -> None:
     assert told[2] == "| free running, chunks/s | 1,000 | 800 | 80% | 800 | 80% |"
 
 
+@pytest.mark.exhaustive
 def test_watchers_follow_the_fleet_until_the_block_ends() -> None:
     with (
         process(serve_replicas, {"paced": 0.001}) as (replicas, _),
