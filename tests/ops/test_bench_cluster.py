@@ -71,6 +71,7 @@ def test_requests_are_the_same_each_time_and_of_all_sorts() -> None:
         assert {"call", "text"} <= {one.form for one in ours}
 
 
+@pytest.mark.exhaustive
 async def test_each_sort_is_answered_as_it_asks() -> None:
     backend = MetalBackend()
     app = build_replica_app(

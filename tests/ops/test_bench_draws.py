@@ -18,6 +18,7 @@ NUM_ROWS, VOCAB_SIZE = 3, 1000
 
 
 @pytest.mark.parametrize("case", draws.CASES, ids=lambda case: case.name)
+@pytest.mark.exhaustive
 def test_contenders_draw_the_same(case: draws.Case) -> None:
     kernels = own_kernel()
     assert kernels is not None

@@ -35,6 +35,7 @@ async def fail() -> None:
     raise OSError("no port is free")
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_fails_is_told_at_once(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError, match="fail failed to start"), process(fail):
         pass
