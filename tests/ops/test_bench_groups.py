@@ -14,6 +14,7 @@ SMALL = Workload(num_prompts=2, shortest=3, longest=6, output_tokens=3, at_once=
 
 
 @pytest.mark.parametrize("name", ["MoE", "sparse MLA"])
+@pytest.mark.exhaustive
 def test_a_group_is_measured(name: str) -> None:
     rates = measure(name, SMALL, rounds=1)
     assert rates.model_type == GROUPS[name]["model_type"]

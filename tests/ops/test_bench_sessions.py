@@ -43,6 +43,7 @@ def of_one_person() -> Recording:
     return {"orchard": synthetic()["orchard"][:1]}
 
 
+@pytest.mark.exhaustive
 async def test_sessions_compute_what_the_template_makes_them_compute(model: Path) -> None:
     async with three(model) as behind:
         ours = await sessions.measure(AFFINITY, synthetic(), behind, 5.0)

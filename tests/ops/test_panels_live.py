@@ -37,6 +37,7 @@ async def until_it_has(url: str, series: str) -> None:
             await asyncio.sleep(0.2)
 
 
+@pytest.mark.exhaustive
 async def test_every_panel_of_every_dashboard_shows_a_live_cluster(tmp_path: Path) -> None:
     async with cluster(tmp_path / "model") as running:
         with prometheus(tmp_path, running) as url:
