@@ -21,6 +21,8 @@ from deployments.protocol.chat_formats.formats import FORMATS
 from deployments.protocol.chat_formats.reader import AnswerReader
 from tests.support.deployments.chat_answers import ANSWERS, parts_of
 
+pytestmark = pytest.mark.serve
+
 PARSERS = {
     "hermes": "json_tools",
     "qwen3_coder": "qwen3_coder",

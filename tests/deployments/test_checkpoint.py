@@ -40,7 +40,7 @@ def of_choice(events: bytes, choice: int) -> list[bytes]:
     return [event for event in events.split(b"\n\n") if event.startswith(start)]
 
 
-@settings(max_examples=200, derandomize=True, database=None)
+@settings(max_examples=200, derandomize=True, database=None, deadline=None)
 @given(st.data())
 def test_wherever_streams_break_the_client_sees_each_event_once(data: st.DataObject) -> None:
     tokens = data.draw(

@@ -47,7 +47,7 @@ tokens = st.one_of(
 )
 
 
-@settings(max_examples=100, derandomize=True, database=None)
+@settings(max_examples=100, derandomize=True, database=None, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), tokens), max_size=12), st.sampled_from([0, 2]))
 @pytest.mark.parametrize("has_logprobs", [True, False])
 def test_a_whole_answer_is_what_its_stream_adds_up_to(

@@ -13,6 +13,8 @@ from ops.bench.hostile.ways import Way
 from ops.bench.overload.client import Outcome
 from ops.bench.overload.servers import engine_and_gateway
 
+pytestmark = pytest.mark.serve
+
 
 @pytest.mark.exhaustive
 def test_a_small_run_of_real_processes() -> None:

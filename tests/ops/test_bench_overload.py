@@ -10,6 +10,8 @@ from ops.bench.overload.client import MAX_TOKENS, Outcome
 from ops.bench.overload.report import Phase, report
 from ops.bench.overload.servers import Sample, engine_and_gateway
 
+pytestmark = pytest.mark.serve
+
 
 def served(seconds_per_token: float, first: float = 0.02) -> Outcome:
     last = first + seconds_per_token * (MAX_TOKENS - 1)

@@ -12,6 +12,8 @@ from ops.bench.relay.processor_time import OthersShare
 from ops.bench.relay.servers import SECRET, process, serve_gateway, serve_replicas
 from ops.bench.relay.watchers import watching
 
+pytestmark = pytest.mark.serve
+
 
 @pytest.mark.exhaustive
 def test_a_small_run_of_real_processes() -> None:

@@ -1,6 +1,6 @@
 """The three kinds of tests: ``pytest --kind unit`` collects those of one.
 
-Folders have a kind. Elsewhere, a file that needs Ray, MLX or a process of the server sets
+Folders have a kind. Elsewhere, a file that needs Ray, MLX, a browser or a server process sets
 ``pytestmark = pytest.mark.serve``; all other files are unit tests, which can import neither.
 """
 
@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "serve: needs Ray, MLX or a process of the server")
+    config.addinivalue_line("markers", "serve: needs Ray, MLX, a browser or a server process")
     if config.getoption("--kind") == "unit":
         sys.meta_path.insert(0, NoHeavyImports())
     else:
