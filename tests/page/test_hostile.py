@@ -134,12 +134,23 @@ def test_each_is_inert_whole_and_in_pieces(opened: Open) -> None:
     assert not is_hit(one)
 
 
-def test_pieces_come_to_the_same_as_the_whole(opened: Open) -> None:
-    texts = [*HOSTILE, MIXED, *LONG]
+SHORT = [*HOSTILE, MIXED]
+SLOW = pytest.mark.exhaustive
+
+
+@pytest.mark.parametrize(
+    ("texts", "size"),
+    [
+        pytest.param(SHORT, 1, id="short-1"),
+        pytest.param([*SHORT, *LONG], 64, id="long-64"),
+        pytest.param(LONG, 5, id="long-5", marks=SLOW),
+        pytest.param(LONG, 1, id="long-1", marks=SLOW),
+    ],
+)
+def test_pieces_come_to_the_same_as_the_whole(opened: Open, texts: list[str], size: int) -> None:
     one = opened()
-    whole = [told["html"] for told in rendered(one, texts)]
-    for size in (1, 5, 64):
-        assert [told["html"] for told in rendered(one, texts, size)] == whole
+    for whole, pieces in zip(rendered(one, texts), rendered(one, texts, size), strict=True):
+        assert pieces["html"] == whole["html"]
 
 
 def test_an_answer_a_question_and_a_title_are_inert(opened: Open, fleet: PageFleet) -> None:
