@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
+
 from tests.page.conftest import Open
 from tests.support.page.browser import Watched
 from tests.support.page.hostile import HEAVY, HIT, HOSTILE
