@@ -41,7 +41,7 @@ pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
 BEARER = {"Authorization": f"Bearer {ALICE}"}
 BODY = {"model": "echo", "prompt": "one two three", "max_tokens": 2}
-DEADLINE_S = 120
+DEADLINE_S = 600
 
 SYNC = """import json, sys
 import grpc, grpc._channel
