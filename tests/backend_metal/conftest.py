@@ -1,1 +1,3 @@
-from tests.support.backend_metal.lost_tasks import no_lost_tasks  # noqa: F401
+# Before any test module imports mlx.core, so that MLX finds the BLAS.
+import backend_metal  # noqa: F401
+from tests.support.lost_tasks import no_lost_tasks as no_lost_tasks

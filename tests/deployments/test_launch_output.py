@@ -14,8 +14,6 @@ from backend_metal.models import progress
 from deployments.launch.live_terminal import CLEAR_LINE, LiveTerminal, bar
 from deployments.launch.output import ServerOutput, to_show
 
-pytestmark = pytest.mark.serve
-
 ENGINE = "(ServeReplica:pomona:EngineReplica pid=7) "
 GATEWAY = "(ServeReplica:pomona:Gateway pid=8, ip=10.0.0.3) "
 HEAD = "2026-11-22 19:28:04,026 pomona_EngineReplica mc4kk9mh"

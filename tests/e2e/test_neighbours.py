@@ -140,7 +140,7 @@ def test_another_host_reaches_what_it_was_offered(
 
 
 def test_its_state_can_be_asked_for_in_another_terminal(guarded: ServeProcess) -> None:
-    wait_for(lambda: "Ready. " in guarded.log.read_text())
+    wait_for(lambda: "State: " in guarded.log.read_text())
     [command] = re.findall(r"State: (.*)", guarded.log.read_text())
     home = {"HOME": str(guarded.home), "PATH": "/usr/bin:/bin"}
     state = subprocess.run(["bash", "-c", command], env=home, capture_output=True, text=True)

@@ -6,9 +6,17 @@ from typing import Any
 
 import pytest
 
+# Before any test module imports mlx.core, so that MLX finds the BLAS.
+import backend_metal  # noqa: F401
 from tests.metal_on_cpu import host
 from tests.metal_on_cpu.emulator import ToolMissingError
-from tests.support.backend_metal.lost_tasks import no_lost_tasks  # noqa: F401
+from tests.support.lost_tasks import no_lost_tasks as no_lost_tasks
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """All tests but the smoke test are of the ladder, which runs when a change can touch it."""
+    if item.path.name != "test_smoke.py" and not item.get_closest_marker("exhaustive"):
+        item.add_marker("ladder")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -41,9 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "serve: needs Ray, MLX, a browser or a server process")
     if config.getoption("--kind") == "unit":
         sys.meta_path.insert(0, NoHeavyImports())
-    else:
+    elif hasattr(config, "workerinput") or not config.getoption("numprocesses"):
         # Before a test imports mlx.core, which would not find the BLAS, or mlx-lm, which lowers
-        # the limit of open files for good.
+        # the limit of open files for good. The process that hands out tests runs none.
         import backend_metal  # noqa: F401
 
 
