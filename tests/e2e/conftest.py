@@ -81,7 +81,7 @@ def fake_plugin(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"PYTHONPATH": plugin(tmp_path_factory.mktemp("plugin"), fake=FAKE_BACKEND)}
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def guarded(guarded_config: dict[str, Any], fake_plugin: dict[str, str]) -> Iterator[ServeProcess]:
     with serve_process(guarded_config, command=LAUNCH, environment=fake_plugin) as running:
         yield running

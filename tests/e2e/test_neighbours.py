@@ -32,6 +32,7 @@ from tests.support.e2e.neighbours import (
     why_not,
 )
 from tests.support.e2e.serve_process import (
+    LAUNCH,
     RAY_FOLDER,
     ServeProcess,
     serve_process,
@@ -69,6 +70,15 @@ except urllib.error.HTTPError as error:
 def neighbour() -> Iterator[OtherHost]:
     with other_host() as host:
         yield host
+
+
+@pytest.fixture(scope="module")
+def guarded(
+    neighbour: OtherHost, guarded_config: dict[str, Any], fake_plugin: dict[str, str]
+) -> Iterator[ServeProcess]:
+    """In the network of the other host, which this process enters."""
+    with serve_process(guarded_config, command=LAUNCH, environment=fake_plugin) as running:
+        yield running
 
 
 def wait_for(condition: Callable[[], object]) -> None:

@@ -16,8 +16,6 @@ LONGEST_FIRST = ("cuda_on_cpu", "metal_on_cpu", "backend_metal", "ops")
 TOGETHER = {
     "tests/e2e/test_default_config.py": "demo",
     "tests/e2e/test_readme.py": "demo",
-    "tests/e2e/test_security.py": "keys",
-    "tests/e2e/test_neighbours.py": "keys",
 }
 SPREAD_OVER = 0.6
 """The part of the computing files among which the waiting ones lie."""
