@@ -21,26 +21,35 @@ INSTALLS := pyproject.toml ops/constraints.txt ops/setup.sh
 .PHONY: setup serve test test-clients fuzz lint bench bench-attention bench-engine bench-serve bench-compare native test-asan test-ubsan \
 	test-metal bench-metal metal-tools test-metal-ladder
 
-# EXTRAS=ops on a cluster's hosts: what a service needs beside the server.
-setup: $(VENV)/.serve native
+# Prerequisites are brought up to date in their order.
+.NOTPARALLEL:
 
-$(VENV)/.serve: $(INSTALLS)
-	@PYTHON='$(PYTHON)' ops/setup.sh $(EXTRAS)
-	@touch $@
+# EXTRAS=ops adds what a cluster's hosts need beside the server; several are separated by commas.
+setup: $(VENV)/.installed-$(or $(EXTRAS),serving) native
 
 # What the suite and its linters need.
-$(VENV)/.dev: $(INSTALLS)
-	@PYTHON='$(PYTHON)' ops/setup.sh dev
-	@touch $@ $(VENV)/.serve
-
 .PHONY: setup-dev
-setup-dev: $(VENV)/.dev native
+setup-dev: $(VENV)/.installed-dev native
+
+comma := ,
+$(VENV)/.installed-%: $(INSTALLS)
+	@PYTHON='$(PYTHON)' ops/setup.sh $(filter-out serving,$(subst $(comma), ,$*))
+	@touch $@
+
+# The versions that every host installs, on both systems, after a change of pyproject.toml.
+.PHONY: constraints
+constraints: setup
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-header --no-annotate \
+		--upgrade pyproject.toml --output-file ops/constraints.txt
 
 # Compiles what has changed of the extension. POMONA_CUDA=ON|OFF|AUTO: with what runs on NVIDIA GPUs.
 BUILD := build/native
 export NINJA_STATUS := [%f/%t, %e s]$(subst ,, )
 
-native: | $(VENV)/.serve
+$(BIN)/ninja:
+	@PYTHON='$(PYTHON)' ops/setup.sh
+
+native: | $(BIN)/ninja
 	@mkdir -p $(BUILD)
 	@[ -f $(BUILD)/build.ninja ] || echo "Compiling the extension, a minute the first time."
 	@$(BIN)/cmake -S . -B $(BUILD) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
@@ -65,38 +74,38 @@ test: lint
 
 # Mutated requests against a gateway and its replica; `make test` has the first 5,000. START= goes on
 # where one ended.
-fuzz: setup
+fuzz: setup-dev
 	$(BIN)/python -m tests.support.deployments.fuzz --count $(or $(COUNT),1000000) \
 		--seed $(or $(SEED),1) --start $(or $(START),0)
 
 # Answers held to JSON schemas, each preempted and resumed elsewhere; `make test` has the first 48.
 # SCHEMAS= takes those of MaskBench instead of made-up ones.
 .PHONY: test-schemas
-test-schemas: setup
+test-schemas: setup-dev
 	$(BIN)/python -m tests.support.backend_metal.schema_outputs $(SCHEMAS) \
 		--count $(or $(COUNT),1000) --start $(or $(START),0)
 
 # Agents and libraries of other people, installed into .clients: about 9 GB from PyPI and npm.
 # `make test` has those that take no more than seconds to install.
-test-clients: setup
+test-clients: $(VENV)/.installed-dev,clients native
 	$(BIN)/python -m tests.clients.install
 	$(BIN)/python -m pytest -m "clients or not clients" tests/clients
 
-bench: setup
+bench: setup-dev
 	$(BIN)/python -m ops.bench
 
-bench-attention: setup
+bench-attention: setup-dev
 	$(BIN)/python -m ops.bench.attention
 
-bench-engine: setup
+bench-engine: setup-dev
 	$(BIN)/python -m ops.bench.engine
 	$(BIN)/python -m ops.bench.engine.groups
 
 # Of the server that `make serve` has started, unless BENCH_SERVE has a --url.
-bench-serve: setup
+bench-serve: setup-dev
 	$(BIN)/python -m ops.bench.serve $(BENCH_SERVE)
 
-bench-compare: setup
+bench-compare: setup-dev
 	$(BIN)/python -m ops.bench.compare $(BENCH_COMPARE)
 
 # The suite of the backend with the GPU as MLX's device, and so with Metal's attention.
@@ -110,7 +119,7 @@ bench-metal: mac
 .PHONY: mac
 mac:
 ifeq ($(shell uname -s)-$(shell uname -m),Darwin-arm64)
-	$(MAKE) setup
+	$(MAKE) setup-dev
 else
 	@echo "This needs a Mac with Apple silicon; it is $$(uname -s) $$(uname -m)." >&2
 	@exit 1
@@ -128,26 +137,33 @@ RUNG_oracle := air_oracle*
 RUNG_self-check := self_check*
 
 .PHONY: $(RUNGS:%=test-metal-%)
-$(RUNGS:%=test-metal-%): test-metal-%: setup
+$(RUNGS:%=test-metal-%): test-metal-%: setup-dev
 	$(BIN)/python -m pytest -m "not exhaustive" \
 		$(or $(wildcard $(RUNG_$*:%=tests/metal_on_cpu/test_%.py)),$(error no tests for $@))
 
-test-metal-ladder: setup
-	$(BIN)/python -m pytest $(WORKERS) -m ladder
+test-metal-ladder: setup-dev
+	$(BIN)/python -m pytest $(WORKERS) -m ladder tests/metal_on_cpu
+
+# RUNGS="types cuda": those that `python -m tests.support.changed` prints.
+.PHONY: test-rungs
+test-rungs: setup-dev $(if $(filter cuda,$(RUNGS)),$(VENV)/.installed-dev$(comma)cuda-build)
+	$(BIN)/python -m pytest $(WORKERS) -m ladder \
+		$(sort $(wildcard $(foreach rung,$(RUNGS),$(RUNG_$(rung):%=tests/metal_on_cpu/test_%.py)))) \
+		$(if $(filter cuda,$(RUNGS)),tests/cuda_on_cpu)
 
 # All of this, with every instantiation of the kernels and more random examples: hours.
 .PHONY: test-exhaustive
-test-exhaustive: setup
+test-exhaustive: setup-dev
 	POMONA_EXHAUSTIVE=1 $(BIN)/python -m pytest $(WORKERS) -m "not cluster and not clients"
 
-# Clusters that lose some of their hosts; those in network namespaces as root on Linux.
+# Clusters that lose some of their hosts, as root on Linux; SCENARIOS=ci has those of .ci/run.
 .PHONY: test-cluster
-test-cluster: setup
-	$(BIN)/python -m pytest -m cluster tests/cluster
+test-cluster: setup-dev
+	$(BIN)/python -m pytest -m "cluster$(SCENARIOS:%= and %)" tests/cluster
 
-# Clang and whatever else the ladder runs on.
-metal-tools: setup
-	PYTHON=$(BIN)/python tests/metal_on_cpu/install_tools.sh
+# Clang and a cross compiler for macOS, which the ladder runs on.
+metal-tools: $(VENV)/.installed-dev,metal-tools native
+	tests/metal_on_cpu/install_tools.sh
 
 # The native tests on an extension built beside the installed one, under a sanitizer.
 NATIVE_TESTS := $(wildcard tests/backend_metal/test_native_*.py) \
@@ -157,7 +173,7 @@ test-asan: SANITIZER := address
 test-asan: RUNTIME := libasan.so
 test-ubsan: SANITIZER := undefined
 test-ubsan: RUNTIME := libubsan.so
-test-asan test-ubsan: $(VENV)/.dev
+test-asan test-ubsan: $(VENV)/.installed-dev
 	$(BIN)/cmake -S . -B build/$(SANITIZER) -G Ninja -DPOMONA_SANITIZE=$(SANITIZER) \
 		-DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 		-DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python >/dev/null

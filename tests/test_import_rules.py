@@ -55,17 +55,19 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "backend_metal.recurrent": ("backend_metal.native",),
     "backend_metal.native": ("backend_metal._native",),
     "backend_metal._native": (),
-    "deployments.app": (
-        "deployments.gateway",
-        "deployments.observe",
-        "deployments.serve",
-        "deployments.settings",
-    ),
     "deployments.launch": (
+        "deployments.app",
         "deployments.backend",
         "deployments.environment",
         "deployments.gateway",
         "deployments.launch",
+        "deployments.observe",
+        "deployments.settings",
+    ),
+    "deployments.app": (
+        "deployments.gateway",
+        "deployments.observe",
+        "deployments.serve",
         "deployments.settings",
     ),
     "deployments.serve": (

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -27,11 +30,18 @@ WHEELS = WORKFLOWS["wheels.yml"]
 ON = True
 """How YAML 1.1 reads the key `on`."""
 SCRIPTS = sorted((ROOT / ".ci").iterdir())
+RUNNERS = {"ubuntu-22.04", "ubuntu-22.04-arm", "ubuntu-24.04", "macos-15", "macos-26"}
+"""Labels of GitHub's hosted runners that exist."""
 
 
 def commands(workflow: dict[str, Any]) -> str:
-    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
-    return "\n".join(step["run"] for step in steps if "run" in step)
+    jobs = workflow["jobs"].values()
+    steps = [step for job in jobs for step in job["steps"]]
+    runs = [job.get("strategy", {}).get("matrix", {}).get("include", []) for job in jobs]
+    return "\n".join(
+        [step["run"] for step in steps if "run" in step]
+        + [run["command"] for include in runs for run in include]
+    )
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
@@ -43,9 +53,18 @@ def test_a_workflow_names_what_there_is(name: str) -> None:
     rules = (ROOT / "Makefile").read_text()
     for target in re.findall(r"\bmake ([\w-]+)", told):
         assert re.search(rf"^[\w -]*\b{target}\b.*:", rules, re.MULTILINE), target
-    for event in workflow[ON].values():
-        for pattern in (event or {}).get("paths", []):
+    for name in ("push", "pull_request"):
+        event = workflow[ON].get(name) or {}
+        for pattern in event.get("paths", []):
             assert list(ROOT.glob(pattern.replace("/**", "/**/*"))), pattern
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_job_runs_on_a_runner_that_exists(name: str) -> None:
+    for job in WORKFLOWS[name]["jobs"].values():
+        labels = set(re.findall(r"\w+-\d[\w.-]*", job["runs-on"]))
+        assert labels
+        assert labels <= RUNNERS
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
@@ -104,6 +123,66 @@ def test_wheels_are_for_pythons_that_the_package_is_for() -> None:
     built = [set(WHEELS["jobs"][one]["strategy"]["matrix"]["python"]) for one in ("linux", "macos")]
     assert built[0] == built[1]
     assert all(version in allowed for version in built[0])
+
+
+@pytest.fixture
+def run_ci(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs `.ci/run` with stubs of what it calls; the one with `failing` in its arguments fails."""
+    stub = '#!/bin/sh\ncase "$0 $*" in *"$FAILING"*) exit 3 ;; *changed) echo "$CHANGED" ;; esac\n'
+    stubs = (".ci/packages", ".ci/try_wheel", ".venv/bin/python", ".venv/bin/uv", "bin/make")
+    for name in stubs:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(stub)
+        path.chmod(0o755)
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
+
+    def run(failing: str, changed: str = "") -> subprocess.CompletedProcess[str]:
+        environment = {"FAILING": failing, "CHANGED": changed}
+        return subprocess.run(
+            [tmp_path / ".ci" / "run"],
+            env=os.environ | environment | {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+def stages(output: str) -> list[str]:
+    return re.findall(r"^== (.*): \d+ s$", output, re.MULTILINE)
+
+
+def test_ci_prints_the_time_of_each_stage(
+    run_ci: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    always, with_rungs = run_ci("nothing"), run_ci("nothing", "races\ncuda")
+    assert (always.returncode, with_rungs.returncode) == (0, 0)
+    assert stages(always.stdout)[0] == "packages"
+    assert stages(always.stdout)[-1] == "total"
+    added = set(stages(with_rungs.stdout)) - set(stages(always.stdout))
+    assert added == {"ladder: races cuda"}
+
+
+@pytest.mark.parametrize(
+    ("failing", "stage"),
+    [
+        ("packages", "packages"),
+        ("test-cluster", "cluster scenarios"),
+        ("support.changed", "changed rungs"),
+        ("test-rungs", "ladder: cuda"),
+        ("try_wheel", "wheel in a bare environment"),
+    ],
+)
+def test_ci_stops_at_the_first_stage_that_fails(
+    run_ci: Callable[..., subprocess.CompletedProcess[str]], failing: str, stage: str
+) -> None:
+    complete, stopped = run_ci("nothing", "cuda"), run_ci(failing, "cuda")
+    assert stopped.returncode != 0
+    assert re.fullmatch(rf"== {stage}: failed after \d+ s\n", stopped.stderr)
+    passed = stages(complete.stdout)
+    assert stages(stopped.stdout) == passed[: passed.index(stage)]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)

@@ -11,7 +11,6 @@ from tqdm.auto import tqdm
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
-"""``deployments.launch.output`` makes a bar of these lines."""
 LATEST = 0.3
 """The share of the last interval in the speed that is told."""
 
@@ -43,9 +42,10 @@ class Progress(tqdm):  # type: ignore[type-arg]
         left = ""
         if self.total and self._speed > 0:
             left = f", {max(self.total - self._done, 0) / self._speed:.0f} s left"
-        logger.info(
-            "%s: %.2f%s GB, %.1f MB/s%s", self._what, self._done / 1e9, of, self._speed / 1e6, left
-        )
+        figures = f"{self._done / 1e9:.2f}{of} GB, {self._speed / 1e6:.1f} MB/s{left}"
+        # The launcher makes a bar of these fields.
+        fields = {"work": self._what, "figures": figures, "done": self._done, "total": self.total}
+        logger.info("%s: %s", self._what, figures, extra=fields)
 
 
 class DownloadProgress(Progress):

@@ -66,7 +66,6 @@ def run(arguments: list[str]) -> int:
     if options.dry_run:
         sys.stdout.write(yaml.dump(config, Dumper=_Plain, sort_keys=False, allow_unicode=True))
         return 0
-    # It imports Ray, which has its environment by now.
     from deployments.launch.launcher import launch
 
     has_model = options.model or path == DEFAULT_CONFIG

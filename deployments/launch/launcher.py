@@ -1,39 +1,33 @@
-"""`serve run` for people: what ``pomona serve`` does once it has a config.
+"""What ``pomona serve`` does once it has a config.
 
-Mistakes in the config and models that can't be loaded are told before anything starts. The
-terminal has what this project says, and at last where to point a client; if Serve gives up, it has
+Mistakes in the config, and models that can't be loaded, are reported before anything serves. The
+terminal has this project's events, and at last where to point a client; if Serve gives up, it has
 the cause, and the launcher ends. If Ray dies, it is started again.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import multiprocessing
 import os
-import shlex
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import psutil
 import yaml
-from ray._private.services import canonicalize_bootstrap_address
 
-from deployments.backend import EngineConfig, create_backend
 from deployments.launch.live_terminal import LiveTerminal
-from deployments.launch.output import ServerOutput
-from deployments.launch.serve_config import applications, check, engine_configs, names
+from deployments.launch.model_check import ModelCheck
+from deployments.launch.private_files import ray_folder
+from deployments.launch.serve_config import applications, check, engine_configs
 from deployments.launch.server import Server
 from deployments.launch.serves_proxy import check_serves_proxy
-from deployments.launch.start import Start
 from deployments.launch.supervisor import Supervisor
-from deployments.settings import AppSettings
 
 logger = logging.getLogger("pomona")
 
@@ -48,21 +42,40 @@ def launch(
     try:
         check(config)
         check_serves_proxy(config)
-        found = applications(config)
-        if not _ports_are_free([where for where, _ in found]):
+        if not _ports_are_free([where for where, _ in applications(config)]):
             return 1
-        _check_engines(engine_configs(config))
+        return _run(config, terminal, verbose=verbose)
     except (OSError, ValueError) as error:
         logger.error("%s%s", f"{source}: " if source else "", error)
         return 2
-    with tempfile.TemporaryDirectory(prefix="pomona-") as folder:
-        path = Path(folder, "config.yaml")
+
+
+def _run(config: dict[str, Any], terminal: LiveTerminal, *, verbose: bool) -> int:
+    """Raises ``ValueError`` for a model that this machine's engines can't serve."""
+    # Sockets have short paths, and so has Ray's folder.
+    with tempfile.TemporaryDirectory(prefix="launch-", dir=ray_folder()) as name:
+        folder = Path(name)
+        path = folder / "config.yaml"
         path.write_text(yaml.safe_dump(config))
-        command = [sys.executable, "-m", "ray.serve.scripts", "run", str(path)]
-        return Supervisor(
-            lambda: Server(command, terminal, verbose=verbose),
-            lambda server: _follow(server, found, config),
-        ).run()
+        logger.info("Starting %s.", " and ".join(one.model for one in engine_configs(config)))
+        # Engines of a cluster that runs already may be on hosts with other models. Its processes
+        # know nothing of the socket for events: Ray's output stands in for these.
+        joins = joins_cluster()
+        verbose = verbose or joins
+        models = None if joins else ModelCheck(path)
+        # The first start began with this process.
+        began = chain([psutil.Process().create_time()], iter(time.time, None))
+
+        def start() -> Server:
+            command = [sys.executable, "-m", "deployments.launch.driver", str(path)]
+            command += [str(next(began)), *(["--verbose"] if verbose else [])]
+            return Server(command, folder, terminal, verbose=verbose)
+
+        try:
+            return Supervisor(start, models.raise_mistake if models else lambda: None).run()
+        finally:
+            if models:
+                models.end()
 
 
 def _ports_are_free(urls: list[str]) -> bool:
@@ -78,40 +91,11 @@ def _ports_are_free(urls: list[str]) -> bool:
 
 
 def joins_cluster() -> bool:
-    """Whether `serve run` would serve in a cluster of Ray's that runs already."""
-    # Asked as `serve run` asks it.
-    return canonicalize_bootstrap_address(None) is not None  # type: ignore[arg-type]
-
-
-def _check_engines(engines: Sequence[EngineConfig]) -> None:
-    """Raises ``ValueError`` for what this machine's engines can't serve. Engines of a cluster that
-    runs already may be on hosts with other models."""
-    if joins_cluster():
-        return
-    # In a process of its own, since a backend's libraries would stay in this one's memory.
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for engine in engines:
-            logger.info("Checking %s.", engine.model)
-            pool.submit(_check_engine, engine).result()
-
-
-def _check_engine(engine: EngineConfig) -> None:
-    create_backend(engine.backend).check(engine)
-
-
-def _follow(
-    server: Server, found: list[tuple[str, AppSettings]], config: dict[str, Any]
-) -> float | None:
-    """Until it is up no more. Returns for how many seconds it served, if it did."""
-    start = Start(server, names(config))
-    ready = [(where, settings) for where, settings in found if start.wait_until_ready(where)]
-    since = time.monotonic()
-    if ready:
-        _tell_where_to_look(server.output)
-    for where, settings in ready:
-        announce(where, settings, engine_configs(config))
-    server.wait()
-    return time.monotonic() - since if ready else None
+    """Whether Ray would join a cluster that runs already: one that it is given, or one that
+    `ray start` began in the same folder."""
+    if address := os.environ.get("RAY_ADDRESS"):
+        return address != "local"
+    return (ray_folder() / "ray" / "ray_current_cluster").exists()
 
 
 def answers(url: str) -> bool:
@@ -121,35 +105,3 @@ def answers(url: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _tell_where_to_look(output: ServerOutput) -> None:
-    """The line that asks Serve from another terminal, whose environment lacks what Ray needs."""
-    if output.dashboard_url is None:
-        return
-    serve = Path(sys.executable).with_name("serve")
-    mode = os.environ.get("RAY_AUTH_MODE", "")
-    command = f"{shlex.quote(str(serve))} status --address {output.dashboard_url}"
-    logger.info("State: RAY_AUTH_MODE=%s %s", shlex.quote(mode), command)
-
-
-def announce(url: str, settings: AppSettings, engines: Sequence[EngineConfig]) -> None:
-    with_keys = settings.gateway.api_keys or settings.gateway.api_keys_file
-    key = "one of your keys" if with_keys else "anything"
-    logger.info("Ready. Point an OpenAI client at base_url=%s/v1 with api_key=%s.", url, key)
-    if settings.gateway.page:
-        logger.info("A page to chat and to watch: %s/", url)
-    if engines:
-        logger.info(
-            "Or ask from another terminal:\n%s", curl(url, engines[0].name, bool(with_keys))
-        )
-
-
-def curl(url: str, model: str, with_keys: bool) -> str:
-    """The command that has ``model`` answer."""
-    body = {"model": model, "messages": [{"role": "user", "content": "What is Pomona?"}]}
-    key = "-H 'Authorization: Bearer YOUR-KEY' " if with_keys else ""
-    return (
-        f"  curl {url}/v1/chat/completions {key}-H 'Content-Type: application/json' "
-        f"-d {shlex.quote(json.dumps(body, ensure_ascii=False))}"
-    )

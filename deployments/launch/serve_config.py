@@ -7,8 +7,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-import ray
-
 from deployments.backend import EngineConfig
 from deployments.gateway.access.api_keys import is_loopback
 from deployments.gateway.access.watched_keys import KeySource
@@ -132,8 +130,13 @@ def _warn_without_keys(settings: AppSettings) -> None:
 
 def own_host(settings: AppSettings) -> str:
     """Where its gateway on this machine listens."""
-    node: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-    return settings.gateway.host or node
+    if settings.gateway.host is not None:
+        return settings.gateway.host
+    # It takes a second to import.
+    from ray.util import get_node_ip_address
+
+    node: str = get_node_ip_address()  # type: ignore[no-untyped-call]
+    return node
 
 
 def local(host: str) -> str:

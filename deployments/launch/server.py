@@ -1,43 +1,48 @@
-"""`serve run` as a child, with the Ray that it starts: one session of processes."""
+"""Serve's driver as a child, with the Ray that it starts: one session of processes."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from pathlib import Path
 
 import psutil
 
+from deployments.launch.events import Events
 from deployments.launch.live_terminal import LiveTerminal
-from deployments.launch.output import ServerOutput
+from deployments.launch.serve_status import cause
+from deployments.observe.events import EVENTS
 
-POLL_INTERVAL_S = 0.5
 KILL_INTERVAL_S = 0.05
 RAY = ("gcs_server", "raylet")
-"""Without one of them nothing is replaced any more, and all ends within a minute: or, without a
+"""Without one of them Ray replaces nothing any more, and ends within a minute: or, without a
 raylet, never."""
+LAST_CHARACTERS = 8192
 
 
 class Server:
-    """``command`` is `serve run`'s."""
+    """``command`` is the driver's. The socket for events is in ``folder``."""
 
-    def __init__(self, command: Sequence[str], terminal: LiveTerminal, *, verbose: bool) -> None:
-        self._process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            # Ctrl-C goes to the whole foreground group, and Serve cuts its shutdown short at a
-            # second signal: it gets its own group, and every signal once.
-            start_new_session=True,
-        )
-        assert self._process.stdout is not None
-        self.output = ServerOutput(self._process.stdout, terminal, verbose=verbose)
-        self.output.start()
+    def __init__(
+        self, command: Sequence[str], folder: Path, terminal: LiveTerminal, *, verbose: bool
+    ) -> None:
+        self.events = Events(folder / "events", terminal)
+        self._log = folder / "driver.log"
+        with nullcontext(sys.stderr) if verbose else self._log.open("w") as out:
+            self._process = subprocess.Popen(
+                command,
+                env={**os.environ, EVENTS: str(self.events.path)},
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C goes to the whole foreground group, and Serve cuts its shutdown short at a
+                # second signal: it gets its own group, and every signal once.
+                start_new_session=True,
+            )
         self._ray: dict[str, psutil.Process] = {}
 
     def interrupt(self) -> None:
@@ -58,18 +63,28 @@ class Server:
                         self._ray[name] = child
         return [name for name, process in self._ray.items() if not _lives(process)]
 
-    def wait(self) -> None:
-        while self.is_up():
-            time.sleep(POLL_INTERVAL_S)
-
-    def end(self) -> None:
-        """Kills what is left of it: some of Ray outlives the rest, with its port."""
+    def end(self) -> str:
+        """Kills what is left of it: some of Ray outlives the rest, with its port. Returns why it
+        ended."""
+        lost = self.lost()
         while left := list(self._left()):
             for process in left:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
             time.sleep(KILL_INTERVAL_S)
         self._process.wait()
+        self.events.close()
+        if self.events.failure is not None:
+            return self.events.failure
+        if lost:
+            return f"Ray has died: its {' and '.join(lost)} ended."
+        return f"The server has ended by itself: {cause(self._last_words())}"
+
+    def _last_words(self) -> str:
+        """What the driver wrote at last, unless the terminal has had it."""
+        if not self._log.exists():
+            return f"status {self._process.returncode}"
+        return self._log.read_text(errors="replace")[-LAST_CHARACTERS:]
 
     def _left(self) -> Iterator[psutil.Process]:
         for process in psutil.process_iter():

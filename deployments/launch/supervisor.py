@@ -10,28 +10,25 @@ import signal
 import time
 from collections.abc import Callable
 
-from deployments.launch.serve_status import cause
-from deployments.launch.server import POLL_INTERVAL_S, Server
-from deployments.launch.start import DeployError
+from deployments.launch.server import Server
 
 logger = logging.getLogger("pomona")
 
+POLL_INTERVAL_S = 0.2
 MOST_FAILURES = 6
 """In a row. After each the pause is twice as long."""
 FIRST_PAUSE_S = 1.0
 STEADY_S = 60.0
-"""Who has served for so long failed for the first time."""
+"""Uptime after which a failure counts as the first."""
 
 
 class Supervisor:
-    """``start`` makes a server; ``follow`` returns when it is up no more, with the seconds for
-    which it served or None, and may raise ``DeployError``."""
+    """``start`` makes a server; ``check``, called while it is up, may raise ``ValueError``, which
+    ends it."""
 
-    def __init__(
-        self, start: Callable[[], Server], follow: Callable[[Server], float | None]
-    ) -> None:
+    def __init__(self, start: Callable[[], Server], check: Callable[[], None]) -> None:
         self._start = start
-        self._follow = follow
+        self._check = check
         self._server: Server | None = None
         self._stopped = False
 
@@ -58,22 +55,20 @@ class Supervisor:
         return 0
 
     def _run_one(self) -> tuple[float | None, str]:
-        """How long a server served, and why it ended."""
+        """How long a server served, or None, and why it ended."""
         self._server = server = self._start()
         if self._stopped:
             server.interrupt()
+        why = ""
         try:
-            served_s = self._follow(server)
-        except DeployError as error:
-            server.interrupt()
-            server.wait()
-            server.end()
-            return None, str(error)
-        lost = server.lost()
-        server.end()
-        if lost:
-            return served_s, f"Ray has died: its {' and '.join(lost)} ended."
-        return served_s, f"The server has ended by itself: {cause(server.output.last_words())}"
+            while server.is_up():
+                self._check()
+                server.events.show_waiting()
+                time.sleep(POLL_INTERVAL_S)
+        finally:
+            why = server.end()
+        ready_at = server.events.ready_at
+        return None if ready_at is None else time.monotonic() - ready_at, why
 
     def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds

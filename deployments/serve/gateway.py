@@ -71,7 +71,7 @@ class Gateway:
         """``responses``: the store that they are kept in."""
         self._is_serving = False
         keep_replica_port_to_node()
-        join_serve_log("deployments")
+        join_serve_log("Gateway", "deployments")
         context = serve.get_replica_context()
         self._settings = settings.gateway
         self._routing = settings.routing

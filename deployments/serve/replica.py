@@ -54,7 +54,7 @@ class EngineReplica:
         self._is_serving = False
         keep_replica_port_to_node()
         self._backend = EngineProcess(settings.engine.backend)
-        join_serve_log("deployments", self._backend.package)
+        join_serve_log("EngineReplica", "deployments", self._backend.package)
         folder = Path(ray.get_runtime_context().get_temp_dir())
         await wait_for_room(folder)
         model = await self._backend.start(settings.engine)

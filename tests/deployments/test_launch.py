@@ -3,10 +3,10 @@ from __future__ import annotations
 import io
 import json
 import logging
-import math
 import os
 import shlex
 import shutil
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,14 +16,26 @@ from typing import Any
 
 import pytest
 import ray
+import yaml
+from huggingface_hub import constants
+from ray import serve
+from ray._private.services import canonicalize_bootstrap_address
+from ray.serve._private.common import DeploymentStatus, DeploymentStatusTrigger
+from ray.serve.schema import (
+    ApplicationStatus,
+    ApplicationStatusOverview,
+    DeploymentStatusOverview,
+    ServeStatus,
+)
 
 from backend_metal.models.find import DEMO_DIRECTORY
 from deployments.backend import EngineConfig
 from deployments.command.serve import run
+from deployments.launch import deploy, model_check, prepare
 from deployments.launch import launcher as launch
-from deployments.launch import prepare, start
+from deployments.launch.deploy import Start
 from deployments.launch.live_terminal import LiveTerminal
-from deployments.launch.output import ServerOutput
+from deployments.launch.phases import DeployError
 from deployments.launch.serve_config import (
     ENGINES,
     GATEWAYS,
@@ -33,9 +45,9 @@ from deployments.launch.serve_config import (
     names,
     with_address,
     with_model,
+    with_settings,
 )
-from deployments.launch.serve_status import ServeStatus, cause, failures
-from deployments.launch.server import Server
+from deployments.launch.serve_status import cause, failures, setbacks
 from deployments.protocol.chat import ChatCompletionRequest
 from deployments.settings import parse_settings
 from tests.support.e2e.serve_process import free_port
@@ -83,26 +95,19 @@ def test_a_port_in_use_ends_it_unless_it_may_be_the_clusters(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(launch, "joins_cluster", lambda: of_cluster)
-    checked: list[EngineConfig] = []
-
-    def stop_at_engines(engines: list[EngineConfig]) -> None:
-        checked.extend(engines)
-        raise ValueError("far enough")
-
-    monkeypatch.setattr(launch, "_check_engines", stop_at_engines)
+    monkeypatch.setattr(launch, "_run", lambda config, terminal, *, verbose: 7)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         config = with_address(config_of(), "127.0.0.1", port)
-        assert launch.launch(config, None, LiveTerminal(io.StringIO())) == (2 if of_cluster else 1)
+        assert launch.launch(config, None, LiveTerminal(io.StringIO())) == (7 if of_cluster else 1)
         assert f"Something listens at http://127.0.0.1:{port} already" in caplog.text
-        assert bool(checked) == of_cluster
     caplog.clear()
-    assert launch.launch(config, None, LiveTerminal(io.StringIO())) == 2
+    assert launch.launch(config, None, LiveTerminal(io.StringIO())) == 7
     assert "Something listens" not in caplog.text
 
 
 def test_the_line_to_copy_is_a_request_that_the_server_takes() -> None:
-    line = launch.curl("http://127.0.0.1:8000", "it's", with_keys=True)
+    line = deploy.curl("http://127.0.0.1:8000", "it's", with_keys=True)
     program, url, *arguments = shlex.split(line)
     assert (program, url) == ("curl", "http://127.0.0.1:8000/v1/chat/completions")
     assert "Authorization: Bearer YOUR-KEY" in arguments
@@ -192,30 +197,23 @@ def answering() -> Iterator[tuple[str, type[Answers]]]:
     server.server_close()
 
 
-class Living(Server):
-    """A server that says nothing, and lives for ``looks`` at it."""
-
-    def __init__(self, looks: int) -> None:
-        self.looks = looks
-        self.output = ServerOutput([], LiveTerminal(io.StringIO()), verbose=False)
-
-    def is_up(self) -> bool:
-        self.looks -= 1
-        return self.looks >= 0
-
-
-def start_of(looks: int) -> start.Start:
-    return start.Start(Living(looks), ["pomona"])
+def start_after(looks: int, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """One that ends with the last of ``looks`` at Serve's status, all of which is well."""
+    monkeypatch.setattr(deploy, "POLL_INTERVAL_S", 0.0)
+    monkeypatch.setattr(deploy, "STATUS_INTERVAL_S", 0.0)
+    statuses = iter([ServeStatus()] * looks)
+    monkeypatch.setattr(serve, "status", lambda: next(statuses))
+    return Start(["pomona"])
 
 
 def test_readiness_is_waited_for(
     answering: tuple[str, type[Answers]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(start, "POLL_INTERVAL_S", 0.0)
     url, handler = answering
     handler.statuses["/ready"] = [503, 503, 200]
-    assert start_of(100).wait_until_ready(url)
-    assert not start_of(3).wait_until_ready(closed_url())
+    start_after(2, monkeypatch).wait_until_ready(url)
+    with pytest.raises(StopIteration):
+        start_after(3, monkeypatch).wait_until_ready(closed_url())
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -225,65 +223,54 @@ def test_a_refused_probe_is_told_with_the_servers_words(
     caplog: pytest.LogCaptureFixture,
     status: int,
 ) -> None:
-    monkeypatch.setattr(start, "POLL_INTERVAL_S", 0.0)
     url, handler = answering
     handler.statuses["/ready"] = [status]
-    with caplog.at_level(logging.INFO):
-        assert not start_of(5).wait_until_ready(url)
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 1
-    assert all(part in told[0] for part in (url, str(status), f"no: {status}"))
+    with pytest.raises(StopIteration):
+        start_after(5, monkeypatch).wait_until_ready(url)
+    [told] = caplog.messages
+    assert all(part in told for part in (url, str(status), f"no: {status}"))
 
 
-class Told(ServeStatus):
-    """Serve's status as the test says it."""
-
-    def __init__(self, *details: dict[str, Any]) -> None:
-        self._left = list(details)
-
-    def details(self) -> dict[str, Any]:
-        return self._left.pop(0)
-
-
-def status_of(status: str, message: str = "") -> dict[str, Any]:
-    engine = {"status": status, "message": message}
-    application = "DEPLOYING" if status == "UPDATING" else status
-    gateway = {"status": "HEALTHY", "message": ""}
-    deployments = {"EngineReplica": engine, "Gateway": gateway}
-    return {"applications": {"pomona": {"status": application, "deployments": deployments}}}
+def status_of(status: str, message: str = "") -> dict[str, ApplicationStatusOverview]:
+    engine = DeploymentStatusOverview(
+        DeploymentStatus(status), DeploymentStatusTrigger.UNSPECIFIED, {}, message
+    )
+    application = ApplicationStatus("DEPLOYING" if status == "UPDATING" else status)
+    return {"pomona": ApplicationStatusOverview(application, "", 0.0, {"EngineReplica": engine})}
 
 
 def test_an_application_that_serve_gives_up_is_told_of_with_the_cause(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(start, "POLL_INTERVAL_S", 0.0)
     again = status_of("UPDATING", f"Retrying 2 more time(s). Error:\n{TRACEBACK}")
     given_up = status_of("DEPLOY_FAILED", f"It failed 3 times in a row. Error:\n{TRACEBACK}")
-    followed = start_of(100)
-    followed.status = Told({}, status_of("UPDATING"), again, again, given_up)
-    with pytest.raises(start.DeployError, match=f"^EngineReplica: {CAUSE}$"):
-        followed.wait_until_ready(closed_url())
-    assert [record.getMessage() for record in caplog.records] == [
-        f"Trying again, since it did not start: EngineReplica: {CAUSE}"
-    ]
+    start = start_after(0, monkeypatch)
+    found = iter([{}, status_of("UPDATING"), again, again, given_up])
+    monkeypatch.setattr(serve, "status", lambda: ServeStatus(applications=next(found)))
+    with pytest.raises(DeployError, match=f"^EngineReplica: {CAUSE}$"):
+        start.wait_until_ready(closed_url())
+    assert caplog.messages == [f"Trying again, since it did not start: EngineReplica: {CAUSE}"]
 
 
-def test_a_model_that_takes_its_time_is_no_setback(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """While it loads, its engine tells how far it is; one that is silent is told of."""
-    monkeypatch.setattr(start, "POLL_INTERVAL_S", 0.0)
-    monkeypatch.setattr(start, "SLOW_START_S", 0.0)
-    slow = status_of("UPDATING", "It has 1 replicas that have taken more than 30s to initialize.\n")
-    followed = start_of(1)
-    followed.status = Told(slow)
-    followed._server.output.progress_at = math.inf
-    assert not followed.wait_until_ready(closed_url())
-    assert caplog.messages == []
-    followed = start_of(1)
-    followed.status = Told(slow)
-    assert not followed.wait_until_ready(closed_url())
-    assert caplog.messages == ["Still starting."]
+def test_a_model_that_takes_its_time_is_no_setback() -> None:
+    slow = "It has 1 replicas that have taken more than 30s to initialize.\n"
+    assert setbacks(status_of("UPDATING", slow), ["pomona"]) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "is_built_here"),
+    [
+        ({}, True),
+        ({"args": {"engine": {"model": "demo"}}, "route_prefix": "/"}, True),
+        ({"import_path": "somebody:else"}, False),
+        ({"deployments": [{"name": "EngineReplica", "max_ongoing_requests": 5}]}, False),
+        ({"runtime_env": {}}, False),
+    ],
+)
+def test_what_serve_has_to_build_itself(change: dict[str, Any], is_built_here: bool) -> None:
+    config = {"applications": [{"name": "pomona", "import_path": GATEWAYS, **change}]}
+    assert deploy._is_built_here(config) == is_built_here
+    assert not deploy._is_built_here(config | {"logging_config": {}})
 
 
 CAUSE = "model '/nowhere': there is no such directory"
@@ -315,56 +302,111 @@ def test_the_cause_is_what_ends_the_last_traceback(message: str, expected: str) 
 
 
 def test_an_application_that_could_not_be_built_has_its_own_cause() -> None:
-    application = {"status": "DEPLOY_FAILED", "message": TRACEBACK, "deployments": {}}
-    details = {"applications": {"pomona": application, "another": application}}
-    assert failures(details, ["pomona", "absent"]) == [CAUSE]
+    failed = ApplicationStatusOverview(ApplicationStatus.DEPLOY_FAILED, TRACEBACK, 0.0, {})
+    assert failures({"pomona": failed, "another": failed}, ["pomona", "absent"]) == [CAUSE]
 
 
-def test_a_model_that_is_not_there_is_told_before_anything_starts(
+class Waiting:
+    """A server that is up until the models' check has its result."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.events = self
+
+    def is_up(self) -> bool:
+        return True
+
+    def show_waiting(self) -> None:
+        pass
+
+    def end(self) -> str:
+        return "ended"
+
+
+def test_what_engines_cannot_serve_ends_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # No cluster that runs already.
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    config = with_address(with_model(config_of(), str(tmp_path / "absent")), None, free_port())
+    monkeypatch.setattr(launch, "Server", Waiting)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    config = with_settings(config_of(), {"engine.backend": "another"})
+    config = with_address(config, "127.0.0.1", free_port())
     assert launch.launch(config, None, LiveTerminal(io.StringIO())) == 2
-    assert caplog.messages[-1].endswith(f"{str(tmp_path / 'absent')!r}: there is no such directory")
+    assert "'another'" in caplog.messages[-1]
 
 
-def test_half_a_download_is_told_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def mistake(model: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the check of ``model`` finds wrong."""
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(with_model(config_of(), model)))
+    assert model_check.main(str(path)) == 2
+    told = capsys.readouterr().out
+    assert "\n" not in told
+    return told
+
+
+def test_a_model_that_is_not_there_is_a_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    assert mistake("/absent", tmp_path, capsys).endswith("'/absent': there is no such directory")
+
+
+def test_half_a_download_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = shutil.copytree(DEMO_DIRECTORY, tmp_path / "half")
     os.truncate(model / "model.safetensors", 3_000_000)
-    config = with_address(with_model(config_of(), str(model)), None, free_port())
-    assert launch.launch(config, None, LiveTerminal(io.StringIO())) == 2
-    assert "model.safetensors is not all there: it has 3,000,000 of 6," in caplog.messages[-1]
-    assert "\n" not in caplog.messages[-1]
+    told = mistake(str(model), tmp_path, capsys)
+    assert "model.safetensors is not all there: it has 3,000,000 of 6," in told
 
 
-def test_a_model_of_the_hub_without_a_network_is_told_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_model_of_the_hub_without_a_network_is_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "ENDPOINT", closed_url())
+    told = mistake("somebody/model", tmp_path, capsys)
+    assert "'somebody/model' is neither a local directory nor in the" in told
+    assert "the hub can't be reached: " in told
+
+
+@pytest.mark.parametrize(
+    ("address", "is_written", "joins"),
+    [
+        (None, False, False),
+        ("local", True, False),
+        ("10.0.0.3:6379", False, True),
+        (None, True, True),
+    ],
+)
+def test_a_cluster_that_runs_already_is_joined(
+    address: str | None,
+    is_written: bool,
+    joins: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As Ray does it."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if address:
+        monkeypatch.setenv("RAY_ADDRESS", address)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
-    monkeypatch.setenv("HF_ENDPOINT", closed_url())
-    config = with_address(with_model(config_of(), "somebody/model"), None, free_port())
-    assert launch.launch(config, None, LiveTerminal(io.StringIO())) == 2
-    assert "'somebody/model' is neither a local directory nor in the" in caplog.messages[-1]
-    assert "the hub can't be reached: " in caplog.messages[-1]
-    assert "\n" not in caplog.messages[-1]
+    if is_written:
+        (tmp_path / "ray").mkdir()
+        (tmp_path / "ray" / "ray_current_cluster").write_text("10.0.0.3:6379")
+    assert launch.joins_cluster() == joins
+    found = canonicalize_bootstrap_address(None)  # type: ignore[arg-type]
+    assert (found is not None) == joins
 
 
 @pytest.mark.parametrize("page", [True, False])
 def test_the_last_lines_say_where_it_is(page: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     settings = parse_settings({"gateway": {"page": page}})
-    launch.announce("http://127.0.0.1:9", settings, [EngineConfig(model="demo")])
+    deploy.announce("http://127.0.0.1:9", settings, [EngineConfig(model="demo")], 14.25)
     told = caplog.messages
+    assert told[0].startswith("Ready. ")
     assert "base_url=http://127.0.0.1:9/v1 " in told[0]
+    assert "14.2 s" in told[0]
     assert ("A page to chat and to watch: http://127.0.0.1:9/" in told) == page
     assert "curl http://127.0.0.1:9/v1/chat/completions" in told[-1]
 

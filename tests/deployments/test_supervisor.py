@@ -5,11 +5,15 @@ from __future__ import annotations
 import io
 import logging
 import os
+import shlex
 import signal
 import subprocess
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -17,10 +21,9 @@ import pytest
 
 from deployments.launch import supervisor
 from deployments.launch.live_terminal import LiveTerminal
-from deployments.launch.output import ServerOutput
 from deployments.launch.server import Server
-from deployments.launch.start import DeployError
 from deployments.launch.supervisor import MOST_FAILURES, Supervisor
+from deployments.observe.events import EVENTS
 
 pytestmark = pytest.mark.serve
 
@@ -46,93 +49,91 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
         signal.signal(number, handler)
 
 
-class Dead(Server):
-    """A server that has died; of Ray, what is ``gone``."""
+RAYLET = "Ray has died: its raylet ended."
 
-    def __init__(self, gone: tuple[str, ...] = ("raylet",), says: tuple[str, ...] = ()) -> None:
-        self.gone = list(gone)
+
+class Dead:
+    """A server that has died, ``why``, after it served for ``life`` seconds, or never."""
+
+    def __init__(self, life: float | None, why: str = RAYLET) -> None:
+        self.life = life
+        self.why = why
         self.ends = 0
         self.interrupts = 0
-        self.output = ServerOutput(says, io.StringIO(), verbose=False)
-        self.output.start()
+        self.events = self
+
+    @property
+    def ready_at(self) -> float | None:
+        return None if self.life is None else time.monotonic() - self.life
 
     def is_up(self) -> bool:
         return False
 
-    def lost(self) -> list[str]:
-        return self.gone
-
     def interrupt(self) -> None:
         self.interrupts += 1
 
-    def end(self) -> None:
+    def end(self) -> str:
         self.ends += 1
+        return self.why
 
 
-def supervised(*lives: float | Exception | None) -> tuple[int, list[Dead]]:
-    """Exit status, and the servers that had ``lives``: seconds of service, or none, or what Serve
-    gave them up for. The last life is told to stop."""
-    servers: list[Dead] = []
+def supervised(*lives: Dead) -> int:
+    """The exit status. The last server is told to stop."""
+    left = list(lives)
 
-    def start() -> Server:
-        servers.append(Dead())
-        return servers[-1]
+    def is_told_to_stop() -> bool:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return False
 
-    def follow(server: Server) -> float | None:
-        if len(servers) == len(lives):
-            os.kill(os.getpid(), signal.SIGTERM)
-        life = lives[len(servers) - 1]
-        if isinstance(life, Exception):
-            raise life
-        return life
-
-    status = Supervisor(start, follow).run()
-    assert all(server.ends == 1 for server in servers)
-    return status, servers
+    lives[-1].is_up = is_told_to_stop  # type: ignore[method-assign]
+    status = Supervisor(lambda: left.pop(0), lambda: None).run()  # type: ignore[arg-type, return-value]
+    assert all(server.ends == 1 for server in lives[: len(lives) - len(left)])
+    return status
 
 
 def test_one_that_has_served_starts_again(
     pauses: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    status, servers = supervised(5.0, 7.0)
-    assert (status, len(servers), pauses) == (0, 2, [1.0])
-    assert caplog.messages == ["Ray has died: its raylet ended. It starts again in 1 s."]
-    assert [server.interrupts for server in servers] == [0, 1]
+    first, second = Dead(5.0), Dead(7.0)
+    assert (supervised(first, second), pauses) == (0, [1.0])
+    assert caplog.messages == [f"{RAYLET} It starts again in 1 s."]
+    assert [first.interrupts, second.interrupts] == [0, 1]
 
 
 def test_pauses_grow_until_one_has_served_for_long(pauses: list[float]) -> None:
     long = supervisor.STEADY_S
-    status, _ = supervised(5.0, None, DeployError("no room"), long, None, 3.0)
-    assert (status, pauses) == (0, [1.0, 2.0, 4.0, 1.0, 2.0])
+    lives = [Dead(5.0), Dead(None), Dead(None, "no room"), Dead(long), Dead(None), Dead(3.0)]
+    assert (supervised(*lives), pauses) == (0, [1.0, 2.0, 4.0, 1.0, 2.0])
 
 
 def test_one_that_fails_again_and_again_is_given_up(
     pauses: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    status, servers = supervised(5.0, *(MOST_FAILURES * [None]))
-    assert (status, len(servers)) == (1, MOST_FAILURES)
+    lives = [Dead(5.0), *(Dead(None) for _ in range(MOST_FAILURES))]
+    assert supervised(*lives) == 1
+    assert [server.ends for server in lives] == [1] * MOST_FAILURES + [0]
     assert sum(pauses) < 60
-    assert caplog.records[-1].getMessage() == "Ray has died: its raylet ended."
+    assert caplog.records[-1].getMessage() == RAYLET
 
 
-@pytest.mark.parametrize(
-    ("life", "told"),
-    [(None, "Ray has died: its raylet ended."), (DeployError("no room"), "no room")],
-)
 def test_one_that_never_served_does_not_start_again(
-    life: Exception | None, told: str, pauses: list[float], caplog: pytest.LogCaptureFixture
+    pauses: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    status, servers = supervised(life, 5.0)
-    assert (status, len(servers), pauses) == (1, 1, [])
-    assert caplog.messages == [told]
+    assert (supervised(Dead(None, "no room"), Dead(5.0)), pauses) == (1, [])
+    assert caplog.messages == ["no room"]
     assert caplog.records[0].levelno == logging.ERROR
 
 
-def test_a_server_that_ends_with_its_ray_running_has_its_last_words_told(
-    pauses: list[float], caplog: pytest.LogCaptureFixture
-) -> None:
-    assert Supervisor(lambda: Dead((), ("address in use\n",)), lambda server: None).run() == 1
-    assert caplog.messages == ["The server has ended by itself: address in use"]
+def test_a_mistake_that_is_found_while_it_starts_ends_it(pauses: list[float]) -> None:
+    server = Dead(None)
+    server.is_up = lambda: True  # type: ignore[method-assign]
+
+    def check() -> None:
+        raise ValueError("no such model")
+
+    with pytest.raises(ValueError, match="no such model"):
+        Supervisor(lambda: server, check).run()  # type: ignore[arg-type, return-value]
+    assert server.ends == 1
 
 
 def test_a_pause_ends_with_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,11 +141,15 @@ def test_a_pause_ends_with_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 2.0 * DEADLINE_S)
     began = threading.Event()
     monkeypatch.setattr(supervisor.logger, "error", lambda *_: began.set())
-    main = os.getpid()
-    stop = threading.Thread(target=lambda: (began.wait(), os.kill(main, signal.SIGINT)))
+
+    def interrupt() -> None:
+        began.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    stop = threading.Thread(target=interrupt)
     stop.start()
     before = time.monotonic()
-    assert Supervisor(Dead, lambda server: 1.0).run() == 0
+    assert Supervisor(lambda: Dead(1.0), lambda: None).run() == 0  # type: ignore[arg-type, return-value]
     assert time.monotonic() - before < DEADLINE_S
     stop.join()
     for number, handler in handlers.items():
@@ -154,17 +159,27 @@ def test_a_pause_ends_with_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     """One that has started programs with the names of Ray's, and another."""
-    for name in ("gcs_server", "raylet", "agent"):
+    names = ("gcs_server", "raylet", "agent")
+    for name in names:
         (tmp_path / name).symlink_to("/bin/sleep")
-    started = [f"{tmp_path / name} 3600 &" for name in ("gcs_server", "raylet", "agent")]
-    server = Server(
-        ["bash", "-c", "\n".join([*started, "wait"])], LiveTerminal(io.StringIO()), verbose=False
-    )
-    try:
+    with launched([*(f"{tmp_path / name} 3600 &" for name in names), "wait"]) as server:
         wait_for(lambda: len(running(tmp_path)) == 3)
         yield server
-    finally:
-        server.end()
+
+
+@contextmanager
+def launched(lines: Sequence[str]) -> Iterator[Server]:
+    """A server whose driver is a shell."""
+    # The path of a socket must be short.
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        terminal = LiveTerminal(io.StringIO())
+        command = ["bash", "-c", "\n".join(lines)]
+        server = Server(command, Path(folder), terminal, verbose=False)
+        try:
+            yield server
+        finally:
+            if server.events.path.exists():
+                server.end()
 
 
 def running(folder: Path) -> dict[str, psutil.Process]:
@@ -185,7 +200,7 @@ def test_a_server_without_all_of_ray_is_not_up(server: Server, tmp_path: Path, n
     assert server.is_up()
     running(tmp_path)[name].kill()
     wait_for(lambda: not server.is_up())
-    assert server.lost() == [name]
+    assert server.end() == f"Ray has died: its {name} ended."
 
 
 def test_others_may_come_and_go(server: Server, tmp_path: Path) -> None:
@@ -197,7 +212,26 @@ def test_others_may_come_and_go(server: Server, tmp_path: Path) -> None:
 
 def test_nothing_of_a_server_outlives_it(server: Server, tmp_path: Path) -> None:
     with subprocess.Popen([tmp_path / "agent", "3600"]) as other:
-        server.end()
+        assert server.end() == "The server has ended by itself: "
         assert [process.pid for process in running(tmp_path).values()] == [other.pid]
         assert not server.is_up()
         other.kill()
+
+
+def test_a_driver_that_ends_by_itself_has_its_last_words_told() -> None:
+    with launched(["echo address in use"]) as server:
+        wait_for(lambda: not server.is_up())
+        assert server.end() == "The server has ended by itself: address in use"
+
+
+def test_what_serve_gave_up_for_is_why_it_ended() -> None:
+    failed = '{"component": "pomona", "level": "ERROR", "message": "no room", "event": "failed"}'
+    script = f"""
+import os, socket
+end = socket.socket(socket.AF_UNIX)
+end.connect(os.environ["{EVENTS}"])
+end.sendall({failed!r}.encode() + b"\\n")
+"""
+    with launched([f"{sys.executable} -c {shlex.quote(script)}"]) as server:
+        wait_for(lambda: not server.is_up())
+        assert server.end() == "no room"

@@ -1,11 +1,9 @@
 #!/usr/bin/env bash
-# What the tests of this folder run on. From the system's packages (Debian 12 or later): clang and
-# its sanitizers, lld, LLVM's tools, an emulator of arm64. From PyPI, into the Python that PYTHON
-# names: a cross compiler with the headers of macOS, a reader of Mach-O files, and what builds.
+# Installs the system's packages that the tests of this folder run on (Debian 12 or later): clang and its
+# sanitizers, lld, LLVM's tools, an emulator of arm64. The extra metal-tools has the rest.
 set -euo pipefail
 
 PACKAGES=(clang-22 lld-22 llvm-22 libclang-rt-22-dev qemu-user-static)
-PYTHON=${PYTHON:-python3}
 
 missing=()
 for package in "${PACKAGES[@]}"; do
@@ -24,5 +22,3 @@ if [ ${#missing[@]} -gt 0 ]; then
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
-
-"$PYTHON" -m pip install --quiet ziglang 'lief>=0.16' 'nanobind==3.1.0' cmake ninja

@@ -9,7 +9,6 @@
 #include "blas/float_lanes.h"
 #include "blas/operands.h"
 #include "blas/panel_lanes.h"
-#include "blas/quantized_lanes.h"
 #include "blas/unpack.h"
 #include "blas/vectors.h"
 
@@ -36,7 +35,7 @@ struct UnpackedColumns {
   Unpack unpack;
 };
 
-// What one task computes: all rows times some columns of B, a Matrix, ColumnPanels, a QuantizedMatrix
+// What one task computes: all rows times some columns of B, a Matrix, ColumnPanels
 // or UnpackedColumns.
 template <typename B>
 struct FewRows {
@@ -166,18 +165,6 @@ template <typename Vector>
   }
 }
 
-// Up to four rows, in four sums or more.
-template <typename Vector, int Bits>
-[[gnu::always_inline]] inline void multiply_few(const FewRows<QuantizedMatrix>& task) {
-  if (task.rows == 1) {
-    multiply_rows<Vector, QuantizedLanes<Vector, Bits, 4>, 1>(task);
-  } else if (task.rows == 2) {
-    multiply_rows<Vector, QuantizedLanes<Vector, Bits, 2>, 2>(task);
-  } else {
-    multiply_rows<Vector, QuantizedLanes<Vector, Bits, 2>, 4>(task);
-  }
-}
-
 // Columns that were unpacked.
 template <typename Vector>
 class UnpackedLanes {
@@ -209,7 +196,13 @@ class UnpackedLanes {
 template <typename Vector>
 [[gnu::always_inline]] inline void multiply_few(const FewRows<UnpackedColumns>& task) {
   using Lanes = UnpackedLanes<Vector>;
-  if (task.rows <= 8) {
+  if (task.rows == 1) {
+    multiply_rows<Vector, Lanes, 1>(task);
+  } else if (task.rows == 2) {
+    multiply_rows<Vector, Lanes, 2>(task);
+  } else if (task.rows <= 4) {
+    multiply_rows<Vector, Lanes, 4>(task);
+  } else if (task.rows <= 8) {
     multiply_rows<Vector, Lanes, 8>(task);
   } else if constexpr (few_unpacked_rows<Vector> > 8) {
     multiply_rows<Vector, Lanes, 16>(task);

@@ -16,12 +16,6 @@ struct IntegerKernel {
   void (*multiply)(const IntegerTask& task);
 };
 
-// What is compiled for each number of bits.
-struct QuantizedKernel {
-  Unpack unpack;
-  void (*four_rows)(const FewRows<QuantizedMatrix>& task); // or fewer
-};
-
 struct Kernel {
   const char* name;
   Index width; // floats in a vector
@@ -32,9 +26,12 @@ struct Kernel {
   void (*few_of_panels)(const FewRows<ColumnPanels>& task);
   void (*unpacked_tiles)(const Block<QuantizedMatrix>& block, Unpack unpack);
   void (*few_unpacked)(const FewRows<UnpackedColumns>& task);
-  QuantizedKernel quantized[9]; // by bits
+  Unpack unpack[9]; // by bits
   IntegerKernel integers[2]; // of 4 and of 8 bits
 };
+
+// Which of them there are depends on the processor that is compiled for.
+extern const Kernel kAvx512Vnni, kAvx512, kAvx2, kNeon;
 
 // The one of this name, or the best without a name; null if this processor has none.
 const Kernel* find_kernel(const char* name);

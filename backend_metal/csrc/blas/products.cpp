@@ -257,19 +257,16 @@ void quantized_product(Index m, const float* a, const QuantizedMatrix& b, float*
   if (by_integers(b)) {
     return multiply_rounded(m, a, b, kernel.integers[b.bits / 8], c);
   }
-  const QuantizedKernel& quantized = kernel.quantized[b.bits];
+  const Unpack unpack = kernel.unpack[b.bits];
   const auto with = [&](const auto& right) {
     return Product<std::remove_cvref_t<decltype(right)>>{
         m, b.columns, b.depth, 1.0f, {a, b.depth, 1}, right, 0.0f, c, b.columns};
   };
-  if (m <= 4) {
-    multiply_few_rows(with(b), kernel.width, quantized.four_rows);
-  } else if (m <= kernel.few_unpacked_rows) {
-    multiply_few_rows(
-        with(UnpackedColumns{b, quantized.unpack}), kernel.width, kernel.few_unpacked);
+  if (m <= kernel.few_unpacked_rows) {
+    multiply_few_rows(with(UnpackedColumns{b, unpack}), kernel.width, kernel.few_unpacked);
   } else {
     multiply_many_rows(with(b), kernel, [&](const Block<QuantizedMatrix>& block) {
-      kernel.unpacked_tiles(block, quantized.unpack);
+      kernel.unpacked_tiles(block, unpack);
     });
   }
 }

@@ -13,7 +13,7 @@ namespace {
 
 // Decode threadgroups that a core should have at least: with fewer, requests in flight, a few KB a
 // simdgroup, do not cover DRAM's latency.
-constexpr int kThreadgroupsPerCore = 4;
+constexpr int kDecodeThreadgroupsPerCore = 4;
 
 // From this context on, one sequence alone should fill the device.
 constexpr int kFullContext = 2048;
@@ -66,7 +66,7 @@ DecodePlan plan_decode(
   // Only the device and the model decide where splits end: what else is in the batch changes no
   // row's result.
   int threadgroups = shape.num_kv_heads * plan.passes; // of one split
-  int wanted = ceil_div(limits.num_cores * kThreadgroupsPerCore, threadgroups);
+  int wanted = ceil_div(limits.num_cores * kDecodeThreadgroupsPerCore, threadgroups);
   plan.max_splits = std::clamp(power_of_two_from(wanted), kMinSplits, kMaxSplits);
   plan.keys_per_split = std::clamp(kFullContext / plan.max_splits, kMinKeysPerSplit, kKeysPerSplit);
 

@@ -12,7 +12,7 @@ namespace {
 
 // Threadgroups that a core should have: an Apple core has registers for about 4 of 128 threads, and
 // multiplies at full rate while one of them loads.
-constexpr int kThreadgroupsPerCore = 4;
+constexpr int kPrefillThreadgroupsPerCore = 4;
 
 // A split of one tile is this long, or at least half of that. Its partial state of 32 rows costs 8
 // bytes a row and dimension, written and read, against 4 bytes a key and dimension for K and V in 16
@@ -101,7 +101,7 @@ PrefillPlan plan_prefill(
        tile.memory_bytes,
        tile.rows,
        kPrefillReduceThreads,
-       kThreadgroupsPerCore,
+       kPrefillThreadgroupsPerCore,
        partial_floats(shape.head_dim_v)});
 }
 

@@ -22,6 +22,9 @@ from tests.support.cluster.status import (
     wait_until,
 )
 
+START_S = 900.0
+"""For all processes of all hosts, which start at once."""
+
 
 @dataclass
 class Cluster:
@@ -102,5 +105,5 @@ def cluster(folder: Path, *, num_workers: int) -> Iterator[Cluster]:
         all_hosts.write_services(configuration())
         for host in (*all_hosts.workers, *all_hosts.edges, all_hosts.head, all_hosts.store):
             all_hosts.start(host)
-        wait_until(lambda: running.is_serving(num_workers), "gateways and engines serve")
+        wait_until(lambda: running.is_serving(num_workers), "gateways and engines serve", START_S)
         yield running

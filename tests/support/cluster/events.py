@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,10 +11,11 @@ from tests.support.cluster.host import Host
 from tests.support.cluster.load import Load
 from tests.support.cluster.status import wait_until
 
-NUM_STREAMS = 200
+NUM_STREAMS = int(os.environ.get("POMONA_CLUSTER_CLIENTS", "200"))
 NUM_ENGINES = 3
-LEAST_MET = NUM_STREAMS // NUM_ENGINES - 10
-"""Streams on an engine when it is lost; some clients may be between two of theirs."""
+LEAST_MET = NUM_STREAMS * 4 // (NUM_ENGINES * 5)
+"""Streams on an engine when it crashes: four fifths of its share, since some clients are between
+two streams."""
 
 
 @dataclass(frozen=True)

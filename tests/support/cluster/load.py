@@ -51,8 +51,12 @@ class Load:
         return sum(stream.is_running for stream in self.streams[:])
 
     def all_began_again_after(self, moment: float) -> bool:
-        """Whether every client has sent a request since, and has had tokens for it."""
-        begun = {one.number for one in self.streams[:] if one.begins_after(moment)}
+        """Whether every client has sent a request since, and has had tokens for it. Raises once a
+        client has failed, which sends no more."""
+        streams = self.streams[:]
+        if failures := [one.failure for one in streams if one.failure]:
+            raise RuntimeError(f"{len(failures)} clients failed, one with {failures[0]}")
+        begun = {one.number for one in streams if one.begins_after(moment)}
         return len(begun) == len(self._requests)
 
     async def _run(self) -> None:

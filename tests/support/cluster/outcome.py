@@ -69,6 +69,13 @@ class Outcome:
         ]
         return max(waits, default=0.0)
 
+    @property
+    def figures(self) -> str:
+        return (
+            f"{len(self.streams)} requests, {len(self.failures)} failed, longest silence "
+            f"{self.longest_silence_s:.1f} s, recovered after {self.recovered_s:.0f} s"
+        )
+
 
 def _problem_of(stream: Stream) -> str | None:
     if stream.failure or not stream.done:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -18,6 +19,7 @@ DASHBOARD_PATHS = (
     "/logical/actors",
     "/nodes?view=summary",
 )
+DASHBOARD_TIMEOUT_S = 180
 SHORTEST = 8
 """A secret below this would be found in words that only contain it."""
 
@@ -107,10 +109,14 @@ def dashboard_pages(home: Path) -> Iterator[Place]:
 
 
 def dashboard_url(home: Path) -> str:
-    [log] = home.glob("*/ray/session_latest/logs/dashboard.log")
-    found = re.search(r"http address: ([\d.]+:\d+)", log.read_text())
-    assert found, log.read_text()
-    return f"http://{found[1]}"
+    """Of the dashboard, which starts once the server is ready."""
+    deadline = time.monotonic() + DASHBOARD_TIMEOUT_S
+    while time.monotonic() < deadline:
+        for log in home.glob("*/ray/session_latest/logs/dashboard.log"):
+            if found := re.search(r"http address: ([\d.]+:\d+)", log.read_text()):
+                return f"http://{found[1]}"
+        time.sleep(0.1)
+    raise RuntimeError("the dashboard has not started")
 
 
 def leaks(secrets: Iterable[str], places: Iterable[Place]) -> list[str]:
