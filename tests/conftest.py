@@ -1,27 +1,13 @@
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 
 import pytest
 
-pytest_plugins = ["tests.support.tables"]
+pytest_plugins = [f"tests.support.{name}" for name in ("kinds", "order", "skips", "tables")]
 pytest.register_assert_rewrite("tests.support")
 
-from tests.support.order import ordered  # noqa: E402
 from tests.support.secret_guard import guarded_logs  # noqa: E402
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Before any test imports mlx-lm, which would leave fewer open files than load balancers need.
-    It takes seconds, and the process that hands out tests runs none."""
-    if hasattr(config, "workerinput") or not config.getoption("numprocesses"):
-        importlib.import_module("backend_metal")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    places = {file: place for place, file in enumerate(ordered(item.path for item in items))}
-    items.sort(key=lambda item: places[item.path])
 
 
 @pytest.fixture(autouse=True)

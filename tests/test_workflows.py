@@ -19,6 +19,8 @@ from packaging.tags import parse_tag
 
 from tests.test_packaging import PROJECT
 
+pytestmark = pytest.mark.serve
+
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = {
     path.name: yaml.safe_load(path.read_text())

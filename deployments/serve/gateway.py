@@ -33,7 +33,7 @@ from deployments.gateway.watch.watch import FleetWatch
 from deployments.http.bounded_protocol import ClientTimeouts
 from deployments.http.metrics_endpoint import metrics_endpoint
 from deployments.http.own_host import OwnHostMiddleware
-from deployments.http.server import KEEP_ALIVE_S, HttpServer
+from deployments.http.server import HttpServer
 from deployments.observe.host.collector import HostCollector, host_sources
 from deployments.observe.logs import join_serve_log
 from deployments.observe.metrics import GatewayMetrics
@@ -104,7 +104,7 @@ class Gateway:
         metrics = GatewayMetrics(replica=self._replica_id, node=self._node)
         metrics.registry.register(self._host)
         self._host.start()
-        self._connections = replica_connections()
+        self._connections = ReplicaConnections()
         metrics_host = self._settings.metrics_host or self._node
         self._metrics_server = HttpServer(
             OwnHostMiddleware(_metrics_app(metrics.registry), host=metrics_host),
@@ -200,11 +200,6 @@ async def _all_gateways() -> Sequence[GatewayAddress]:
 
 def _num_gateways() -> int:
     return max(len(process_peers().gateways), 1)
-
-
-def replica_connections() -> ReplicaConnections:
-    # A replica keeps an idle connection for longer, so none is closed while it is picked up.
-    return ReplicaConnections(keep_idle_s=KEEP_ALIVE_S / 2)
 
 
 def _metrics_app(registry: CollectorRegistry) -> Starlette:

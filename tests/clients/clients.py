@@ -23,7 +23,7 @@ class PythonClient:
     requirements: tuple[str, ...]
     does: frozenset[Task]
     is_light: bool = False
-    """It is among the requirements of this repository's tests, and `make test` tries it."""
+    """Installed beside the server, by the `test` and `clients` extras."""
 
     @property
     def python(self) -> Path:

@@ -14,8 +14,10 @@ import pytest
 from tests.clients.clients import NODE, PYTHON_CLIENTS, PythonClient
 from tests.clients.conftest import MODEL
 from tests.support.clients.recipe import exports, recipe
-from tests.support.clients.run import installed, run, run_node, variables
+from tests.support.clients.run import named, run, run_node, variables
 from tests.support.e2e.serve_process import ServeProcess
+
+pytestmark = pytest.mark.clients
 
 BIN = NODE / "node_modules" / ".bin"
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -27,7 +29,7 @@ def told(printed: str) -> Mapping[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("client", installed(one for one in PYTHON_CLIENTS if one.turns))
+@pytest.mark.parametrize("client", named(one for one in PYTHON_CLIENTS if one.turns))
 def test_python(client: PythonClient, scripted_serve: ServeProcess, work: Path) -> None:
     script = SCRIPTS / f"{client.name}_turn.py"
     told_to_it = variables(scripted_serve.url, MODEL)
@@ -46,14 +48,12 @@ def test_langchain_by_the_lines_to_copy(scripted_serve: ServeProcess, work: Path
     assert run(sys.executable, "-c", lines, at=work).strip()
 
 
-@pytest.mark.clients
 def test_ai_sdk(scripted_serve: ServeProcess, work: Path) -> None:
     result = of_node("ai_sdk_turn.mjs", scripted_serve, work)
     assert (result["num_reads"], result["structured"]["name"]) == (1, "Ulm")
     assert NOTES in result["answer"]
 
 
-@pytest.mark.clients
 def test_ai_sdk_by_its_default_api(scripted_serve: ServeProcess, work: Path) -> None:
     result = of_node("ai_sdk_responses_turn.mjs", scripted_serve, work)
     assert result["num_reads"] == 1
@@ -76,7 +76,6 @@ def notes(work: Path) -> Path:
     return path
 
 
-@pytest.mark.clients
 def test_opencode(scripted_serve: ServeProcess, notes: Path) -> None:
     config = recipe("opencode", scripted_serve.url, MODEL)
     (notes.parent / "opencode.json").write_text(config)
@@ -84,7 +83,6 @@ def test_opencode(scripted_serve: ServeProcess, notes: Path) -> None:
     assert NOTES in printed
 
 
-@pytest.mark.clients
 def test_qwen_code(scripted_serve: ServeProcess, notes: Path) -> None:
     printed = run(
         BIN / "qwen",
@@ -97,7 +95,6 @@ def test_qwen_code(scripted_serve: ServeProcess, notes: Path) -> None:
     assert NOTES in printed
 
 
-@pytest.mark.clients
 def test_codex(scripted_serve: ServeProcess, notes: Path) -> None:
     folder = notes.parents[1] / "home" / ".codex"
     folder.mkdir(parents=True)
@@ -117,7 +114,6 @@ def test_codex(scripted_serve: ServeProcess, notes: Path) -> None:
     assert NOTES in printed
 
 
-@pytest.mark.clients
 def test_claude_code(scripted_serve: ServeProcess, notes: Path) -> None:
     printed = run(
         BIN / "claude",

@@ -14,6 +14,8 @@ from ray.serve._private.common import DeploymentID
 from deployments.app import build_app, build_engines
 from deployments.settings import SettingsError
 
+pytestmark = pytest.mark.serve
+
 
 def test_an_application_is_a_gateway_in_front_of_engines() -> None:
     app = build_app({"autoscaling": {"max_replicas": 3}, "replica": {"drain_timeout_s": 7}})

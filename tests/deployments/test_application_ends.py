@@ -9,6 +9,8 @@ from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview, Serve
 
 from deployments.serve.ending import application_ends
 
+pytestmark = pytest.mark.serve
+
 
 def status_of(**applications: ApplicationStatus) -> ServeStatus:
     overviews = {

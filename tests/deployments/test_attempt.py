@@ -147,8 +147,8 @@ async def test_a_stream_ends_when_it_is_done_even_if_its_connection_does_not() -
     open_ended = ScriptedReplica(chunks=[DONE + b":~\n\n"], then="hang")
     async with scripted(open_ended) as one, gateway([one]) as running:
         body = {**CHAT, "stream": True}
-        response = await asyncio.wait_for(running.client.post(PATH, json=body), 10)
-        await asyncio.wait_for(open_ended.closed.wait(), 10)
+        response = await asyncio.wait_for(running.client.post(PATH, json=body), 60)
+        await asyncio.wait_for(open_ended.closed.wait(), 60)
     assert response.content == DONE
 
 

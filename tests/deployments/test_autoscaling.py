@@ -26,6 +26,8 @@ from deployments.serve.autoscaling import (
 from deployments.settings import AutoscalingSettings, SettingsError, parse_settings
 from tests.support.deployments.fake_backend import FakeBackend
 
+pytestmark = pytest.mark.serve
+
 LOADS = st.floats(0, 100)
 COUNTS = st.integers(1, 50)
 TARGETS = st.floats(0.1, 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.protocol.chat_formats.events import (
@@ -20,6 +20,9 @@ from deployments.protocol.chat_formats.events import (
 from deployments.protocol.chat_formats.formats import FORMATS
 from deployments.protocol.chat_formats.reader import AnswerReader
 from tests.support.deployments.chat_answers import ANSWERS, parts_of
+from tests.support.fuzzing import fuzz
+
+pytestmark = pytest.mark.serve
 
 PARSERS = {
     "hermes": "json_tools",
@@ -109,7 +112,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@fuzz(150)
 @given(st.dictionaries(st.text("ab_", min_size=1, max_size=3), VALUES, max_size=3))
 def test_any_value_in_a_languages_own_notation_is_read(arguments: dict[str, Any]) -> None:
     python = ", ".join(f"{key}={value!r}" for key, value in arguments.items())

@@ -7,7 +7,7 @@ from itertools import chain, takewhile
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.protocol.chat_formats.dialect import markers
@@ -21,6 +21,7 @@ from deployments.protocol.chat_formats.events import (
 from deployments.protocol.chat_formats.formats import FORMATS
 from deployments.protocol.chat_formats.reader import AnswerReader
 from tests.support.deployments.chat_answers import ANSWERS, call, parts_of
+from tests.support.fuzzing import fuzz
 
 STRINGS = {("f", "a"), ("search", "query")}
 
@@ -69,7 +70,7 @@ def test_without_tools_nothing_is_a_call() -> None:
     assert events == [Reasoning("a"), Text(text.removeprefix("<think>a</think>"))]
 
 
-@settings(max_examples=200, deadline=None)
+@fuzz(200)
 @given(
     st.lists(
         st.tuples(
@@ -124,7 +125,7 @@ FRAGMENTS = sorted(
 )  # fmt: skip
 
 
-@settings(max_examples=500, deadline=None)
+@fuzz(500)
 @given(
     st.sampled_from(sorted(FORMATS)),
     st.lists(st.sampled_from(FRAGMENTS), max_size=25),
@@ -181,7 +182,7 @@ def visible(text: str, name: str) -> str:
     return "".join(text.split())
 
 
-@settings(max_examples=100, deadline=None)
+@fuzz(100)
 @given(
     st.dictionaries(st.text(max_size=6), st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=9),

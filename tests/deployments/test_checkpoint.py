@@ -4,12 +4,13 @@ import tracemalloc
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.backend import Delta
 from deployments.http.errors import ApiError
 from deployments.wire.checkpoint import CheckpointReader, CheckpointWriter, Progress
+from tests.support.fuzzing import fuzz
 
 NUM_CHOICES = 2
 Tokens = Sequence[Sequence[int]]
@@ -40,7 +41,7 @@ def of_choice(events: bytes, choice: int) -> list[bytes]:
     return [event for event in events.split(b"\n\n") if event.startswith(start)]
 
 
-@settings(max_examples=200, derandomize=True, database=None)
+@fuzz(200)
 @given(st.data())
 def test_wherever_streams_break_the_client_sees_each_event_once(data: st.DataObject) -> None:
     tokens = data.draw(

@@ -6,6 +6,8 @@ import pytest
 
 from deployments.command.__main__ import SUBCOMMANDS, main
 
+pytestmark = pytest.mark.serve
+
 
 @pytest.mark.parametrize("name", SUBCOMMANDS)
 def test_each_subcommand_tells_how_it_is_used(

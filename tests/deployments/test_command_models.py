@@ -13,6 +13,8 @@ import pytest
 from backend_metal.models.find import DEMO_DIRECTORY
 from deployments.command import models
 
+pytestmark = pytest.mark.serve
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 

@@ -22,6 +22,8 @@ from deployments.command import models
 from tests.support.documents import REPOSITORY
 from tests.support.hub import COMMIT, Hub, hub_of
 
+pytestmark = pytest.mark.serve
+
 MODEL = "org/good"
 SIZE = struct.pack("HHHH", 40, 100, 0, 0)
 """Of a terminal: rows and columns."""

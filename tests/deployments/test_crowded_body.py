@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.http.errors import ApiError
 from deployments.protocol import crowded_body, parse_request
 from deployments.protocol.crowded_body import HEAVY, MAX_WEIGHT, is_crowded, weight
+from tests.support.fuzzing import fuzz
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 TEXT = st.text(alphabet='a,:[{}]"\\\u20ac', max_size=8)
@@ -32,13 +33,13 @@ def counted(value: Any) -> int:
     return own + sum(map(counted, members))
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@fuzz(300)
 @given(value=VALUES, is_ascii=st.booleans())
 def test_what_is_in_strings_does_not_count(value: Any, is_ascii: bool) -> None:
     assert weight(json.dumps(value, ensure_ascii=is_ascii).encode()) == counted(value)
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@fuzz(300)
 @given(value=VALUES, piece_bytes=st.integers(1, 9))
 def test_pieces_weigh_as_much_as_the_whole(value: Any, piece_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -42,6 +42,8 @@ from tests.support.deployments.fake_backend import FakeBackend, Fault, token_id
 from tests.support.deployments.faulty_backend import FaultyBackend
 from tests.support.e2e.serve_process import plugin
 
+pytestmark = pytest.mark.serve
+
 FAULTS: Sequence[Fault] = get_args(Fault)
 CONFIG = EngineConfig.model_validate(
     {

@@ -179,7 +179,7 @@ async def test_a_replica_that_hangs_in_the_middle_is_left() -> None:
         size = sum(map(len, replicas.cut.writes))
         replicas.cut.hangs = True
         assert await replicas.ask(BODIES["choices"], after_bytes=size // 2) == undisturbed
-        await asyncio.wait_for(replicas.backends[0].live.reaches(0), 10)
+        await asyncio.wait_for(replicas.backends[0].live.reaches(0), 60)
 
 
 @pytest.mark.parametrize("name", ["choices", "not streamed"])

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from deployments.backend import Delta, Prefill
 from deployments.fleet.directory import Replica, ReplicaDirectory
 from deployments.gateway.openapi import openapi_document
+from deployments.gateway.relay.connections import ReplicaConnections
 from deployments.gateway.replicas.feed import MOST_EVENTS, Feed
 from deployments.gateway.replicas.table import ReplicaTable
 from deployments.gateway.watch import watch as module
@@ -29,7 +30,6 @@ from deployments.http.server import HttpServer
 from deployments.observe.host.reading import MEMORY_TOTAL, TEMPERATURE, Reading
 from deployments.replica.attempts import Attempts, Tally
 from deployments.replica.reading import HostReader
-from deployments.serve.gateway import replica_connections
 from deployments.wire.reading import READING_PATH, EngineReading
 from tests.support.clock import Clock
 from tests.support.deployments.answers import error_of
@@ -62,7 +62,7 @@ async def watch_of(
 ) -> AsyncIterator[tuple[FleetWatch, ReplicaDirectory]]:
     """A watch that reads when it is told to."""
     directory = ReplicaDirectory(replicas)
-    connections = replica_connections()
+    connections = ReplicaConnections()
 
     async def gateways() -> list[Any]:
         return []

@@ -15,6 +15,8 @@ from tests.support.backend_metal import tokenizers_for_tests as tokenizers
 from tests.support.deployments.answers import error_of
 from tests.support.deployments.replica_server import build, completion, in_memory
 
+pytestmark = pytest.mark.serve
+
 EXPECTED = {
     "qwen": "<|fim_prefix|>def f(<|fim_suffix|>): pass<|fim_middle|>",
     "starcoder": "<fim_prefix>def f(<fim_suffix>): pass<fim_middle>",

@@ -52,6 +52,8 @@ from deployments.protocol.chat import ChatCompletionRequest
 from deployments.settings import parse_settings
 from tests.support.e2e.serve_process import free_port
 
+pytestmark = pytest.mark.serve
+
 APPLICATION = """
 applications:
   - name: pomona

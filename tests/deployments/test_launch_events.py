@@ -20,6 +20,8 @@ from deployments.launch.live_terminal import CLEAR_LINE, LiveTerminal, bar
 from deployments.observe.events import EVENTS, EventHandler, event_handler
 from deployments.observe.logs import log_request
 
+pytestmark = pytest.mark.serve
+
 GENERATION = {
     "component": "EngineReplica",
     "level": "INFO",

@@ -21,6 +21,8 @@ from deployments.protocol.prompt_length import context_error
 from tests.support.clock import Clock
 from tests.support.deployments.gateway_harness import ScriptedReplica, gateway, replica_at, scripted
 
+pytestmark = pytest.mark.serve
+
 CHAT, COMPLETIONS, RESPONSES, MESSAGES = GENERATION_PATHS
 LONGEST, CONTEXT = 8, 4096
 LONG = "x" * (LONGEST * CONTEXT)

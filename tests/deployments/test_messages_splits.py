@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import from_json
 
@@ -26,6 +26,7 @@ from tests.support.deployments.messages_api import (
     checked_message,
 )
 from tests.support.deployments.scripted_backend import ANSWER, HERMES
+from tests.support.fuzzing import fuzz
 
 ENVELOPE = Envelope.seal()
 DIALECT = Dialect.of(HERMES, {"<think>": 1}, frozenset())
@@ -70,7 +71,7 @@ def added_up(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return blocks
 
 
-@settings(max_examples=150, derandomize=True, database=None, deadline=None)
+@fuzz(150)
 @given(
     st.sampled_from(ANSWERS),
     st.lists(st.integers(0, 500), max_size=30),

@@ -31,6 +31,8 @@ from tests.support.deployments.gateway_harness import (
     serving,
 )
 
+pytestmark = pytest.mark.serve
+
 CLIENT_TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENT_SPAN = "b7ad6b7169203331"
 

@@ -78,7 +78,7 @@ FEW = settings(
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=8,
+    max_examples=25 if os.environ.get("POMONA_EXHAUSTIVE") else 8,
     suppress_health_check=list(HealthCheck),
 )
 KEY = "a-key-for-generated-requests"
@@ -177,7 +177,7 @@ def test_generated_requests_are_answered_as_described(
     statuses: set[int] = set()
 
     @given(case=operation.as_strategy(generation_mode=mode))
-    @settings(FEW, max_examples=25)
+    @FEW
     def hold(case: schemathesis.Case) -> None:
         response = case.call(base_url=url, timeout=PATIENCE_S)
         # What is beyond a bound of one field may be beyond that of a body.

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.backend import InvalidRequestError, Prefill, TokenLogprob
@@ -14,6 +14,7 @@ from deployments.protocol import ChatCompletionRequest, CompletionRequest
 from deployments.replica.prompts import MOST_LOGPROBS, Prompts
 from tests.support.deployments.answers import error_of
 from tests.support.deployments.replica_server import MODEL, build, completion, in_memory
+from tests.support.fuzzing import fuzz
 
 
 def asked(**fields: Any) -> CompletionRequest:
@@ -28,7 +29,7 @@ def tokens_of(*texts: str) -> list[TokenLogprob]:
     ]
 
 
-@settings(derandomize=True, max_examples=50, deadline=None)
+@fuzz(50)
 @given(st.sets(st.integers(1, 3)))
 def test_pieces_add_up(cuts: set[int]) -> None:
     tokens = tokens_of("<s>", "so", " it", " is")

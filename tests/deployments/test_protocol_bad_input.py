@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.backend import SamplingParams
@@ -23,6 +23,7 @@ from deployments.protocol import (
 )
 from deployments.protocol.json_body import decode_object, unique_members
 from tests.support.deployments.bad_input import BadInput, bad_inputs
+from tests.support.fuzzing import fuzz
 
 CASES = bad_inputs(model="echo", max_body_bytes=1024, max_model_len=64)
 FIELDS = sorted({*ChatCompletionRequest.model_fields, *CompletionRequest.model_fields, "tools"})
@@ -122,7 +123,7 @@ json_values = st.recursive(
 )
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
+@fuzz(300)
 @given(
     path=st.sampled_from([CHAT, COMPLETIONS]),
     fields=st.dictionaries(st.sampled_from(FIELDS), json_values, max_size=3),
@@ -143,7 +144,7 @@ def test_any_fields_are_refused_by_name_or_run(path: str, fields: dict[str, Any]
         assert request.max_new_tokens_estimate() >= 0
 
 
-@settings(derandomize=True, max_examples=200, deadline=None)
+@fuzz(200)
 @given(body=st.binary(max_size=40))
 def test_any_bytes_are_refused(body: bytes) -> None:
     with pytest.raises(ApiError) as caught:

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.backend import Delta, TokenLogprob
@@ -21,6 +21,7 @@ from deployments.protocol import (
 from deployments.replica.fold import Usage
 from deployments.replica.render import Renderer, renderer_for
 from deployments.wire.envelope import Envelope
+from tests.support.fuzzing import fuzz
 
 WORDS = ("one", " two", '"', "\\", "é", "\u2028", "")
 ENVELOPE = Envelope.seal()
@@ -47,7 +48,7 @@ tokens = st.one_of(
 )
 
 
-@settings(max_examples=100, derandomize=True, database=None)
+@fuzz(100)
 @given(st.lists(st.tuples(st.integers(0, 2), tokens), max_size=12), st.sampled_from([0, 2]))
 @pytest.mark.parametrize("has_logprobs", [True, False])
 def test_a_whole_answer_is_what_its_stream_adds_up_to(

@@ -15,6 +15,8 @@ from deployments.serve.shipped_settings import EngineReplicaSettings
 from deployments.settings import parse_settings
 from tests.support.deployments.fake_backend import FakeBackend
 
+pytestmark = pytest.mark.serve
+
 
 class Drained(FakeBackend):
     """Its last request ends when the test says so."""

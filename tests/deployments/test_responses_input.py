@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.http.errors import ApiError
@@ -15,6 +15,7 @@ from deployments.protocol.parsed import in_own_names
 from deployments.protocol.responses.context import UnresolvedError
 from deployments.protocol.responses.items import ITEMS
 from deployments.protocol.responses.request import ResponsesRequest
+from tests.support.fuzzing import fuzz
 
 anything = st.recursive(
     st.none()
@@ -51,7 +52,7 @@ fields = st.sampled_from(
 )
 
 
-@settings(max_examples=400, derandomize=True, database=None, deadline=None)
+@fuzz(400)
 @given(st.dictionaries(fields, anything | things | st.lists(things, max_size=3), max_size=3))
 def test_any_fields_are_refused_by_name_or_read(given_fields: dict[str, Any]) -> None:
     body = {"model": "m", "input": "hi", **given_fields}

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.backend import Delta
@@ -20,6 +20,7 @@ from deployments.wire.checkpoint import num_named
 from deployments.wire.envelope import Envelope
 from tests.support.deployments import openai_types
 from tests.support.deployments.added_up import added_up
+from tests.support.fuzzing import fuzz
 
 ENVELOPE = replace(Envelope.seal(), answer_id="a" * 32, created=7)
 DIALECT = Dialect(FORMATS["hermes"])
@@ -51,7 +52,7 @@ PIECES = (
     "🍎",
 )
 answers = st.lists(st.sampled_from(PIECES), max_size=7).map("".join)
-few = settings(max_examples=150, derandomize=True, database=None, deadline=None)
+few = fuzz(150)
 
 
 def renderer(num_events: int = 0) -> Renderer:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.fleet.directory import Replica, ReplicaDirectory
@@ -8,6 +8,7 @@ from deployments.gateway.replicas.state import ReplicaState
 from deployments.gateway.routing import LeastOutstandingTokens
 from tests.support.clock import Clock
 from tests.support.deployments.routing_cases import Routed, replica, work
+from tests.support.fuzzing import fuzz
 
 
 def routed(clock: Clock | None = None) -> Routed:
@@ -81,7 +82,7 @@ def test_where_all_rest_the_load_decides() -> None:
         assert one.choose(work()) is one.replicas[1]
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@fuzz(60)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 1000)), max_size=60))
 def test_load_stays_even_and_ends_at_zero(events: list[tuple[bool, int]]) -> None:
     one = routed()

@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.gateway.routing import Affinity, affinity_of
@@ -16,6 +16,7 @@ from deployments.gateway.routing.affinity import (
     prefix_affinity,
 )
 from deployments.protocol import CHAT_COMPLETIONS_PATH, COMPLETIONS_PATH, parse_request
+from tests.support.fuzzing import fuzz
 
 SYSTEM = {"role": "system", "content": "Answer briefly. " * 100}
 
@@ -46,7 +47,7 @@ def test_boundaries_are_close_at_first_then_within_a_part_of_the_length() -> Non
     assert BOUNDARIES[-1] > MAX_BYTES * (1 - 1 / COARSENESS)
 
 
-@settings(derandomize=True, database=None, max_examples=60, deadline=None)
+@fuzz(60)
 @given(st.integers(0, 3000), st.integers(0, 3000), st.integers(0, 3000), st.integers(1, 700))
 def test_prompts_share_the_keys_of_what_they_share(
     shared: int, left: int, right: int, part: int

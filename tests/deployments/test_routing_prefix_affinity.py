@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.gateway.replicas.state import ReplicaState
@@ -15,6 +15,7 @@ from deployments.protocol import COMPLETIONS_PATH, parse_request
 from deployments.settings import RoutingSettings
 from tests.support.clock import Clock
 from tests.support.deployments.routing_cases import Routed, table_of, work
+from tests.support.fuzzing import fuzz
 
 
 def router(clock: Clock | None = None, **settings: float | bool) -> Routed:
@@ -275,7 +276,7 @@ def test_weights_can_be_turned_off() -> None:
     assert [one.choose(work(document(number))) for number in range(100)] == before
 
 
-@settings(derandomize=True, database=None, max_examples=60, deadline=None)
+@fuzz(60)
 @given(
     st.lists(
         st.tuples(st.integers(0, 9), st.integers(1, 900), st.booleans(), st.integers(0, 10**6)),
@@ -308,7 +309,7 @@ def test_nobody_is_chosen_beyond_the_bound_and_load_ends_at_zero(
     assert sum(one.loads) == pytest.approx(0.0, abs=1e-6)
 
 
-@settings(derandomize=True, database=None, max_examples=40, deadline=None)
+@fuzz(40)
 @given(st.sets(st.integers(0, 11), min_size=2, max_size=8), st.data())
 def test_only_prefixes_of_a_replica_that_leaves_move_and_they_stay_where_they_went(
     hosts: set[int], data: st.DataObject

@@ -3,12 +3,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.fleet.directory import Replica
 from deployments.gateway.routing.rendezvous import rendezvous
 from tests.support.deployments.routing_cases import replica
+from tests.support.fuzzing import fuzz
 
 NAMES = st.lists(st.text("abcdefgh0123", min_size=1, max_size=12), min_size=2, unique=True)
 WEIGHTS = (0.5, 0.71, 1.0, 1.41, 2.0, 4.0)
@@ -28,7 +29,7 @@ def homes(fleet: dict[Replica, float], keys: list[int] = KEYS[:300]) -> list[Rep
     return [replicas[rendezvous(key, names, list(fleet.values()))] for key in keys]
 
 
-@settings(derandomize=True, database=None, max_examples=40, deadline=None)
+@fuzz(40)
 @given(fleets(), st.randoms(use_true_random=False))
 def test_the_order_of_the_replicas_says_nothing(
     fleet: dict[Replica, float], rng: random.Random
@@ -38,7 +39,7 @@ def test_the_order_of_the_replicas_says_nothing(
     assert homes(fleet) == homes(dict(shuffled))
 
 
-@settings(derandomize=True, database=None, max_examples=40, deadline=None)
+@fuzz(40)
 @given(fleets(), st.data())
 def test_exactly_the_keys_of_a_replica_that_leaves_move(
     fleet: dict[Replica, float], data: st.DataObject
@@ -49,7 +50,7 @@ def test_exactly_the_keys_of_a_replica_that_leaves_move(
         assert (before == after) == (before != leaving)
 
 
-@settings(derandomize=True, database=None, max_examples=40, deadline=None)
+@fuzz(40)
 @given(fleets(), st.data())
 def test_keys_move_only_towards_a_replica_that_gains_weight(
     fleet: dict[Replica, float], data: st.DataObject

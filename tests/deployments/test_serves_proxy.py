@@ -13,6 +13,8 @@ from deployments.launch.serve_config import ENGINES, GATEWAYS
 from deployments.launch.serves_proxy import check_serves_proxy
 from deployments.settings import SettingsError
 
+pytestmark = pytest.mark.serve
+
 LOOPBACK = {"host": "127.0.0.1", "port": 9000}
 
 

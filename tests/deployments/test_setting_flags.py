@@ -20,6 +20,8 @@ from deployments.launch.serve_config import ENGINES, check, engine_configs
 from deployments.settings import AppSettings, parse_settings
 from tests.support.documents import REPOSITORY
 
+pytestmark = pytest.mark.serve
+
 FLAGS = {flag.key: flag for flag in setting_flags()}
 
 ARGS = st.fixed_dictionaries(

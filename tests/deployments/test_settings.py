@@ -14,6 +14,8 @@ from deployments.launch.serve_config import ENGINES, GATEWAYS, applications, che
 from deployments.serve.shipped_settings import GatewayReplicaSettings
 from deployments.settings import SettingsError, parse_settings
 
+pytestmark = pytest.mark.serve
+
 CONFIGS = sorted(Path("configs").glob("*.yaml"))
 
 

@@ -13,6 +13,8 @@ from deployments import app
 from deployments.launch.serve_config import ENGINES, GATEWAYS, check
 from tests.support.documents import REPOSITORY
 
+pytestmark = pytest.mark.serve
+
 FOLDER = REPOSITORY / "configs"
 CONFIGS = sorted(FOLDER.glob("*.yaml"))
 KEYS = {

@@ -25,6 +25,8 @@ from deployments.launch.server import Server
 from deployments.launch.supervisor import MOST_FAILURES, Supervisor
 from deployments.observe.events import EVENTS
 
+pytestmark = pytest.mark.serve
+
 DEADLINE_S = 60
 
 

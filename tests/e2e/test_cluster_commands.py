@@ -20,6 +20,9 @@ from tests.support.e2e.serve_process import RAY_FOLDER, scrape_url
 WRONG = "a-key-that-is-none"
 
 
+pytestmark = pytest.mark.cluster
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[CommandedCluster]:
     with commanded_cluster(KEY) as running:

@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.e2e.conftest import ALICE
 from tests.support.documents import block
 from tests.support.e2e import leaks
 from tests.support.e2e.neighbours import (
@@ -31,20 +32,17 @@ from tests.support.e2e.neighbours import (
     why_not,
 )
 from tests.support.e2e.serve_process import (
-    FAKE_BACKEND,
     LAUNCH,
     RAY_FOLDER,
     ServeProcess,
-    plugin,
     serve_process,
-    shipped_config,
 )
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
-BEARER = {"Authorization": "Bearer a-key-of-sufficient-length"}
+BEARER = {"Authorization": f"Bearer {ALICE}"}
 BODY = {"model": "echo", "prompt": "one two three", "max_tokens": 2}
-DEADLINE_S = 120
+DEADLINE_S = 600
 
 SYNC = """import json, sys
 import grpc, grpc._channel
@@ -75,28 +73,11 @@ def neighbour() -> Iterator[OtherHost]:
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Its port is one that everybody is offered."""
-    keys = tmp_path_factory.mktemp("keys") / "keys"
-    keys.write_text(f"{BEARER['Authorization'].removeprefix('Bearer ')}\n")
-    keys.chmod(0o600)
-    config = shipped_config("app.yaml")
-    args = config["applications"][0]["args"]
-    args["engine"] = {"backend": "fake", "model": "somebody/echo"}
-    args["gateway"] |= {"host": "0.0.0.0", "api_keys_file": str(keys)}
-    return config
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return {"PYTHONPATH": plugin(tmp_path_factory.mktemp("plugin"), fake=FAKE_BACKEND)}
-
-
-@pytest.fixture(scope="module")
-def served(
-    neighbour: OtherHost, config: Mapping[str, Any], environment: Mapping[str, str]
+def guarded(
+    neighbour: OtherHost, guarded_config: dict[str, Any], fake_plugin: dict[str, str]
 ) -> Iterator[ServeProcess]:
-    with serve_process(config, command=LAUNCH, environment=environment) as running:
+    """In the network of the other host, which this process enters."""
+    with serve_process(guarded_config, command=LAUNCH, environment=fake_plugin) as running:
         yield running
 
 
@@ -144,34 +125,34 @@ def test_what_is_open_to_another_user_would_be_found() -> None:
     assert found == {str(folder / "log"): "r", str(folder / "socket"): "w connect"}
 
 
-def test_another_user_gets_at_nothing_that_it_writes(served: ServeProcess) -> None:
-    assert_private(served)
+def test_another_user_gets_at_nothing_that_it_writes(guarded: ServeProcess) -> None:
+    assert_private(guarded)
 
 
-def test_another_user_runs_nothing(served: ServeProcess) -> None:
-    dashboard = leaks.dashboard_url(served.home)
+def test_another_user_runs_nothing(guarded: ServeProcess) -> None:
+    dashboard = leaks.dashboard_url(guarded.home)
     for headers in ({}, {"Authorization": f"Bearer {64 * '0'}"}):
         submitted = as_another_user(SUBMIT, [dashboard, headers])
         assert submitted.stdout in ("401\n", "403\n"), submitted
 
 
 def test_another_host_reaches_what_it_was_offered(
-    neighbour: OtherHost, served: ServeProcess
+    neighbour: OtherHost, guarded: ServeProcess
 ) -> None:
     ports = listening_ports()
     assert len(ports) > 10
-    assert neighbour.reaches(ports) == {port_of(served)}
-    url = f"http://{neighbour.address}:{port_of(served)}/v1/completions"
+    assert neighbour.reaches(ports) == {port_of(guarded)}
+    url = f"http://{neighbour.address}:{port_of(guarded)}/v1/completions"
     ask = f"import httpx; print(httpx.post({url!r}, json={BODY!r}, headers=HEADERS).status_code)"
     for headers, status in ((BEARER, "200"), ({}, "401")):
         script = ask.replace("HEADERS", repr(headers))
         assert neighbour.run(sys.executable, "-c", script).stdout.strip() == status
 
 
-def test_its_state_can_be_asked_for_in_another_terminal(served: ServeProcess) -> None:
-    wait_for(lambda: "State: " in served.log.read_text())
-    [command] = re.findall(r"State: (.*)", served.log.read_text())
-    home = {"HOME": str(served.home), "PATH": "/usr/bin:/bin"}
+def test_its_state_can_be_asked_for_in_another_terminal(guarded: ServeProcess) -> None:
+    wait_for(lambda: "State: " in guarded.log.read_text())
+    [command] = re.findall(r"State: (.*)", guarded.log.read_text())
+    home = {"HOME": str(guarded.home), "PATH": "/usr/bin:/bin"}
     state = subprocess.run(["bash", "-c", command], env=home, capture_output=True, text=True)
     assert "status: RUNNING" in state.stdout, state.stderr
 
@@ -187,35 +168,38 @@ def kill_raylet(serve: ServeProcess) -> None:
     os.kill(raylet, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("end_ray", [call_as_another_user, kill_raylet])
+@pytest.mark.parametrize(
+    "end_ray", [pytest.param(call_as_another_user, marks=pytest.mark.exhaustive), kill_raylet]
+)
 def test_it_serves_again_when_ray_has_been_ended(
-    served: ServeProcess, end_ray: Callable[[ServeProcess], None]
+    guarded: ServeProcess, end_ray: Callable[[ServeProcess], None]
 ) -> None:
     def is_ready() -> bool:
-        log = served.log.read_text()
+        log = guarded.log.read_text()
         return log.rfind("Ready. ") > log.rfind("Ray has died: its ")
 
     wait_for(is_ready)
-    assert answers(served.url) == 200
-    before = set(served.ray_processes())
-    end_ray(served)
+    assert answers(guarded.url) == 200
+    before = set(guarded.ray_processes())
+    end_ray(guarded)
     wait_for(lambda: not is_ready())
     wait_for(is_ready)
-    assert answers(served.url) == 200
-    old = [line for pid, line in served.ray_processes().items() if pid in before]
+    assert answers(guarded.url) == 200
+    old = [line for pid, line in guarded.ray_processes().items() if pid in before]
     assert any("deployments.command" in line for line in old)
     assert not [line for line in old if "ray" in line.lower()]
-    assert_private(served)
+    assert_private(guarded)
 
 
+@pytest.mark.exhaustive
 def test_serve_run_by_hand_is_as_private(
-    neighbour: OtherHost, config: dict[str, Any], environment: Mapping[str, str]
+    neighbour: OtherHost, guarded_config: dict[str, Any], fake_plugin: dict[str, str]
 ) -> None:
     recipe = block("by-hand").replace("serve run configs/qwen3.yaml", 'exec serve run "$0"')
     others = listening_ports()
     path = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
     with serve_process(
-        config, command=("bash", "-euc", recipe), environment={**environment, **path}
+        guarded_config, command=("bash", "-euc", recipe), environment={**fake_plugin, **path}
     ) as running:
         assert_private(running)
         # Beside what the other server has.

@@ -171,7 +171,3 @@ def test_the_short_way_to_a_cluster_is_a_part_of_the_long_one() -> None:
         return {line.partition(" #")[0].strip() for line in block(name).splitlines()}
 
     assert commands("cluster") <= commands("generate") | commands("install")
-
-
-def test_the_readme_is_short() -> None:
-    assert len(DOCUMENTS["README.md"].splitlines()) <= 120

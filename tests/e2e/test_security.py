@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,49 +12,20 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from tests.e2e.conftest import ALICE, BOB
 from tests.support.e2e import leaks
-from tests.support.e2e.serve_process import (
-    FAKE_BACKEND,
-    LAUNCH,
-    READY_TIMEOUT_S,
-    ServeProcess,
-    plugin,
-    scrape_url,
-    serve_process,
-    shipped_config,
-)
+from tests.support.e2e.serve_process import READY_TIMEOUT_S, ServeProcess, scrape_url
 
 MODEL = "echo"
-ALICE, BOB = "alices-own-key-of-some-length", "bobs-own-key-of-some-length"
-KEYS = f"""
-keys:
-  - {{name: alice, key: {ALICE}}}
-  - {{name: bob, key: {BOB}, requests_per_minute: 2}}
-"""
 WRONG = "alices-own-key-of-some-lengthh"
 PROMPT = " ".join(f"a-word-of-alice-{number}" for number in range(40))
 PATH = "/v1/completions"
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
-    folder = tmp_path_factory.mktemp("keys")
-    keys = folder / "keys.yaml"
-    keys.write_text(KEYS)
-    keys.chmod(0o600)
-    config = shipped_config("app.yaml")
-    args = config["applications"][0]["args"]
-    args["engine"] = {
-        "backend": "fake",
-        "model": "somebody/echo",
-        "options": {"faults": {"boom": "crash"}},
-    }
-    args["gateway"] |= {"api_keys_file": str(keys), "isolate_tenants": True}
-    path = plugin(tmp_path_factory.mktemp("plugin"), fake=FAKE_BACKEND)
-    with serve_process(config, command=LAUNCH, environment={"PYTHONPATH": path}) as running:
-        basic = base64.b64encode(f":{WRONG}".encode()).decode()
-        running.secrets.update((ALICE, BOB, WRONG, basic, "a-word-of-alice"))
-        yield running
+@pytest.fixture(autouse=True)
+def secrets(guarded: ServeProcess) -> None:
+    basic = base64.b64encode(f":{WRONG}".encode()).decode()
+    guarded.secrets.update((ALICE, BOB, WRONG, basic, "a-word-of-alice"))
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """The wheel alone, as `pip install pomona-serve` leaves it: none of this repository is in sight.
 
 Its extension is the one that is compiled here, and the packages that it needs are this
-environment's: how the extension is compiled for a wheel is shown by the exhaustive test.
+environment's: how the extension is compiled for a wheel, and what it serves, is shown by the
+exhaustive tests.
 """
 
 from __future__ import annotations
@@ -169,6 +170,7 @@ def test_it_is_installed_as_the_readme_says(wheel: Path, tmp_path: Path) -> None
     assert (programs / "pomona").is_file()
 
 
+@pytest.mark.exhaustive
 def test_it_serves_the_demo_model(server: ServeProcess) -> None:
     page = httpx.get(server.url, timeout=READY_TIMEOUT_S)
     assert page.status_code == 200
@@ -188,11 +190,13 @@ def test_it_serves_the_demo_model(server: ServeProcess) -> None:
     assert "Pomona" in "".join(pieces)
 
 
+@pytest.mark.exhaustive
 def test_its_state_is_shown(server: ServeProcess, programs: Path) -> None:
     told = pomona(programs, "status", server.url)
     assert "demo" in told
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_nothing_of_the_repository_serves(server: ServeProcess, programs: Path) -> None:
     """Its processes have the wheel's extension loaded, and no other."""

@@ -22,6 +22,8 @@ from ops.bench.engine.workload import Workload
 from ops.bench.grammars import __main__ as grammars
 from ops.bench.grammars.forms import FORMS
 
+pytestmark = pytest.mark.serve
+
 TINY = {
     **random_model.CONFIG,
     "hidden_size": 64,
@@ -178,6 +180,7 @@ def test_engine_report() -> None:
     assert "| all but wait | 2.500 |" in report
 
 
+@pytest.mark.exhaustive
 def test_uniform_batches_against_a_plain_loop(
     checkpoint: tuple[str, random_model.Parameters],
 ) -> None:
@@ -252,6 +255,7 @@ def test_mlx_lm_as_installed_runs_without_the_blas(
     assert command["env"]["POMONA_BLAS"] == "off"  # type: ignore[index]
 
 
+@pytest.mark.exhaustive
 def test_grammars_are_measured_beside_none(checkpoint: tuple[str, random_model.Parameters]) -> None:
     llm = LLM(checkpoint[0], max_num_seqs=3)
     rounds = grammars.measure(llm, rows=3, max_tokens=12, rounds=2)

@@ -19,6 +19,8 @@ from ops.bench.attention import __main__ as attention
 from ops.bench.attention.bench import CONTIGUOUS, GPU_CALLS, AttentionBench, Measured
 from ops.bench.attention.cases import BLOCK_SIZE, Case, Paged, contiguous
 
+pytestmark = pytest.mark.serve
+
 DEVICE = Device("cpu", mx.Device(mx.cpu), CPU)
 GPU = replace(DEVICE, name="some", mlx=mx.Device(mx.gpu))
 """Nothing runs on it."""
@@ -78,6 +80,7 @@ def test_arithmetic_of_a_causal_prefill() -> None:
     assert (SMALL.name, Case(8, 1, new=4).name) == ("2 x 40", "1 x 4 of 8")
 
 
+@pytest.mark.exhaustive
 def test_it_is_measured_within_the_memory() -> None:
     assert list(bench().measure(SMALL)) == ["cpu", "reference", CONTIGUOUS]
     once = float(SMALL.kv_bytes(mx.float32))
@@ -147,6 +150,7 @@ def test_the_devices_report(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "| bfloat16 GEMM | 700000 GFLOP/s |" in text
 
 
+@pytest.mark.exhaustive
 def test_a_whole_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(attention, "DECODES", (SMALL,))
     monkeypatch.setattr(attention, "PREFILLS", (replace(SMALL, new=7),))

@@ -31,6 +31,8 @@ from tests.support.cluster.streams import Stream
 from tests.support.cluster.validity import problem_of
 from tests.support.deployments.replica_server import SECRET, in_memory
 
+pytestmark = pytest.mark.serve
+
 COMPLETIONS = "/v1/completions"
 REQUEST = Request(COMPLETIONS, {})
 
@@ -69,6 +71,7 @@ def test_requests_are_the_same_each_time_and_of_all_sorts() -> None:
         assert {"call", "text"} <= {one.form for one in ours}
 
 
+@pytest.mark.exhaustive
 async def test_each_sort_is_answered_as_it_asks() -> None:
     backend = MetalBackend()
     app = build_replica_app(

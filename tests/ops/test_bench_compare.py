@@ -19,6 +19,8 @@ from ops.bench.serve import Answer, Load, Result, Target, Usage
 from ops.bench.serve.lengths import Uniform
 from ops.bench.serve.writing import WordWriter
 
+pytestmark = pytest.mark.serve
+
 SCRIPT = Path(__file__).parents[1] / "support" / "ops" / "scripted_peer.py"
 WEIGHTS = Weights("f32", Path("mlx"), Path("f32.gguf"))
 

@@ -13,6 +13,8 @@ import pytest
 from ops.bench.compare import install
 from ops.bench.compare.peers import PEERS
 
+pytestmark = pytest.mark.serve
+
 
 class Commands:
     """Does what pip and CMake would leave behind."""

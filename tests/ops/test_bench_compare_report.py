@@ -13,6 +13,8 @@ from ops.bench.compare.report import chart, report
 from ops.bench.compare.results import Failure, Results, Start, Trial
 from ops.bench.machine import Machine
 
+pytestmark = pytest.mark.serve
+
 SVG = "{http://www.w3.org/2000/svg}"
 MACHINE = Machine("chip", 2, "BLAS", 10e9, read_bytes_per_second=8e9, gemm_flops=100e9)
 

@@ -16,6 +16,8 @@ from tokenizers import Tokenizer
 from ops.bench.compare import gguf_file
 from ops.bench.compare.model import PRECISIONS, Weights, write
 
+pytestmark = pytest.mark.serve
+
 TINY = {
     **random_model.CONFIG,
     "vocab_size": 512,

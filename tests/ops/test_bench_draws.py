@@ -12,10 +12,13 @@ from backend_metal.engine.sampling.graph import draw_by_graph
 from backend_metal.engine.sampling.kernel import own_kernel
 from ops.bench.draws import __main__ as draws
 
+pytestmark = pytest.mark.serve
+
 NUM_ROWS, VOCAB_SIZE = 3, 1000
 
 
 @pytest.mark.parametrize("case", draws.CASES, ids=lambda case: case.name)
+@pytest.mark.exhaustive
 def test_contenders_draw_the_same(case: draws.Case) -> None:
     kernels = own_kernel()
     assert kernels is not None

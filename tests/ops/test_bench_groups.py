@@ -8,10 +8,13 @@ from backend_metal.models.families import FAMILIES
 from ops.bench.engine.groups import GROUPS, GroupRates, agreement, measure, table
 from ops.bench.engine.workload import Workload
 
+pytestmark = pytest.mark.serve
+
 SMALL = Workload(num_prompts=2, shortest=3, longest=6, output_tokens=3, at_once=2)
 
 
 @pytest.mark.parametrize("name", ["MoE", "sparse MLA"])
+@pytest.mark.exhaustive
 def test_a_group_is_measured(name: str) -> None:
     rates = measure(name, SMALL, rounds=1)
     assert rates.model_type == GROUPS[name]["model_type"]

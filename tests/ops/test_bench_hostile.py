@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from deployments.backend import EngineConfig
 from ops.bench.hostile.__main__ import measure
 from ops.bench.hostile.attacks import ATTACKS
@@ -11,7 +13,10 @@ from ops.bench.hostile.ways import Way
 from ops.bench.overload.client import Outcome
 from ops.bench.overload.servers import engine_and_gateway
 
+pytestmark = pytest.mark.serve
 
+
+@pytest.mark.exhaustive
 def test_a_small_run_of_real_processes() -> None:
     [attack] = [one for one in ATTACKS if one.name.startswith("1 does not read, n")]
     with engine_and_gateway(EngineConfig(num_kv_blocks=1024)) as running:

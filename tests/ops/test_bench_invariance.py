@@ -11,6 +11,8 @@ from deployments.backend import TokenLogprob
 from ops.bench.invariance.__main__ import WAYS, Count, Measured, measure, report
 from tests.support.backend_metal import tiny_models
 
+pytestmark = pytest.mark.serve
+
 
 def answer(tokens: list[int], logprob: float = -1.0) -> Completion:
     return Completion(tokens, logprobs=[TokenLogprob(one, "", b"", logprob) for one in tokens])
@@ -35,6 +37,7 @@ def test_a_bit_of_a_logprob_counts() -> None:
     assert (count.differing, count.differing_bits) == (0, 1)
 
 
+@pytest.mark.exhaustive
 def test_a_request_has_the_same_tokens_alone_and_in_a_crowd(tmp_path: Path) -> None:
     tiny_models.save("qwen3", tmp_path)
     llms = {

@@ -24,6 +24,8 @@ from ops.bench.metal import engine as metal_engine
 from ops.bench.metal.decode import Decoding
 from ops.bench.metal.settings import SERVED, Setting
 
+pytestmark = pytest.mark.serve
+
 TINY = {
     **random_model.CONFIG,
     "hidden_size": 64,
@@ -170,11 +172,13 @@ def test_a_setting_reaches_its_process(
         settings.measured("other", setting, ["--rounds=1"])
 
 
+@pytest.mark.exhaustive
 def test_a_process_measures_what_it_is_told_to(checkpoint: str) -> None:
     measured = settings.measured(checkpoint, SERVED, DECODING)
     assert measured.tokens_per_second > 0
 
 
+@pytest.mark.exhaustive
 def test_the_report_has_every_section(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_bench, "DECODES", (SMALL,))
     monkeypatch.setattr(attention_bench, "PREFILLS", (replace(SMALL, new=7),))

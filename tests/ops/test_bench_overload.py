@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from deployments.backend import EngineConfig
 from ops.bench.overload.__main__ import measure
 from ops.bench.overload.client import MAX_TOKENS, Outcome
 from ops.bench.overload.report import Phase, report
 from ops.bench.overload.servers import Sample, engine_and_gateway
+
+pytestmark = pytest.mark.serve
 
 
 def served(seconds_per_token: float, first: float = 0.02) -> Outcome:
@@ -14,6 +18,7 @@ def served(seconds_per_token: float, first: float = 0.02) -> Outcome:
     return Outcome(0.0, 0.0, 200, "", first, last, whole=True)
 
 
+@pytest.mark.exhaustive
 def test_a_small_run_of_real_processes() -> None:
     config = EngineConfig(max_num_seqs=2, max_queued_requests=1, num_kv_blocks=64)
     with engine_and_gateway(config) as running:

@@ -9,7 +9,10 @@ from ops.bench.page.server import CHARACTERS, KINDS, THOUGHTS, pieces_of, serve
 from ops.bench.relay.servers import process
 from tests.support.page.browser import skip_without
 
+pytestmark = pytest.mark.serve
 
+
+@pytest.mark.exhaustive
 def test_a_small_run_in_a_browser() -> None:
     with process(serve, 500.0) as (url, _):
         try:

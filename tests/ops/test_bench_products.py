@@ -10,6 +10,8 @@ import pytest
 
 from ops.bench.products import __main__ as products
 
+pytestmark = pytest.mark.serve
+
 
 def test_contenders_compute_the_same() -> None:
     quantized, unpacking, floats = products.contenders(48, 128, 8, mx.float32).values()

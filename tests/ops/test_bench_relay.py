@@ -12,7 +12,10 @@ from ops.bench.relay.processor_time import OthersShare
 from ops.bench.relay.servers import SECRET, process, serve_gateway, serve_replicas
 from ops.bench.relay.watchers import watching
 
+pytestmark = pytest.mark.serve
 
+
+@pytest.mark.exhaustive
 def test_a_small_run_of_real_processes() -> None:
     with (
         process(serve_replicas, {"free": 0.0, "paced": 0.001}) as (replicas, one),
@@ -34,6 +37,7 @@ async def fail() -> None:
     raise OSError("no port is free")
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_fails_is_told_at_once(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError, match="fail failed to start"), process(fail):
         pass
@@ -58,6 +62,7 @@ def test_a_report() -> None:
     assert told[2] == "| free running, chunks/s | 1,000 | 800 | 80% | 800 | 80% |"
 
 
+@pytest.mark.exhaustive
 def test_watchers_follow_the_fleet_until_the_block_ends() -> None:
     with (
         process(serve_replicas, {"paced": 0.001}) as (replicas, _),

@@ -9,6 +9,8 @@ import pytest
 
 from ops.bench.schemas import __main__ as schemas
 
+pytestmark = pytest.mark.serve
+
 
 def entry(schema: dict[str, Any], **instances: tuple[bool, Any]) -> dict[str, Any]:
     tests = [{"valid": valid, "data": data} for valid, data in instances.values()]

@@ -321,6 +321,7 @@ def test_where_nobody_is_the_status_is_another(capsys: pytest.CaptureFixture[str
     assert "no models at http://127.0.0.1:1/v1/models" in capsys.readouterr().err
 
 
+@pytest.mark.exhaustive
 def test_a_real_engine_behind_a_gateway(capsys: pytest.CaptureFixture[str]) -> None:
     with engine_and_gateway(EngineConfig(max_num_seqs=4, num_kv_blocks=256)) as running:
         common = ["--url", running.gateway, "--tolerance", "1e9", "--output-len", "4-12"]

@@ -21,6 +21,8 @@ from ops.bench.serve.target import Sampling
 from ops.bench.serve.writing import TokenWriter
 from tests.support.ops.scripted_openai import ScriptedServer, scripted
 
+pytestmark = pytest.mark.serve
+
 TINY = Shape(
     {
         **random_model.CONFIG,
@@ -90,6 +92,7 @@ async def test_an_answer_that_fails_ends_it() -> None:
 
 
 @pytest.mark.usefixtures("tiny")
+@pytest.mark.exhaustive
 def test_drawn_starts_a_server_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     few = ["--streams", "2", "--input-len", "4", "--output-len", "4", "--rounds", "1"]
     assert drawn.main(["--shape", "tiny", *few]) == 0

@@ -20,6 +20,8 @@ from ops.bench.sessions.replay import Replay, without_marks
 from ops.bench.sessions.scripted_model import TITLE, Answer, ScriptedModel
 from ops.bench.sessions.synthetic import synthetic
 
+pytestmark = pytest.mark.serve
+
 CONTENDERS = {one.name: one for one in sessions.CONTENDERS}
 AFFINITY, UNKNOWN, _, ROUND_ROBIN, _ = sessions.CONTENDERS
 
@@ -41,6 +43,7 @@ def of_one_person() -> Recording:
     return {"orchard": synthetic()["orchard"][:1]}
 
 
+@pytest.mark.exhaustive
 async def test_sessions_compute_what_the_template_makes_them_compute(model: Path) -> None:
     async with three(model) as behind:
         ours = await sessions.measure(AFFINITY, synthetic(), behind, 5.0)

@@ -29,7 +29,7 @@ def test_every_client_that_is_tried_is_told_with_its_version() -> None:
     assert sorted(told) == sorted(versions)
 
 
-def test_light_clients_are_installed_for_the_tests_as_they_are_told() -> None:
+def test_light_clients_are_those_of_the_extra() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     light = {pin for one in PYTHON_CLIENTS if one.is_light for pin in one.requirements}
-    assert light <= {*project["optional-dependencies"]["test"]}
+    assert light == {*project["optional-dependencies"]["clients"]}

@@ -14,6 +14,8 @@ from ops.cluster import isolation
 from ops.cluster.isolation import AT_ONCE_PROBES, LOST_AFTER_PROBES, Silence, probe
 from tests.support.ops.host_lists import generated
 
+pytestmark = pytest.mark.serve
+
 HOSTS = ("a", "b", "c", "d", "e")
 
 

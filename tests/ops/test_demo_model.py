@@ -11,6 +11,8 @@ import pytest
 from ops.demo_model.evaluate import Answer, answers, complete, evaluate, is_right, load_float32
 from ops.demo_model.held_out import HELD_OUT, Case
 
+pytestmark = pytest.mark.serve
+
 DEMO = Path(__file__).parents[2] / "backend_metal" / "models" / "demo"
 
 
@@ -25,6 +27,7 @@ def ask(loaded: tuple[Any, Any], *questions: str) -> list[str]:
     return [answer.text for answer in given]
 
 
+@pytest.mark.exhaustive
 def test_it_answers_held_out_questions() -> None:
     cases = HELD_OUT[::2]
     assert len(cases) >= 60
@@ -57,6 +60,7 @@ def test_the_questions_of_the_readme(loaded: tuple[Any, Any]) -> None:
     assert "engine.model" in own
 
 
+@pytest.mark.exhaustive
 def test_it_keeps_talking_late_in_a_long_conversation(loaded: tuple[Any, Any]) -> None:
     model, tokenizer = loaded
     questions = ("Tell me a story about the sea.", "Explain Pomona step by step.", "Hello!")
@@ -73,6 +77,7 @@ def test_it_keeps_talking_late_in_a_long_conversation(loaded: tuple[Any, Any]) -
     assert "make serve" in last.text
 
 
+@pytest.mark.exhaustive
 def test_it_can_write_enough_to_watch_it_stream(loaded: tuple[Any, Any]) -> None:
     (story,) = ask(loaded, "Please write a story about the sea")
     assert story.startswith("Once upon a time")

@@ -10,7 +10,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import TemplateError
 from mlx_lm.utils import load_tokenizer
@@ -24,6 +24,9 @@ from ops.demo_model.phrasing import disguise
 from ops.demo_model.tokenizer import END_OF_TEXT, IM_END, segments, train_tokenizer
 from ops.demo_model.train import TOKENIZER_DOCUMENTS
 from ops.demo_model.writing import poem
+from tests.support.fuzzing import fuzz
+
+pytestmark = pytest.mark.serve
 
 DEMO = Path(__file__).parents[2] / "backend_metal" / "models" / "demo"
 CORPUS_SHA256 = "476a4878d6399b8cb654ce9f3e0dce51cf914a5503bc6080993183bc52c6938f"
@@ -73,7 +76,7 @@ def test_held_out_questions_are_not_in_the_training_text(documents: list[Documen
     assert not held_out & asked
 
 
-@settings(derandomize=True, max_examples=200, deadline=None)
+@fuzz(200)
 @given(st.integers(0, 2**32))
 def test_a_disguise_leaves_alone_what_the_answer_repeats(seed: int) -> None:
     rng = Random(seed)
@@ -112,7 +115,7 @@ def test_the_template_asks_for_an_answer_and_refuses_other_roles() -> None:
         chat.apply_chat_template([hello, {"role": "tool", "content": "4"}], tokenize=False)
 
 
-@settings(derandomize=True, max_examples=100, deadline=None)
+@fuzz(100)
 @given(text=st.text())
 def test_any_text_survives_the_tokenizer(text: str) -> None:
     tokenizer = Tokenizer.from_file(str(DEMO / "tokenizer.json"))

@@ -18,6 +18,8 @@ from ops.demo_model.dataset import Rows, pack
 from ops.demo_model.tokenizer import train_tokenizer
 from ops.demo_model.train import PackedDocuments, Training, model_args, train
 
+pytestmark = pytest.mark.serve
+
 TINY = replace(
     model_args(), hidden_size=32, intermediate_size=32, num_hidden_layers=2, vocab_size=2048
 )

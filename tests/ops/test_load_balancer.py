@@ -27,7 +27,7 @@ from tests.support.ops.balancer_harness import (
     until,
 )
 
-pytestmark = each_balancer
+pytestmark = [pytest.mark.serve, each_balancer]
 
 
 def address(running: Running) -> str:

@@ -28,6 +28,8 @@ from tests.support.ops.balancer_harness import (
     plan_for,
 )
 
+pytestmark = pytest.mark.serve
+
 UNAVAILABLE = ApiError(503, "No replica.", type="service_unavailable", headers={"Retry-After": "9"})
 
 

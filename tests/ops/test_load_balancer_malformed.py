@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.support.deployments.raw_client import connected
 from tests.support.ops.balancer_harness import (
     DEADLINE_S,
@@ -14,6 +16,8 @@ from tests.support.ops.balancer_harness import (
     needs,
     plan_for,
 )
+
+pytestmark = pytest.mark.serve
 
 MALFORMED = {
     "noise": b"\x80\x81\x82\r\n\r\n",

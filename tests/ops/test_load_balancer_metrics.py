@@ -27,6 +27,8 @@ from tests.support.ops.balancer_harness import (
     plan_for,
 )
 
+pytestmark = pytest.mark.serve
+
 PROGRAM = Path(__file__).resolve().parents[2] / "ops" / "load_balancer" / "nginx.mtail"
 SAMPLE = re.compile(r"^(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
 LABEL = re.compile(r'(\w+)="([^"]*)"')

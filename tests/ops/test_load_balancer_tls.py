@@ -23,7 +23,7 @@ from tests.support.ops.balancer_harness import (
     until,
 )
 
-pytestmark = [each_balancer, needs("openssl"), needs("curl")]
+pytestmark = [pytest.mark.serve, each_balancer, needs("openssl"), needs("curl")]
 
 
 def trusting(certificate: Path) -> ssl.SSLContext:

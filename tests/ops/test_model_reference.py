@@ -14,6 +14,8 @@ from ops.model_reference import (
     reference,
 )
 
+pytestmark = pytest.mark.serve
+
 BY_NAME = {model.name: model for model in MODELS}
 
 

@@ -19,7 +19,7 @@ from ops.grafana.render import Prometheus, ask_all, draw
 from tests.support.ops.balancer_harness import needs
 from tests.support.ops.live_cluster import cluster, load, prometheus
 
-pytestmark = [needs("prometheus"), needs("haproxy")]
+pytestmark = [pytest.mark.serve, needs("prometheus"), needs("haproxy")]
 LOAD_S = 8.0
 LATEST = "pomona:slow_first_tokens:ratio_rate1h"
 """A recording rule over what only a gateway that has streamed can tell: the last to have data."""
@@ -37,6 +37,7 @@ async def until_it_has(url: str, series: str) -> None:
             await asyncio.sleep(0.2)
 
 
+@pytest.mark.exhaustive
 async def test_every_panel_of_every_dashboard_shows_a_live_cluster(tmp_path: Path) -> None:
     async with cluster(tmp_path / "model") as running:
         with prometheus(tmp_path, running) as url:

@@ -26,7 +26,7 @@ needs_promtool = pytest.mark.skipif(
 
 
 def promtool(*arguments: str) -> str:
-    run = subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=60)
+    run = subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout + run.stderr
 
@@ -87,7 +87,7 @@ def test_each_severity_goes_to_a_receiver_of_its_own() -> None:
 )
 def test_alertmanager_accepts_its_configuration() -> None:
     command = ["amtool", "check-config", str(ALERTMANAGER)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stdout + run.stderr
 
 

@@ -23,6 +23,8 @@ from ops.bench.routing.__main__ import (
 from ops.bench.routing.fleet import MODEL, Fleet, Outcome, Request, make_hosts, percentile
 from ops.bench.routing.shared_prefixes import SharedPrefixes
 
+pytestmark = pytest.mark.serve
+
 TINY = SharedPrefixes(num_prefixes=3, repeats=2, prefix_tokens=64, output_tokens=(2, 4))
 
 

@@ -23,6 +23,8 @@ from ops.cluster.serve_config import read_serve_config
 from ops.grafana.__main__ import DASHBOARDS
 from tests.support.documents import DOCUMENTS, REPOSITORY, block
 
+pytestmark = pytest.mark.serve
+
 RUNBOOK = DOCUMENTS["ops/runbook.md"]
 INSTALLED = re.compile(r"/etc/pomona/([\w.-]+)")
 

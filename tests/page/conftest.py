@@ -1,4 +1,4 @@
-"""A browser for each file of tests, and a fleet for it to look at."""
+"""A browser, and a fleet for each file of tests for it to look at."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Open = Callable[..., Watched]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     with chromium() as browser:
         yield browser

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
+from typing import Any
 
 import pytest
 
@@ -33,6 +35,7 @@ FOCUSED = """() => {
   const one = document.activeElement;
   return (one.getAttribute("aria-label") || one.textContent).trim();
 }"""
+THEME = "document.documentElement.dataset.theme"
 ORDER = ["Chat", "Fleet", "Connect", "Light or dark", "New chat", "Message", "Settings", "Send"]
 
 
@@ -111,7 +114,7 @@ def test_who_has_no_key_is_told_so(opened: Open, locked_fleet: PageFleet) -> Non
     one.page.get_by_role("alert").filter(has_text="wants an API key").wait_for()
 
 
-def open_with_something_in_it(opened: Open, fleet: PageFleet, **options: str) -> Watched:
+def open_with_something_in_it(opened: Open, fleet: PageFleet, **options: Any) -> Watched:
     one = opened(**options)
     fleet.says(ANSWER)
     one.ask("Show me")
@@ -119,29 +122,30 @@ def open_with_something_in_it(opened: Open, fleet: PageFleet, **options: str) ->
     return one
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_no_serious_fault(opened: Open, fleet: PageFleet, theme: str) -> None:
+def test_axe_finds_no_serious_fault(opened: Open, fleet: PageFleet) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    one = open_with_something_in_it(opened, fleet, color_scheme=theme)
-    for view, there in VIEWS.items():
-        one.page.goto(f"{one.url}/#/{view}")
-        one.page.locator(there).first.wait_for()
-        found = axe.run(one.page).response["violations"]
-        serious = [
-            (fault["id"], [node["html"][:200] for node in fault["nodes"]])
-            for fault in found
-            if fault["impact"] in SERIOUS
-        ]
-        assert serious == []
+    one = open_with_something_in_it(opened, fleet)
+    for theme in ("light", "dark"):
+        one.page.emulate_media(color_scheme=theme)
+        one.page.reload()
+        assert one.page.evaluate(THEME) == theme
+        for view, there in VIEWS.items():
+            one.page.goto(f"{one.url}/#/{view}")
+            one.page.locator(there).first.wait_for()
+            found = axe.run(one.page).response["violations"]
+            serious = [
+                (fault["id"], [node["html"][:200] for node in fault["nodes"]])
+                for fault in found
+                if fault["impact"] in SERIOUS
+            ]
+            assert serious == []
 
 
-@pytest.mark.parametrize("width", [390, 320])
-def test_a_phone_has_all_of_it_without_scrolling_sideways(
-    opened: Open, fleet: PageFleet, width: int
-) -> None:
-    size = {"width": width, "height": 780}
-    one = open_with_something_in_it(opened, fleet, viewport=size, has_touch=True)  # type: ignore[arg-type]
-    for view, there in VIEWS.items():
+def test_a_phone_has_all_of_it_without_scrolling_sideways(opened: Open, fleet: PageFleet) -> None:
+    size = {"width": 390, "height": 780}
+    one = open_with_something_in_it(opened, fleet, viewport=size, has_touch=True)
+    for width, (view, there) in product((390, 320), VIEWS.items()):
+        one.page.set_viewport_size({"width": width, "height": 780})
         one.page.goto(f"{one.url}/#/{view}")
         one.page.locator(there).first.wait_for()
         widest = one.page.evaluate(WIDEST)
@@ -170,13 +174,12 @@ def test_the_keyboard_alone_will_do(opened: Open, fleet: PageFleet) -> None:
 
 def test_light_and_dark_are_kept(opened: Open) -> None:
     one = opened(color_scheme="dark")
-    theme = "document.documentElement.dataset.theme"
-    assert one.page.evaluate(theme) == "dark"
+    assert one.page.evaluate(THEME) == "dark"
     one.page.get_by_role("button", name="Light or dark").click()
-    assert one.page.evaluate(theme) == "light"
+    assert one.page.evaluate(THEME) == "light"
     one.page.reload()
     one.page.locator("#model option").wait_for(state="attached")
-    assert one.page.evaluate(theme) == "light"
+    assert one.page.evaluate(THEME) == "light"
 
 
 def test_opening_it_takes_few_requests_and_bytes(opened: Open) -> None:

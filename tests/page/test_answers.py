@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.page.conftest import Open
 from tests.support.page.page_fleet import PageFleet
 
@@ -106,23 +104,20 @@ CODE = {
 }
 
 
-@pytest.mark.parametrize("language", CODE)
-def test_code_is_coloured_and_stays_what_it_was(
-    opened: Open, fleet: PageFleet, language: str
-) -> None:
+def test_code_is_coloured_and_stays_what_it_was(opened: Open, fleet: PageFleet) -> None:
     one = opened()
-    code, marks = CODE[language]
-    fleet.says(f"Here:\n\n```{language}\n{code}```\n\nThat was it.")
-    one.ask("Code, please")
-    one.answered("That was it.")
-    block = one.page.locator(f"{ANSWER} pre code")
-    assert block.text_content() == code
-    for kind in "ksncfd":
-        assert one.texts(f"{ANSWER} .hl-{kind}") == marks.get(kind, [])
     colour = "one => getComputedStyle(one).color"
-    for kind in marks:
-        marked = block.locator(f".hl-{kind}").first
-        assert marked.evaluate(colour) != block.evaluate(colour)
+    for language, (code, marks) in CODE.items():
+        fleet.says(f"Here:\n\n```{language}\n{code}```\n\nThat was {language}.")
+        one.ask("Code, please")
+        one.answered(f"That was {language}.")
+        block = one.page.locator(ANSWER).last.locator("pre code")
+        assert block.text_content() == code
+        for kind in "ksncfd":
+            marked = block.locator(f".hl-{kind}")
+            assert marked.all_text_contents() == marks.get(kind, [])
+            if kind in marks:
+                assert marked.first.evaluate(colour) != block.evaluate(colour)
 
 
 def test_a_call_of_a_tool_is_shown_and_kept(opened: Open, fleet: PageFleet) -> None:

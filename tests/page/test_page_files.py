@@ -25,10 +25,6 @@ def test_the_budget() -> None:
     assert len(FILES) <= MOST_REQUESTS
 
 
-def test_each_file_is_short_enough_to_read() -> None:
-    assert {name for name in FILES if text_of(name).count("\n") > 320} == set()
-
-
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".js")])
 def test_no_text_becomes_markup_or_a_program(name: str) -> None:
     assert re.findall(f"{MARKUP}|{PROGRAMS}", text_of(name)) == []

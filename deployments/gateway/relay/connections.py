@@ -12,6 +12,7 @@ from deployments.gateway.relay.connection import (
     ReplicaConnection,
     ReplicaResponse,
 )
+from deployments.http.server import KEEP_ALIVE_S
 
 __all__ = ["ConnectionLostError", "ReplicaConnections", "ReplicaResponse", "UnreachableError"]
 
@@ -23,7 +24,8 @@ class UnreachableError(Exception):
 class ReplicaConnections:
     """Those that have been idle for ``keep_idle_s`` are closed. Belongs to one event loop."""
 
-    def __init__(self, *, keep_idle_s: float) -> None:
+    # A replica keeps an idle connection for longer, so none is closed while it is picked up.
+    def __init__(self, *, keep_idle_s: float = KEEP_ALIVE_S / 2) -> None:
         self._keep_idle_s = keep_idle_s
         self._open: set[ReplicaConnection] = set()
         self._idle: dict[str, list[ReplicaConnection]] = {}

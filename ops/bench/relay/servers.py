@@ -31,6 +31,7 @@ from deployments.fleet.directory import Replica, ReplicaDirectory
 from deployments.fleet.targets import GatewayAddress
 from deployments.gateway.access.api_keys import KeyRing
 from deployments.gateway.app import GatewayParts, build_gateway_app
+from deployments.gateway.relay.connections import ReplicaConnections
 from deployments.gateway.replicas.table import ReplicaTable
 from deployments.gateway.routing import build_router
 from deployments.gateway.watch.watch import FleetWatch
@@ -38,7 +39,6 @@ from deployments.http.server import HttpServer
 from deployments.observe.metrics import GatewayMetrics
 from deployments.replica.app import build_replica_app
 from deployments.serve.garbage_collection import spare_what_is_there
-from deployments.serve.gateway import replica_connections
 from deployments.settings import GatewaySettings, RoutingSettings
 
 HOST = "127.0.0.1"
@@ -150,7 +150,7 @@ async def serve_gateway(replicas: list[Replica]) -> str:
     routing = RoutingSettings()
     directory = ReplicaDirectory(replicas)
     table = ReplicaTable(directory, load_half_life_s=routing.load_half_life_s)
-    connections = replica_connections()
+    connections = ReplicaConnections()
     watch = FleetWatch(table, connections, gateways, gateway="gateway", version="")
     app = build_gateway_app(
         GatewayParts(

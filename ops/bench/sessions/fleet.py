@@ -21,12 +21,12 @@ from deployments.fleet.directory import Replica, ReplicaDirectory
 from deployments.fleet.targets import GatewayAddress
 from deployments.gateway.access.api_keys import KeyRing
 from deployments.gateway.app import GatewayParts, build_gateway_app
+from deployments.gateway.relay.connections import ReplicaConnections
 from deployments.gateway.replicas.table import ReplicaTable
 from deployments.gateway.routing import Router
 from deployments.http.server import HttpServer
 from deployments.observe.metrics import EngineMetrics, GatewayMetrics, Identity
 from deployments.replica.app import build_replica_app
-from deployments.serve.gateway import replica_connections
 from deployments.settings import GatewaySettings, RoutingSettings
 
 HOST = "127.0.0.1"
@@ -159,7 +159,7 @@ async def fleet(behind: Replicas, router: Router) -> AsyncIterator[Fleet]:
 
     routing = RoutingSettings()
     async with AsyncExitStack() as stack:
-        connections = replica_connections()
+        connections = ReplicaConnections()
         stack.callback(connections.close)
         app = build_gateway_app(
             GatewayParts(

@@ -15,12 +15,9 @@ from tests.clients.clients import NODE, PythonClient
 PATIENCE_S = 300
 
 
-def installed(clients: Iterable[PythonClient]) -> list[Any]:
-    """Parameters of a test, of which `make test` has those that it has installed."""
-    return [
-        pytest.param(one, id=one.name, marks=[] if one.is_light else [pytest.mark.clients])
-        for one in clients
-    ]
+def named(clients: Iterable[PythonClient]) -> list[Any]:
+    """Parameters of a test."""
+    return [pytest.param(one, id=one.name) for one in clients]
 
 
 def variables(url: str, model: str) -> dict[str, str]:

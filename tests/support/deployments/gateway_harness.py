@@ -19,6 +19,7 @@ from deployments.fleet.targets import GatewayAddress
 from deployments.gateway.access.api_keys import ApiKey, KeyRing, Keys
 from deployments.gateway.access.rate_limits import RateLimiter
 from deployments.gateway.app import GatewayParts, build_gateway_app
+from deployments.gateway.relay.connections import ReplicaConnections
 from deployments.gateway.replicas.table import ReplicaTable
 from deployments.gateway.responses.shared import SharedStore
 from deployments.gateway.responses.store import ResponseStore
@@ -29,7 +30,6 @@ from deployments.http.server import HttpServer
 from deployments.observe.metrics import EngineMetrics, GatewayMetrics, Identity
 from deployments.observe.tracing import NoOpTracer, Tracer
 from deployments.replica.app import build_replica_app
-from deployments.serve.gateway import replica_connections
 from deployments.settings import GatewaySettings
 from deployments.wire.failure import FAILURE_HEADER, FailureKind
 from tests.support.deployments.fake_backend import FakeBackend
@@ -71,7 +71,7 @@ async def gateway(
     table = ReplicaTable(directory, load_half_life_s=10.0, now=now)
     metrics = GatewayMetrics(replica="gateway-1", node="10.0.0.1")
     async with AsyncExitStack() as stack:
-        connections = stack.enter_context(closing(replica_connections()))
+        connections = stack.enter_context(closing(ReplicaConnections()))
 
         async def gateways() -> list[GatewayAddress]:
             return [GatewayAddress("gateway-1", "10.0.0.1", "http://10.0.0.1:9000")]

@@ -34,8 +34,8 @@ RAY_FOLDER = "tmp"
 FIRST_PORT, LAST_PORT = 20000, 32768
 """Above those of Ray's workers, and below those that Linux and macOS hand out."""
 NUM_WORKERS = 16
-READY_TIMEOUT_S = 180
-STOP_TIMEOUT_S = 180
+READY_TIMEOUT_S = 600
+STOP_TIMEOUT_S = 600
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from deployments.fleet.directory import Replica, ReplicaDirectory
 from deployments.fleet.targets import GatewayAddress
 from deployments.gateway.access.api_keys import ApiKey, KeyRing
 from deployments.gateway.app import GatewayParts, build_gateway_app
+from deployments.gateway.relay.connections import ReplicaConnections
 from deployments.gateway.replicas.table import ReplicaTable
 from deployments.gateway.responses.memory import MemoryStore
 from deployments.gateway.responses.shared import SharedStore
@@ -48,7 +49,6 @@ from deployments.observe.host.reading import (
 )
 from deployments.observe.metrics import EngineMetrics, GatewayMetrics, Identity
 from deployments.replica.app import build_replica_app
-from deployments.serve.gateway import replica_connections
 from deployments.settings import GatewaySettings, RoutingSettings
 from ops.heartbeat.heart import Heart
 from ops.heartbeat.metrics import HeartbeatMetrics
@@ -175,7 +175,7 @@ async def _gateway(
     routing = RoutingSettings()
     responses = SharedStore(store, metrics.stored_responses)
     reading = asyncio.create_task(responses.read_for_ever(every_s=SCRAPE_S))
-    with closing(replica_connections()) as connections:
+    with closing(ReplicaConnections()) as connections:
         app = build_gateway_app(
             GatewayParts(
                 settings=GatewaySettings(),

@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import httpx
+import pytest
 from prometheus_client import CollectorRegistry
 
 from deployments.backend import EngineConfig
 from deployments.fleet.directory import Replica
+from deployments.gateway.watch import watch
 from deployments.http.server import HttpServer
 from deployments.observe.host.reading import (
     MEMORY_AVAILABLE,
@@ -127,14 +129,17 @@ def page_fleet(num_engines: int = 1, **gateway_options: Any) -> Iterator[PageFle
             started.set()
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    try:
-        assert started.wait(PATIENCE_S)
-        yield made[0]
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(PATIENCE_S)
-        loop.close()
+    with pytest.MonkeyPatch.context() as patched:
+        # A busy machine answers late, and a reading that is given up is missing in the view.
+        patched.setattr(watch, "ANSWERS_WITHIN_S", PATIENCE_S)
+        thread.start()
+        try:
+            assert started.wait(PATIENCE_S)
+            yield made[0]
+        finally:
+            loop.call_soon_threadsafe(stop.set)
+            thread.join(PATIENCE_S)
+            loop.close()
 
 
 @asynccontextmanager
