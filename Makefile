@@ -72,6 +72,11 @@ WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
 test: lint
 	$(BIN)/python -m pytest $(WORKERS)
 
+# Its three parts: without Ray and MLX; the engine; what needs Ray, a browser or a server.
+.PHONY: test-unit test-engine test-serve
+test-unit test-engine test-serve: test-%: setup-dev
+	$(BIN)/python -m pytest $(WORKERS) --kind $*
+
 # Mutated requests against a gateway and its replica; `make test` has the first 5,000. START= goes on
 # where one ended.
 fuzz: setup-dev
@@ -130,7 +135,7 @@ endif
 RUNGS := types emulator operators races host oracle self-check
 RUNG_types := instantiations*
 RUNG_emulator := emulator_errors* emulator_library* injected*
-RUNG_operators := operators* *_kernel* amplification* host* engine* draw*
+RUNG_operators := operators* *_kernel* amplification* host* engine* draw* recurrent* rotate_heads*
 RUNG_races := barriers* emulator_races*
 RUNG_host := cross_build*
 RUNG_oracle := air_oracle*
@@ -138,7 +143,7 @@ RUNG_self-check := self_check*
 
 .PHONY: $(RUNGS:%=test-metal-%)
 $(RUNGS:%=test-metal-%): test-metal-%: setup-dev
-	$(BIN)/python -m pytest -m "not exhaustive" \
+	$(BIN)/python -m pytest $(WORKERS) -m ladder \
 		$(or $(wildcard $(RUNG_$*:%=tests/metal_on_cpu/test_%.py)),$(error no tests for $@))
 
 test-metal-ladder: setup-dev
