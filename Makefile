@@ -1,12 +1,14 @@
-# make setup | serve [CONFIG=configs/qwen3.yaml] [MODEL=id-or-folder] [VERBOSE=1] | test | lint | native | test-asan | test-ubsan
+# make setup [EXTRAS=ops] | serve [CONFIG=configs/qwen3.yaml] [MODEL=id-or-folder] [VERBOSE=1]
+#      test, or a part of it: lint | test-unit | test-engine | test-serve
+#      native [POMONA_CUDA=ON] | test-asan | test-ubsan | constraints
 #      bench | bench-attention | bench-engine | bench-serve [BENCH_SERVE="--concurrency 8"]
 #      bench-compare [BENCH_COMPARE="--rounds 1"]
 #      fuzz [COUNT=1000000] [SEED=1] [START=0]
 #      test-schemas [COUNT=1000] [START=0] [SCHEMAS=folder]
 #      test-clients, with Node.js and Chromium
-#      test-cluster, as root on Linux
+#      test-cluster [SCENARIOS=ci], as root on Linux
 #      on a Mac: test-metal | bench-metal
-#      Metal's kernels without a Mac: metal-tools | test-metal-ladder | test-metal-RUNG, see RUNGS
+#      Metal's kernels without a Mac: metal-tools | test-metal-ladder | test-metal-RUNG | test-rungs RUNGS="types cuda"
 #      every instantiation of Metal's and CUDA's: test-exhaustive
 
 SHELL := /bin/bash
@@ -77,7 +79,7 @@ test: lint
 test-unit test-engine test-serve: test-%: setup-dev
 	$(BIN)/python -m pytest $(WORKERS) --kind $*
 
-# Mutated requests against a gateway and its replica; `make test` has the first 5,000. START= goes on
+# Mutated requests against a gateway and its replica; `make test` has the first 1,000. START= goes on
 # where one ended.
 fuzz: setup-dev
 	$(BIN)/python -m tests.support.deployments.fuzz --count $(or $(COUNT),1000000) \
@@ -164,7 +166,7 @@ test-exhaustive: setup-dev
 # Clusters that lose some of their hosts, as root on Linux; SCENARIOS=ci has those of .ci/run.
 .PHONY: test-cluster
 test-cluster: setup-dev
-	$(BIN)/python -m pytest -m "cluster$(SCENARIOS:%= and %)" tests/cluster
+	$(BIN)/python -m pytest -m "cluster$(SCENARIOS:%= and %)" tests/cluster tests/e2e/test_cluster_commands.py
 
 # Clang and a cross compiler for macOS, which the ladder runs on.
 metal-tools: $(VENV)/.installed-dev,metal-tools native
