@@ -44,6 +44,8 @@ class Server:
                 start_new_session=True,
             )
         self._ray: dict[str, psutil.Process] = {}
+        self.ray_died = False
+        """Whether that is why it ended."""
 
     def interrupt(self) -> None:
         self._process.send_signal(signal.SIGINT)
@@ -76,6 +78,7 @@ class Server:
         self.events.close()
         if self.events.failure is not None:
             return self.events.failure
+        self.ray_died = bool(lost)
         if lost:
             return f"Ray has died: its {' and '.join(lost)} ended."
         return f"The server has ended by itself: {cause(self._last_words())}"

@@ -1,6 +1,6 @@
-"""Starting a server again that has served and then died, since any local user can end Ray.
+"""Starts a server again that has served and then died, or whose Ray died while it started.
 
-Ray's ports answer one call before they ask for the token, and it ends the process that is asked.
+Any local user can end Ray: its ports answer one call without the token, and that call ends the process.
 """
 
 from __future__ import annotations
@@ -41,12 +41,14 @@ class Supervisor:
         failures = 0
         has_served = False
         while not self._stopped:
-            served_s, why = self._run_one()
+            served_s, why, ray_died = self._run_one()
             if self._stopped:
                 break
             has_served = has_served or served_s is not None
             failures = 1 if served_s is not None and served_s >= STEADY_S else failures + 1
-            if not has_served or failures == MOST_FAILURES:
+            # A raylet ends if its agents take more than 15 s to start, on a busy machine.
+            may_start = has_served or ray_died
+            if not may_start or failures == MOST_FAILURES:
                 logger.error("%s", why)
                 return 1
             pause_s = FIRST_PAUSE_S * 2 ** (failures - 1)
@@ -54,8 +56,8 @@ class Supervisor:
             self._pause(pause_s)
         return 0
 
-    def _run_one(self) -> tuple[float | None, str]:
-        """How long a server served, or None, and why it ended."""
+    def _run_one(self) -> tuple[float | None, str, bool]:
+        """How long a server served, or None, why it ended, and whether its Ray died."""
         self._server = server = self._start()
         if self._stopped:
             server.interrupt()
@@ -68,7 +70,8 @@ class Supervisor:
         finally:
             why = server.end()
         ready_at = server.events.ready_at
-        return None if ready_at is None else time.monotonic() - ready_at, why
+        served_s = None if ready_at is None else time.monotonic() - ready_at
+        return served_s, why, server.ray_died
 
     def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds

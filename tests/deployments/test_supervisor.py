@@ -58,6 +58,7 @@ class Dead:
     def __init__(self, life: float | None, why: str = RAYLET) -> None:
         self.life = life
         self.why = why
+        self.ray_died = why == RAYLET
         self.ends = 0
         self.interrupts = 0
         self.events = self
@@ -122,6 +123,10 @@ def test_one_that_never_served_does_not_start_again(
     assert (supervised(Dead(None, "no room"), Dead(5.0)), pauses) == (1, [])
     assert caplog.messages == ["no room"]
     assert caplog.records[0].levelno == logging.ERROR
+
+
+def test_a_start_whose_ray_died_is_tried_again(pauses: list[float]) -> None:
+    assert (supervised(Dead(None), Dead(None), Dead(5.0)), pauses) == (0, [1.0, 2.0])
 
 
 def test_a_mistake_that_is_found_while_it_starts_ends_it(pauses: list[float]) -> None:

@@ -184,7 +184,7 @@ def test_its_secrets_would_be_found(guarded: ServeProcess) -> None:
     looked_for = {
         "EngineReplica": leaks.command_lines(guarded.ray_processes()),
         "pomona_request_failure_total": leaks.open_pages(guarded.url),
-        "api_keys_file": leaks.dashboard_pages(guarded.home),
+        "ResponseStore": leaks.dashboard_pages(guarded.home),
         f"POST {PATH} 200 model={MODEL} key=alice": leaks.files(guarded.home),
     }
     for text, places in looked_for.items():

@@ -9,7 +9,7 @@ import pytest
 
 from deployments.gateway.page.routes import page_files
 from tests.page.conftest import Open
-from tests.page.test_page_files import MOST_BYTES, MOST_REQUESTS
+from tests.deployments.test_page_files import MOST_BYTES, MOST_REQUESTS
 from tests.support.page.page_fleet import PageFleet
 
 if TYPE_CHECKING:
