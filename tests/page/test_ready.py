@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deployments.gateway.page.routes import page_files
-from tests.page.conftest import Open
 from tests.deployments.test_page_files import MOST_BYTES, MOST_REQUESTS
+from tests.page.conftest import Open
 from tests.support.page.page_fleet import PageFleet
 
 if TYPE_CHECKING:
