@@ -1,6 +1,6 @@
 """Starts a server again that has served and then died, or whose Ray died while it started.
 
-Any local user can end Ray: its ports answer one call without the token, and that call ends the process.
+Any local user can end Ray: its ports answer one call without the token, which ends the process.
 """
 
 from __future__ import annotations
