@@ -1,4 +1,4 @@
-"""What ``pomona serve`` does once it has a config.
+"""Serves a config from a terminal, as ``pomona serve`` does.
 
 Mistakes in the config, and models that can't be loaded, are reported before anything serves. The
 terminal has this project's events, and at last where to point a client; if Serve gives up, it has

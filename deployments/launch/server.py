@@ -84,7 +84,7 @@ class Server:
         return f"The server has ended by itself: {cause(self._last_words())}"
 
     def _last_words(self) -> str:
-        """What the driver wrote at last, unless the terminal has had it."""
+        """The end of the driver's log, or its exit status if the terminal has shown the log."""
         if not self._log.exists():
             return f"status {self._process.returncode}"
         return self._log.read_text(errors="replace")[-LAST_CHARACTERS:]

@@ -1,4 +1,4 @@
-"""What every run has of the Metal kernels: a step that meets each attention kernel, and a race."""
+"""A quick check of the Metal kernels: one step through each attention kernel, and one race."""
 
 from __future__ import annotations
 

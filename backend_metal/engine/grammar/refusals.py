@@ -25,7 +25,7 @@ MAX_SEARCH_WORK = 1_000_000
 """Characters of the schemas that one search may compile, half a second; past it the search answers
 with what it has found. A count and not a time: the answer is the same on every machine."""
 COMPILE_WORK = 5_000
-"""What one compilation counts beside its characters."""
+"""Work of one compilation, added to its number of characters."""
 
 Problem = Callable[[Any], str]
 """Why a schema can't be compiled; empty: it can."""

@@ -48,7 +48,8 @@ _TEMPLATE_ERRORS = (
     ValueError,
 )
 MAX_RENDERED_PIECES = 2_000_000
-"""That a template may write, empty ones too: seconds. Long conversations take thousands."""
+"""Largest number of pieces, empty ones included, that a template may write. It takes seconds to
+reach; long conversations need thousands."""
 MOST_CHARS_PER_TOKEN = 64
 """Of the context: a prompt that is truncated is tokenized as a whole, and may be so long."""
 TOKENS_AT_A_CUT = 2

@@ -23,7 +23,7 @@ from tests.support.cluster.status import (
 )
 
 START_S = 900.0
-"""For all processes of all hosts, which start at once."""
+"""Longest start of a cluster, whose hosts start at the same time."""
 
 
 @dataclass

@@ -109,7 +109,7 @@ def dashboard_pages(home: Path) -> Iterator[Place]:
 
 
 def dashboard_url(home: Path) -> str:
-    """Of the dashboard, which starts once the server is ready."""
+    """The URL of the dashboard, which starts after the server is ready."""
     deadline = time.monotonic() + DASHBOARD_TIMEOUT_S
     while time.monotonic() < deadline:
         for log in home.glob("*/ray/session_latest/logs/dashboard.log"):
