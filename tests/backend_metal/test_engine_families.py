@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import mlx.core as mx
 import numpy as np
 import pytest
-from mlx_lm.generate import generate_step
 
 from backend_metal import LLM, SamplingParams
 from backend_metal.models.families import FAMILIES
 from deployments.backend import Delta, GenerationRequest
 from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.mlx_lm_greedy import greedy_tokens
 from tests.support.instantiations import marked
 
 BLOCK_SIZE = 8
@@ -38,9 +37,9 @@ class Model:
         rng = np.random.default_rng(1)
         self.prompts = [rng.integers(0, 256, length).tolist() for length in PROMPT_LENGTHS]
 
-    def expected(self, prompt: list[int], max_tokens: int = NUM_TOKENS) -> list[int]:
-        steps = generate_step(mx.array(prompt), self._network, max_tokens=max_tokens)
-        return [int(token) for token, _ in steps]
+    def expected(self, prompt: list[int], answer: list[int]) -> list[int]:
+        """As many tokens of mlx-lm as ``answer`` has."""
+        return greedy_tokens(self._network, prompt, len(answer), answer)
 
     def load(self, num_kv_blocks: int) -> LLM:
         return LLM(
@@ -66,15 +65,15 @@ USUAL = {*{FAMILIES[name]: name for name in sorted(ATTENDING - {"gemma2"})}.valu
 )
 def test_greedy_tokens_are_those_of_mlx_lm(family: str, tmp_path: Path) -> None:
     model = Model(family, tmp_path)
-    expected = [model.expected(prompt) for prompt in model.prompts]
-
     llm = model.load(num_kv_blocks=14)
     completions = llm.generate(model.prompts, greedy(NUM_TOKENS), show_progress=False)
-    assert [completion.token_ids for completion in completions] == expected
+    answers = [completion.token_ids for completion in completions]
+    assert answers == [model.expected(*pair) for pair in zip(model.prompts, answers, strict=True)]
+    assert {len(answer) for answer in answers} == {NUM_TOKENS}
     assert llm.stats().preemptions > 0
 
     check_hits_at_every_border(llm, model)
-    check_fork_beside_an_abort(llm, model.prompts[1], expected[1])
+    check_fork_beside_an_abort(llm, model.prompts[1], answers[1])
     llm.engine.check_integrity()
 
 
@@ -87,7 +86,7 @@ def check_hits_at_every_border(llm: LLM, model: Model) -> None:
         prompt = [*longest[:border], (longest[border] + 1) % 256, 7, 7]
         (completion,) = llm.generate([prompt], greedy(4), show_progress=False)
         assert completion.num_cached_tokens == border
-        assert completion.token_ids == model.expected(prompt, 4)
+        assert completion.token_ids == model.expected(prompt, completion.token_ids)
 
 
 def check_fork_beside_an_abort(llm: LLM, prompt: list[int], expected: list[int]) -> None:

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 import pytest
-from mlx_lm.generate import generate_step
 
 from backend_metal import LLM, SamplingParams
 from backend_metal.attention.operators import default_path
 from deployments.backend import Delta, GenerationRequest
 from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.mlx_lm_greedy import greedy_tokens
 from tests.support.instantiations import is_turn_of, marked
 
 # One with each option of attention, and head dims without kernels and with the widest;
@@ -83,12 +81,13 @@ def checkpoint(
     model, _ = tiny_models.build(family)
     rng = np.random.default_rng(1)
     prompts = [rng.integers(0, 256, length).tolist() for length in PROMPT_LENGTHS]
-    return Checkpoint(family, path, prompts, [greedy(model, prompt) for prompt in prompts])
-
-
-def greedy(model: nn.Module, prompt: list[int]) -> list[int]:
-    steps = generate_step(mx.array(prompt), model, max_tokens=NUM_TOKENS)
-    return [int(token) for token, _ in steps]
+    llm = LLM(str(path), max_num_seqs=6, num_kv_blocks=120, block_size=16)
+    answers = llm.generate(prompts, GREEDY, show_progress=False)
+    expected = [
+        greedy_tokens(model, prompt, NUM_TOKENS, answer.token_ids)
+        for prompt, answer in zip(prompts, answers, strict=True)
+    ]
+    return Checkpoint(family, path, prompts, expected)
 
 
 def load(checkpoint: Checkpoint, cut: Cut) -> LLM:

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import mlx.core as mx
 import numpy as np
 import pytest
-from mlx_lm.generate import generate_step
 
 from backend_metal import LLM, SamplingParams
 from backend_metal.backend import MetalBackend
@@ -25,6 +23,7 @@ from backend_metal.engine.text.prompt import TOKENS_AT_A_CUT
 from backend_metal.models.families import FAMILIES
 from deployments.backend import ChatPrompt, Delta, EngineConfig, GenerationRequest
 from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.mlx_lm_greedy import greedy_tokens
 from tests.support.tables import TABLE
 
 RECURRENT = sorted(name for name, family in FAMILIES.items() if family.recurrent is not None)
@@ -49,9 +48,9 @@ class Checkpoint:
     path: Path
     model: Any
 
-    def expected(self, prompt: list[int], count: int) -> list[int]:
-        steps = generate_step(mx.array(prompt), self.model, max_tokens=count)
-        return [int(token) for token, _ in steps]
+    def expected(self, prompt: list[int], answer: list[int]) -> list[int]:
+        """As many tokens of mlx-lm as ``answer`` has."""
+        return greedy_tokens(self.model, prompt, len(answer), answer)
 
     def load(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> LLM:
         monkeypatch.setattr(build, "SNAPSHOTS", settings.pop("snapshots", SNAPSHOTS))
@@ -108,9 +107,10 @@ def test_every_family_draws_mlx_lms_tokens(
     num_kv_blocks = NUM_TIGHT if family != "recurrent_gemma" else NUM_TIGHT_WINDOWS
     llm = checkpoint.load(monkeypatch, snapshots=every_border, num_kv_blocks=num_kv_blocks)
     prompts = [tokens(seed, length) for seed, length in enumerate((1, 9, 24, 30))]
-    expected = [checkpoint.expected(prompt, NUM_TOKENS) for prompt in prompts]
     completions = llm.generate(prompts, greedy(NUM_TOKENS), show_progress=False)
-    assert [completion.token_ids for completion in completions] == expected
+    answers = [completion.token_ids for completion in completions]
+    assert answers == [checkpoint.expected(*pair) for pair in zip(prompts, answers, strict=True)]
+    assert {len(answer) for answer in answers} == {NUM_TOKENS}
     preemptions = llm.stats().preemptions
     assert preemptions > 0
 
@@ -120,19 +120,20 @@ def test_every_family_draws_mlx_lms_tokens(
     for shared in (8, 16, 24):
         other = [*last[:shared], *tokens(50 + shared, 4)]
         [completion] = llm.generate([other], greedy(8), show_progress=False)
-        assert completion.token_ids == checkpoint.expected(other, 8)
+        assert completion.token_ids == checkpoint.expected(other, completion.token_ids)
         hits.append(completion.num_cached_tokens)
     assert hits == [8, 16, 24]
 
     forked = forks(llm.engine, prompts[1], 3)
-    assert forked == [expected[1][:16]] * 3
+    assert forked == [answers[1][:16]] * 3
 
     llm.engine.add_request(GenerationRequest("gone", tuple(last), greedy(40)), last)
     for _ in range(4):
         llm.engine.step()
     llm.engine.abort("gone")
     after = tokens(60, 5)
-    assert run(llm.engine, after=after)["after"] == checkpoint.expected(after, 8)
+    answer = run(llm.engine, after=after)["after"]
+    assert answer == checkpoint.expected(after, answer)
     record_property(
         TABLE,
         (
@@ -171,10 +172,10 @@ def test_greedy_tokens_are_those_of_mlx_lm(
 ) -> None:
     llm = checkpoint.load(monkeypatch, **settings)
     prompts = [tokens(seed, length) for seed, length in enumerate((1, 9, 24, 30))]
-    expected = [checkpoint.expected(prompt, NUM_TOKENS) for prompt in prompts]
     for _ in range(2):
         completions = llm.generate(prompts, greedy(NUM_TOKENS), show_progress=False)
-        assert [completion.token_ids for completion in completions] == expected
+        for prompt, completion in zip(prompts, completions, strict=True):
+            assert completion.token_ids == checkpoint.expected(prompt, completion.token_ids)
     assert (llm.stats().preemptions > 0) == ("num_kv_blocks" in settings)
     llm.engine.check_integrity()
 
@@ -190,7 +191,7 @@ def test_a_prompt_that_parts_anywhere_begins_with_a_snapshot(
     run(llm.engine, first=first)
     [completion] = llm.generate([other], greedy(16), show_progress=False)
     assert completion.num_cached_tokens == shared // BLOCK_SIZE * BLOCK_SIZE
-    assert completion.token_ids == checkpoint.expected(other, 16)
+    assert completion.token_ids == checkpoint.expected(other, completion.token_ids)
 
 
 def test_samples_begin_with_one_snapshot(
@@ -198,7 +199,8 @@ def test_samples_begin_with_one_snapshot(
 ) -> None:
     engine = checkpoint.load(monkeypatch).engine
     prompt = tokens(3, 20)
-    assert forks(engine, prompt, 3) == [checkpoint.expected(prompt, 16)] * 3
+    forked = forks(engine, prompt, 3)
+    assert forked == [checkpoint.expected(prompt, forked[0])] * 3
     assert engine.stats().step_tokens["prefill"] == 20 + 2 * 4
 
 
@@ -212,7 +214,8 @@ def test_a_slot_has_nothing_left_of_who_was_aborted(
         engine.step()
     engine.abort("gone")
     after = tokens(5, 20)
-    assert run(engine, after=after)["after"] == checkpoint.expected(after, 8)
+    answer = run(engine, after=after)["after"]
+    assert answer == checkpoint.expected(after, answer)
 
 
 def test_a_snapshot_that_was_evicted_is_computed_again(
@@ -220,12 +223,11 @@ def test_a_snapshot_that_was_evicted_is_computed_again(
 ) -> None:
     llm = checkpoint.load(monkeypatch, max_num_seqs=1, num_state_snapshots=1)
     prompt = tokens(6, 20)
-    expected = checkpoint.expected(prompt, 8)
     cached = []
     for others in ([], [], [tokens(7, 20), tokens(8, 20)]):
         llm.generate(others, greedy(1), show_progress=False)
         [completion] = llm.generate([prompt], greedy(8), show_progress=False)
-        assert completion.token_ids == expected
+        assert completion.token_ids == checkpoint.expected(prompt, completion.token_ids)
         cached.append(completion.num_cached_tokens)
     assert cached == [0, 16, 0]
     assert llm.stats().prefix_cache_misses["snapshot_evicted"] == 1
@@ -236,7 +238,7 @@ def test_a_request_goes_on_in_another_engine(
 ) -> None:
     engine = checkpoint.load(monkeypatch).engine
     prompt = tokens(9, 20)
-    expected = checkpoint.expected(prompt, 24)
+    expected = greedy_tokens(checkpoint.model, prompt, 24)
     resumed = GenerationRequest(
         "a",
         tuple(prompt),
@@ -262,7 +264,8 @@ def test_a_stale_state_shows_in_the_tokens(
 
     monkeypatch.setattr(StateSlots, "start", stale)
     prompt = tokens(11, 2)
-    assert run(engine, after=prompt)["after"] != checkpoint.expected(prompt, 8)
+    answer = run(engine, after=prompt)["after"]
+    assert answer != checkpoint.expected(prompt, answer)
 
 
 async def test_a_chat_begins_with_the_state_before_its_last_message(tmp_path: Path) -> None:

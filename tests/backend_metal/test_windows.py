@@ -10,13 +10,13 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-from mlx_lm.generate import generate_step
 
 from backend_metal import LLM, SamplingParams
 from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.engine import build
 from backend_metal.engine.schedule.block_group import most_blocks_held
 from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.mlx_lm_greedy import greedy_tokens
 from tests.support.backend_metal.rerun import DEVICE, recording_device
 
 # With sinks, with two rotations, and with layers that attend over another one's cache;
@@ -55,10 +55,12 @@ def save(family: str, path: Path) -> Checkpoint:
     model, _ = tiny_models.build(family)
     rng = np.random.default_rng(1)
     prompts = [rng.integers(0, 256, length).tolist() for length in PROMPT_LENGTHS]
-    expected = []
-    for prompt in prompts:
-        steps = generate_step(mx.array(prompt), model, max_tokens=NUM_TOKENS)
-        expected.append([int(token) for token, _ in steps])
+    llm = LLM(str(path), max_num_seqs=6, num_kv_blocks=200, block_size=BLOCK_SIZE)
+    answers = llm.generate(prompts, GREEDY, show_progress=False)
+    expected = [
+        greedy_tokens(model, prompt, NUM_TOKENS, answer.token_ids)
+        for prompt, answer in zip(prompts, answers, strict=True)
+    ]
     return Checkpoint(str(path), prompts, expected)
 
 
