@@ -102,7 +102,7 @@ def is_usual(name: str, cut: Cut) -> bool:
 def test_logits_are_the_same_bits_in_any_company(model: Model, cut: Cut) -> None:
     crowd = model.crowd(cut)
 
-    @fuzz(4, quick=2)
+    @fuzz(4, quick=1)
     @given(seed=st.integers(0, 2**32 - 1))
     def check(seed: int) -> None:
         random = np.random.default_rng(seed)

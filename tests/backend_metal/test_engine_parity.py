@@ -103,11 +103,11 @@ def load(checkpoint: Checkpoint, cut: Cut) -> LLM:
 
 
 def is_usual(family: str, cut: Cut) -> bool:
-    """One family with all cuts, the others with two in turn."""
+    """One family with all cuts, the others with one in turn."""
     if family not in FAMILIES:
         return False
     turn = FAMILIES.index(family)
-    return turn == 0 or is_turn_of(cut, CUTS, turn) or is_turn_of(cut, CUTS, turn + 2)
+    return turn == 0 or is_turn_of(cut, CUTS, turn)
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ asks = st.builds(
 events = st.sampled_from(["", "", "", "abort", "pause", "resume", "preempt", "reset"])
 
 
-@fuzz(400, quick=20)
+@fuzz(400, quick=10)
 @given(data=st.data())
 def test_answers_are_those_of_one_step_at_a_time(engines: Engines, data: Any) -> None:
     engine = engines.pipelined

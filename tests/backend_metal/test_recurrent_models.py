@@ -162,7 +162,11 @@ UNSEEN = {
 
 @pytest.mark.parametrize(
     ("family", "fault"),
-    [(family, fault) for family in RECURRENT for fault in FAULTS if (family, fault) not in UNSEEN],
+    marked(
+        (case for case in itertools.product(RECURRENT, FAULTS) if case not in UNSEEN),
+        # The smallest of the faults with all of them.
+        lambda family, fault: fault == "float16" or family in ("mamba2", "qwen3_5"),
+    ),
 )
 def test_wrong_states_show(
     family: str, fault: str, record_property: Callable[[str, object], None]

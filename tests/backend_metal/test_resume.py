@@ -153,7 +153,7 @@ def test_a_model_goes_on_with_the_tokens_that_it_would_have_drawn(llm: LLM, case
     llm.reset_prefix_cache()
     whole = answers(llm.engine, request)
     longest = [len(whole[index]) for index in range(2)]
-    for at in range(0, max(longest) + 1):
+    for at in (0, 1, 2, 7, 13, max(longest) - 1, max(longest)):
         llm.reset_prefix_cache()
         lengths = [min(at, longest[0]), min(max(at - 1, 0), longest[1])]
         check(whole, answers(llm.engine, replace(request, resume=cut(whole, lengths))), lengths)

@@ -18,7 +18,7 @@ from tests.support.backend_metal.schema_outputs.cases import WAYS, Case, generat
 from tests.support.backend_metal.schema_outputs.generated import schema_of
 from tests.support.backend_metal.schema_outputs.judge import problem_of
 
-FIRST = list(islice(generated(), 48))
+FIRST = list(islice(generated(), 24))
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +29,10 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Engines:
 def test_every_answer_matches_and_is_the_same_elsewhere(engines: Engines) -> None:
     report = campaign(engines, FIRST)
     assert report.problems == []
-    assert (report.answers, report.refused) == (64, 0)
+    assert (report.answers, report.refused) == (32, 0)
     assert report.ended >= 0.9 * report.answers
     assert report.resumed >= 0.9 * len(FIRST)
-    assert report.preemptions >= 10
+    assert report.preemptions >= 5
 
 
 def test_they_are_drawn_in_every_way_for_one_answer_and_for_two() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -12,26 +13,32 @@ from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
 from backend_metal.attention.paths import CPU, REFERENCE, AttentionPath
 from backend_metal.attention.self_check import SelfCheckError, check_path
 from tests.support.backend_metal.broken_paths import BROKEN, BROKEN_OPTIONS
+from tests.support.instantiations import is_turn_of, marked
 
 PLAIN = LayerAttention(LayerCacheSpec(2, 64, 64), num_q_heads=4, scale=64**-0.5)
 # A window, a softcap and a scale that a check with these very numbers could not feel.
 OPTIONS = replace(PLAIN, scale=0.001, window=4096, softcap=50.0, has_sinks=True)
+LAYERS = [
+    PLAIN,
+    OPTIONS,
+    replace(PLAIN, window=1),
+    replace(PLAIN, window=16, num_q_heads=2),
+    LayerAttention(LayerCacheSpec(1, 192, 128), num_q_heads=16, scale=1.0, has_sinks=True),
+    LayerAttention(LayerCacheSpec(3, 256, 256), num_q_heads=12, scale=0.06, softcap=20.0),
+]
+BLOCK_SIZES = (8, 16, 32)
 DTYPES = (mx.float32, mx.float16, mx.bfloat16)
 
 
 @pytest.mark.parametrize("path", [CPU, REFERENCE], ids=lambda path: path.name)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("block_size", [8, 16, 32])
 @pytest.mark.parametrize(
-    "layer",
-    [
-        PLAIN,
-        OPTIONS,
-        replace(PLAIN, window=1),
-        replace(PLAIN, window=16, num_q_heads=2),
-        LayerAttention(LayerCacheSpec(1, 192, 128), num_q_heads=16, scale=1.0, has_sinks=True),
-        LayerAttention(LayerCacheSpec(3, 256, 256), num_q_heads=12, scale=0.06, softcap=20.0),
-    ],
+    ("layer", "block_size", "dtype"),
+    marked(
+        itertools.product(LAYERS, BLOCK_SIZES, DTYPES),
+        lambda layer, block_size, dtype: is_turn_of(
+            dtype, DTYPES, LAYERS.index(layer) + BLOCK_SIZES.index(block_size)
+        ),
+    ),
 )
 def test_right_kernels_pass(
     path: AttentionPath, dtype: mx.Dtype, block_size: int, layer: LayerAttention

@@ -43,7 +43,9 @@ def test_first_layers_of_a_long_step_are_submitted_while_the_others_are_built(
     num_tokens = sum(map(len, PROMPTS))
     monkeypatch.setattr(runner_module, "LONG_STEP", num_tokens + (not is_long))
     sampling = SamplingParams(temperature=0.0, max_tokens=3, ignore_eos=True)
-    plain, llm = (LLM(model, device="cpu", prefix_caching=False) for _ in range(2))
+    plain, llm = (
+        LLM(model, device="cpu", num_kv_blocks=64, prefix_caching=False) for _ in range(2)
+    )
     expected = [one.token_ids for one in plain.generate(PROMPTS, sampling, show_progress=False)]
     runner: Any = llm.engine._pipeline.runner
     runner.holds_up = holds_up

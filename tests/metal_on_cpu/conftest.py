@@ -14,8 +14,8 @@ from tests.support.lost_tasks import no_lost_tasks as no_lost_tasks
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """All tests but the smoke test are of the ladder, which runs when a change can touch it."""
-    if item.path.name != "test_smoke.py" and not item.get_closest_marker("exhaustive"):
+    """All tests are of the ladder, which runs when a change can touch it."""
+    if not item.get_closest_marker("exhaustive"):
         item.add_marker("ladder")
 
 

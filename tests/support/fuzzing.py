@@ -6,17 +6,17 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-FEW = 25
+FEW = 10
 EVERY_EXAMPLE = bool(os.environ.get("POMONA_EXHAUSTIVE"))
 
 
 def fuzz(examples: int, *, quick: int | None = None) -> settings:
-    """``quick`` of the examples, by default a quarter but no fewer than ``FEW``; with
+    """``quick`` of the examples, by default a tenth but no fewer than ``FEW``; with
     ``POMONA_EXHAUSTIVE``, which the nightly targets set, all of them.
 
     Fixtures, which hypothesis sets up once for all examples, may say what they run on."""
     if quick is None:
-        quick = min(examples, max(FEW, examples // 4))
+        quick = min(examples, max(FEW, examples // 10))
     return settings(
         max_examples=examples if EVERY_EXAMPLE else quick,
         deadline=None,
