@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS, load_config
 
 from backend_metal.models.causality import check_causal
-from backend_metal.models.complete import check_complete
 from backend_metal.models.families import family_of
 from backend_metal.models.generation_config import GENERATION_CONFIG, read_generation_config
 from backend_metal.models.hub import check_room, download
 from backend_metal.models.pooling_config import POOLING_FILES, read_pooling_config
 from backend_metal.models.progress import NoProgress
 from backend_metal.models.sizes import check_sizes
+from backend_metal.models.stored_tensors import StoredTensors
 
 DEMO_DIRECTORY = Path(__file__).parent / "demo"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json")
@@ -78,17 +77,7 @@ def _checked(path: Path) -> tuple[Path, dict[str, Any]]:
     if not (path / "config.json").is_file():
         raise ValueError(f"{path} holds no config.json, so it is no model")
     config = _config_of(path)
-    if not any(path.glob("model*.safetensors")):
-        raise ValueError(
-            f"{path} holds no model*.safetensors; `mlx_lm.convert` makes them from other formats"
-        )
-    for file in sorted(path.glob("model*.safetensors")):
-        check_complete(file)
-    index = path / "model.safetensors.index.json"
-    if index.is_file():
-        shards = set(json.loads(index.read_text())["weight_map"].values())
-        if missing := sorted(shard for shard in shards if not (path / shard).is_file()):
-            raise ValueError(f"{path} lacks {', '.join(missing)}, which {index.name} lists")
+    StoredTensors(path)
     if not any((path / name).is_file() for name in TOKENIZER_FILES):
         raise ValueError(f"{path} holds no tokenizer: none of {', '.join(TOKENIZER_FILES)}")
     return path, config

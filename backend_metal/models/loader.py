@@ -16,13 +16,20 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import load_model, load_tokenizer
 from transformers import PreTrainedConfig
 
-from backend_metal.models.bare_backbone import classes_of_bare, is_bare, lacks_head
+from backend_metal.models.checkpoint_weights import (
+    classes_reading,
+    is_bare,
+    lacks_head,
+    own_head,
+    untied,
+)
 from backend_metal.models.context_length import context_length
 from backend_metal.models.find import find_checkpoint
 from backend_metal.models.generation_config import Source, default_sampling
 from backend_metal.models.paged_model import PagedModel
 from backend_metal.models.pooling_config import PoolingConfig, read_pooling_config
 from backend_metal.models.revision import revision_of
+from backend_metal.models.stored_tensors import StoredTensors
 from backend_metal.models.weights import convert, materialize, readable_bytes
 from deployments.backend import GenerationDefaults, SamplingParams
 
@@ -176,15 +183,25 @@ def _build(
 ) -> tuple[nn.Module, dict[str, Any], int, bool]:
     """mlx-lm's model with lazy weights, its config, its context in tokens, and whether it has a
     head that makes logits."""
-    generates = not (is_bare(path) and lacks_head(config))
-    extra: dict[str, Any] = {}
-    if is_bare(path):
-        extra["get_model_classes"] = classes_of_bare
-        if not generates:
-            # Its logits mean nothing, and nobody asks for them.
-            extra["model_config"] = {"tie_word_embeddings": True}
+    tensors = StoredTensors(path)
+    generates = not (is_bare(tensors) and lacks_head(config))
+    head = own_head(tensors)
+    changed = untied(head, config) if head else {}
+    if not generates:
+        # Its logits mean nothing, and no request asks for them.
+        changed["tie_word_embeddings"] = True
+    quantization = config.get("quantization_config") or {}
+    keeps_fp8 = quantization.get("scale_fmt") == "ue8m0"
+    if not keeps_fp8 and any(one.dtype.startswith("F8_") for one in tensors.by_name.values()):
+        changed["quantization_config"] = None
     try:
-        network, config = load_model(path, lazy=True, trust_remote_code=trust_remote_code, **extra)
+        network, config = load_model(
+            path,
+            lazy=True,
+            trust_remote_code=trust_remote_code,
+            model_config=changed,
+            get_model_classes=classes_reading(path, tensors, dequantizes=not keeps_fp8),
+        )
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
         # What a config lacks, or has in another shape, shows as whatever mlx-lm stumbles over.
         raise ValueError(
