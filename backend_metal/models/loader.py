@@ -11,11 +11,10 @@ from typing import Any, Literal
 
 import mlx.core as mx
 import mlx.nn as nn
-from huggingface_hub.errors import StrictDataclassError
 from mlx_lm.tokenizer_utils import TokenizerWrapper
-from mlx_lm.utils import load_model, load_tokenizer
-from transformers import PreTrainedConfig
+from mlx_lm.utils import load_model
 
+from backend_metal.models.checkpoint_tokenizer import load_checkpoint_tokenizer, read_template
 from backend_metal.models.checkpoint_weights import (
     classes_reading,
     is_bare,
@@ -124,7 +123,7 @@ def load(
     """
     started = time.perf_counter()
     # Read first: a wrong path should not cost a download.
-    template = _read_template(chat_template)
+    template = read_template(chat_template)
     path, config = find_checkpoint(model, revision)
     sampling = default_sampling(
         path, generation_config, generation_defaults or GenerationDefaults()
@@ -139,7 +138,9 @@ def load(
         on_cpu=on_cpu,
         memory_limit_bytes=memory_limit_bytes,
     )
-    tokenizer = _load_tokenizer(path, config, trust_remote_code, template)
+    tokenizer = load_checkpoint_tokenizer(
+        path, config, trust_remote_code=trust_remote_code, template=template
+    )
     paged = PagedModel(network, config)
     logger.info(
         "sampling, unless a request says otherwise: temperature %g, top_p %g, top_k %d, min_p %g, "
@@ -217,36 +218,6 @@ def _dtype(name: DtypeName, on_cpu: bool) -> mx.Dtype | None:
     if name == "auto":
         return mx.float32 if on_cpu else None
     return {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}[name]
-
-
-def _read_template(chat_template: str | None) -> str | None:
-    if chat_template is None:
-        return None
-    try:
-        return Path(chat_template).expanduser().read_text(encoding="utf-8")
-    except (OSError, RuntimeError, ValueError) as error:
-        # An `OSError` tells the path once more, which may be a whole template by mistake.
-        problem = error.strerror if isinstance(error, OSError) else error
-        raise ValueError(
-            f"engine.chat_template is no file that can be read: {chat_template[:80]!r}: {problem}"
-        ) from error
-
-
-def _load_tokenizer(
-    path: Path, config: Mapping[str, Any], trust_remote_code: bool, template: str | None
-) -> TokenizerWrapper:
-    extra: dict[str, Any] = {"trust_remote_code": True} if trust_remote_code else {}
-    if template is not None:
-        # The empty type switches off templates that mlx-lm writes in Python for some models.
-        extra |= {"chat_template": template, "chat_template_type": ""}
-    eos_token_ids = config.get("eos_token_id")
-    try:
-        return load_tokenizer(path, extra, eos_token_ids=eos_token_ids)
-    except StrictDataclassError:
-        # transformers checks config.json first, and knows no layers but those of its own models;
-        # tokenizers need nothing of it.
-        extra["config"] = PreTrainedConfig()
-        return load_tokenizer(path, extra, eos_token_ids=eos_token_ids)
 
 
 def _context_length(config: Mapping[str, Any], network: nn.Module) -> int:

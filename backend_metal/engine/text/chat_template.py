@@ -13,14 +13,18 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
 from backend_metal.engine.text.tokenizer import Tokenizer
+from deployments.backend import InvalidRequestError
 
 ANALYSIS = "<|channel|>analysis"
 """Of gpt-oss's template, which has one place for what goes before a call."""
+DEFAULT, WITH_TOOLS = "default", "tool_use"
+"""Names of templates, where a checkpoint has several."""
 _TESTING = (nodes.Compare, nodes.Call, nodes.Filter, nodes.Test)
 
 
 class ChatTemplate:
-    """The tokenizer's own, in Jinja, or a function that mlx-lm or the checkpoint brings."""
+    """The tokenizer's own, in Jinja, one or several by name, or a function that mlx-lm or the
+    checkpoint brings."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -43,9 +47,11 @@ class ChatTemplate:
             texts = [_with_json_arguments(message) for message in messages]
             yield self._tokenizer.apply_chat_template(texts, tokenize=False, **arguments)
         else:
-            joins = ANALYSIS in self._source
+            source = self._chosen(has_tools=arguments.get("tools") is not None)
+            joins = ANALYSIS in source
             thoughts = [_with_thinking(message, joins=joins) for message in messages]
-            yield from self._jinja.generate({**self._defaults, **arguments}, messages=thoughts)
+            jinja = _compiled(source)
+            yield from jinja.generate({**self._defaults, **arguments}, messages=thoughts)
 
     @property
     def control_tokens(self) -> frozenset[str]:
@@ -67,7 +73,12 @@ class ChatTemplate:
         out what a model has thought: where a model has written these, they are what it wrote."""
         if self._is_function:
             return frozenset()
-        tested = _strings(node for kind in _TESTING for node in self._parsed.find_all(kind))
+        tested = _strings(
+            node
+            for template in self._parsed
+            for kind in _TESTING
+            for node in template.find_all(kind)
+        )
         return frozenset(
             token.content
             for token in self._tokenizer.added_tokens_decoder.values()
@@ -80,42 +91,67 @@ class ChatTemplate:
         function's are not known."""
         if self._is_function or not self.exists:
             return {}
-        # A tree of its own: the search folds constants in it.
-        names = meta.find_undeclared_variables(self._parse())
-        return {name: _compared_with(self._parsed, name) for name in names}
+        # Trees of their own: the search folds constants in them.
+        names = {
+            name
+            for source in self._named.values()
+            for name in meta.find_undeclared_variables(_parsed(source))
+        }
+        return {
+            name: frozenset().union(*(_compared_with(one, name) for one in self._parsed))
+            for name in names
+        }
 
     @property
     def source(self) -> str:
-        """Empty for a function, and where there is none."""
-        return "" if self._is_function or not self.exists else self._source
-
-    @property
-    def _source(self) -> str:
-        return self._tokenizer.get_chat_template()
-
-    @property
-    def _jinja(self) -> Template:
-        # Cached there, with the filters and functions that templates of the hub are written for.
-        template: Template = _compile_jinja_template(self._source)
-        return template
+        """That of requests with tools, which may write more. Empty for a function, and where there
+        is none."""
+        if self._is_function or not self.exists:
+            return ""
+        return self._named.get(WITH_TOOLS) or self._named.get(DEFAULT, "")
 
     @cached_property
-    def _parsed(self) -> nodes.Template:
-        return self._parse()
+    def _named(self) -> Mapping[str, str]:
+        found = self._tokenizer.chat_template
+        return found if isinstance(found, Mapping) else {DEFAULT: str(found)}
 
-    def _parse(self) -> nodes.Template:
-        try:
-            return self._jinja.environment.parse(self._source)
-        except TemplateError as error:
-            raise ValueError(
-                f"the model's chat template can't be read: {error}; engine.chat_template may name "
-                "another"
-            ) from error
+    def _chosen(self, *, has_tools: bool) -> str:
+        """As transformers chooses among named ones."""
+        name = WITH_TOOLS if has_tools and WITH_TOOLS in self._named else DEFAULT
+        if name not in self._named:
+            raise InvalidRequestError(
+                f"the model's chat templates are {', '.join(sorted(self._named))}, and none is the "
+                "default: engine.chat_template must name a file with one",
+                param="messages",
+            )
+        return self._named[name]
+
+    @cached_property
+    def _parsed(self) -> list[nodes.Template]:
+        return [_parsed(source) for source in self._named.values()]
 
     @cached_property
     def _literals(self) -> str:
-        texts = [node.data for node in self._parsed.find_all(nodes.TemplateData)]
-        return "\0".join([*texts, _strings([self._parsed])])
+        texts = [
+            node.data for template in self._parsed for node in template.find_all(nodes.TemplateData)
+        ]
+        return "\0".join([*texts, _strings(self._parsed)])
+
+
+def _compiled(source: str) -> Template:
+    # Cached there, with the filters and functions that templates of the hub are written for.
+    template: Template = _compile_jinja_template(source)
+    return template
+
+
+def _parsed(source: str) -> nodes.Template:
+    try:
+        return _compiled(source).environment.parse(source)
+    except TemplateError as error:
+        raise ValueError(
+            f"the model's chat template can't be read: {error}; engine.chat_template may name "
+            "another"
+        ) from error
 
 
 def _with_thinking(message: dict[str, Any], *, joins: bool) -> dict[str, Any]:
