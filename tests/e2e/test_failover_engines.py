@@ -25,7 +25,6 @@ from tests.support.deployments.gateway_harness import SECRET, Running, gateway, 
 from tests.support.deployments.resumable_streams import by_choice
 from tests.support.fuzzing import EVERY_EXAMPLE
 
-
 PLACES = 200 if EVERY_EXAMPLE else 8
 """At which a stream is cut; ``tests/deployments/test_failover.py`` has them all."""
 
