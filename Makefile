@@ -28,6 +28,9 @@ INSTALLS := pyproject.toml ops/constraints.txt ops/setup.sh
 # Prerequisites are brought up to date in their order.
 .NOTPARALLEL:
 
+# Each process of a server or of a test would compile again whatever it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 # EXTRAS=ops adds what a cluster's hosts need beside the server; several are separated by commas.
 setup: $(VENV)/.installed-$(or $(EXTRAS),serving) native
 

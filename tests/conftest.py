@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest_plugins = [f"tests.support.{name}" for name in ("kinds", "order", "skips", "tables")]
+pytest_plugins = [
+    f"tests.support.{name}" for name in ("http_clients", "kinds", "order", "skips", "tables")
+]
 pytest.register_assert_rewrite("tests.support")
 
 from tests.support.secret_guard import guarded_logs  # noqa: E402

@@ -23,13 +23,53 @@ from deployments.http.bounded_protocol import (
 
 # Longer than a gateway keeps an idle connection, so that the client side always closes first.
 KEEP_ALIVE_S = 75
+POLL_S = 0.005
+"""Between two looks at a server that starts or ends, seconds."""
+TURNS_TO_CONNECT = 5
 
 
 class _Server(uvicorn.Server):
+    """Ends with its last connection: uvicorn's own waits for ticks of 0.1 s, three at least."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._stopping.set()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         # The process's signals belong to Ray.
         yield
+
+    async def main_loop(self) -> None:
+        # Tick 0 renews the date that responses have.
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._stopping.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for listener in sockets or []:
+            listener.close()
+        # What the event loop has accepted is a connection of the server some turns later.
+        for _ in range(TURNS_TO_CONNECT):
+            await asyncio.sleep(0)
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+                # uvicorn has no event for it.
+                while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            for task in self.server_state.tasks:
+                task.cancel("the HTTP server has stopped")
+        await self.lifespan.shutdown()
 
 
 class HttpServer:
@@ -85,7 +125,7 @@ class HttpServer:
             if self._task.done():
                 await self._task
                 raise RuntimeError("the HTTP server ended before it started")
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(POLL_S)
         port = listener.getsockname()[1]
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{port}"
@@ -97,7 +137,7 @@ class HttpServer:
             return
         if timeout_s is not None:
             self._server.config.timeout_graceful_shutdown = math.ceil(timeout_s)
-        self._server.should_exit = True
+        self._server.stop()
         await self._task
 
     async def _bind_patiently(self, patience_s: float) -> socket.socket:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import platform
+from functools import cache
 from importlib.metadata import version
 
 
+@cache
 def versions() -> dict[str, str]:
     """Of this process: ``pomona``, ``python``, ``ray`` and ``mlx``."""
     return {

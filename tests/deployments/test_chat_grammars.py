@@ -18,6 +18,7 @@ from deployments.protocol.chat_formats.reader import AnswerReader, ChatFormat
 from deployments.protocol.chat_formats.tool import Tool, UnenforceableError, takes_string
 from tests.support.deployments.chat_answers import ANSWERS
 from tests.support.deployments.chat_grammars import opening_of, vocabulary_with
+from tests.support.fuzzing import EVERY_EXAMPLE
 
 SINGLE = {"llama3_json"}
 WITH_CALLS = sorted(name for name, one in FORMATS.items() if one.calls)
@@ -151,7 +152,7 @@ def test_markers_that_are_tokens_of_their_own(name: str) -> None:
 @pytest.mark.parametrize("name", WITH_CALLS)
 def test_whatever_is_let_is_a_valid_call(vocabulary: LLTokenizer, name: str) -> None:
     draw = random.Random(name)
-    for _ in range(20):
+    for _ in range(20 if EVERY_EXAMPLE else 5):
         matcher = matcher_of(
             vocabulary, name, [Tool("lookup", LOOKUP, is_strict=True)], parallel=False
         )

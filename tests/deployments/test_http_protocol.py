@@ -26,6 +26,7 @@ from deployments.http.bounded_protocol import (
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import fake_replica, gateway, serving
 from tests.support.deployments.raw_client import DEADLINE_S, connected
+from tests.support.new_objects import new_objects_alone
 
 KEY = "a-key-of-the-raw-client"
 BODY = json.dumps({"model": "demo", "prompt": "one two"}).encode()
@@ -193,7 +194,10 @@ async def test_what_is_no_http_is_told_in_the_shape_of_all_errors() -> None:
     ],
     ids=["path", "header", "headers", "empty lines", "chunk extension", "trailer"],
 )
-async def test_a_head_without_an_end_is_cut_off(start: bytes) -> None:
+async def test_a_head_without_an_end_is_cut_off(
+    start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lingering_close, "LINGER_S", 0.1)
     async with gate() as (url, _), connected(url) as raw:
         await raw.send(start)
         await raw.send_until_cut_off(b"a" * 4096)
@@ -256,17 +260,18 @@ async def test_nothing_is_kept_of_a_connection_that_was_reset() -> None:
         gc.collect()
         return [thing for thing in gc.get_objects() if isinstance(thing, BoundedProtocol)]
 
-    async with gate() as (url, _):
-        async with connected(url) as raw:
-            await raw.send(ask("GET", "/health"))
-            assert (await raw.response())[0] == 200
-            assert held()
-            no_farewell = struct.pack("ii", 1, 0)
-            connection = raw.writer.get_extra_info("socket")
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_farewell)
-        async with asyncio.timeout(DEADLINE_S):
-            while held():
-                await asyncio.sleep(0.2)
+    with new_objects_alone():
+        async with gate() as (url, _):
+            async with connected(url) as raw:
+                await raw.send(ask("GET", "/health"))
+                assert (await raw.response())[0] == 200
+                assert held()
+                no_farewell = struct.pack("ii", 1, 0)
+                connection = raw.writer.get_extra_info("socket")
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_farewell)
+            async with asyncio.timeout(DEADLINE_S):
+                while held():
+                    await asyncio.sleep(0.01)
 
 
 WRONG = HEAD.replace(KEY.encode(), b"wrong")

@@ -12,8 +12,9 @@ from tests.support.clock import Clock
 from tests.support.deployments.eager_backend import EagerBackend
 from tests.support.deployments.gateway_harness import fake_replica, gateway
 from tests.support.deployments.mixes import Mix
+from tests.support.fuzzing import EVERY_EXAMPLE
 
-NUM_MIXES = 200
+NUM_MIXES = 200 if EVERY_EXAMPLE else 40
 AT_A_TIME = 12
 
 

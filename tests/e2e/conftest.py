@@ -23,13 +23,6 @@ from tests.support.e2e.serve_process import (
 )
 from tests.support.e2e.shaped_model import save, shaped_gateway
 
-ALICE, BOB = "alices-own-key-of-some-length", "bobs-own-key-of-some-length"
-KEYS = f"""
-keys:
-  - {{name: alice, key: {ALICE}}}
-  - {{name: bob, key: {BOB}, requests_per_minute: 2}}
-"""
-
 
 @pytest.fixture(scope="module")
 def fake_serve(fake_plugin: dict[str, str]) -> Iterator[ServeProcess]:
@@ -59,32 +52,9 @@ def demo_serve() -> Iterator[ServeProcess]:
 
 
 @pytest.fixture(scope="package")
-def guarded_config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A server with API keys, on all of this machine's addresses."""
-    keys = tmp_path_factory.mktemp("keys") / "keys.yaml"
-    keys.write_text(KEYS)
-    keys.chmod(0o600)
-    config = shipped_config("app.yaml")
-    args = config["applications"][0]["args"]
-    args["engine"] = {
-        "backend": "fake",
-        "model": "somebody/echo",
-        "options": {"faults": {"boom": "crash"}},
-    }
-    args["gateway"] |= {"host": "0.0.0.0", "api_keys_file": str(keys), "isolate_tenants": True}
-    return config
-
-
-@pytest.fixture(scope="package")
 def fake_plugin(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment in which the fake backend is installed."""
     return {"PYTHONPATH": plugin(tmp_path_factory.mktemp("plugin"), fake=FAKE_BACKEND)}
-
-
-@pytest.fixture(scope="module")
-def guarded(guarded_config: dict[str, Any], fake_plugin: dict[str, str]) -> Iterator[ServeProcess]:
-    with serve_process(guarded_config, command=LAUNCH, environment=fake_plugin) as running:
-        yield running
 
 
 @pytest.fixture(scope="session")

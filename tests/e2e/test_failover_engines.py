@@ -23,6 +23,10 @@ from tests.support.deployments import resumable_streams
 from tests.support.deployments.failover_cases import Cut, Seen, ask, places
 from tests.support.deployments.gateway_harness import SECRET, Running, gateway, replica_at, serving
 from tests.support.deployments.resumable_streams import by_choice
+from tests.support.fuzzing import EVERY_EXAMPLE
+
+PLACES = 200 if EVERY_EXAMPLE else 8
+"""At which a stream is cut; ``tests/deployments/test_failover.py`` has them all."""
 
 
 @dataclass
@@ -109,6 +113,12 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
+def spread(found: list[int], number: int) -> list[int]:
+    """``number`` of ``found``, evenly, with the first and the last."""
+    last = len(found) - 1
+    return [found[i] for i in sorted({last * i // (number - 1) for i in range(number)})]
+
+
 def check_same(one: Any, other: Any) -> None:
     """All but the last bits of logprobs: a prompt is summed up in another order than its tokens."""
     if isinstance(one, float):
@@ -131,7 +141,7 @@ async def test_the_other_engine_goes_on_exactly(engines: Engines, body: dict[str
         undisturbed = await engines.ask(body, after_bytes)
     writes = engines.cut.writes
     generated = engines.backends[1].stats().generation_tokens
-    for place in sorted({*places(writes)}):
+    for place in spread(sorted({*places(writes)}), PLACES):
         got = await engines.ask(body, after_bytes=place)
         check_same(got.choices, undisturbed.choices)
         assert got.others == undisturbed.others, place

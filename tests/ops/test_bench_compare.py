@@ -9,7 +9,7 @@ import httpx
 import psutil
 import pytest
 
-from ops.bench.compare import alone
+from ops.bench.compare import alone, server
 from ops.bench.compare.model import Weights
 from ops.bench.compare.peers import PEERS, Job, Launch, Peer, free_port
 from ops.bench.compare.results import Results, Trial
@@ -23,6 +23,11 @@ pytestmark = pytest.mark.serve
 
 SCRIPT = Path(__file__).parents[1] / "support" / "ops" / "scripted_peer.py"
 WEIGHTS = Weights("f32", Path("mlx"), Path("f32.gguf"))
+
+
+@pytest.fixture(autouse=True)
+def asks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "POLL_S", 0.02)
 
 
 def launch(port: int, *options: str) -> Launch:
@@ -132,7 +137,7 @@ def test_a_peer_that_does_not_start_or_is_too_slow_is_noted(tmp_path: Path) -> N
         scripted("slow", "--step-s", "30"),
         scripted("good"),
         rounds=2,
-        patience_s=15.0,
+        patience_s=8.0,
     )
     assert [one.peer for one in results.trials] == ["good"] * 4
     # They had no turn in the second round.
@@ -193,11 +198,11 @@ def test_processes_of_a_server_run_again_whatever_happens_while_they_are_stopped
     tmp_path: Path,
 ) -> None:
     port = free_port()
-    with running(launch(port), f"http://127.0.0.1:{port}", tmp_path / "log") as server:
-        process = psutil.Process(server.pid)
+    with running(launch(port), f"http://127.0.0.1:{port}", tmp_path / "log") as started:
+        process = psutil.Process(started.pid)
 
         def break_off() -> None:
-            with server.stopped():
+            with started.stopped():
                 assert process.status() == psutil.STATUS_STOPPED
                 raise KeyboardInterrupt
 
@@ -208,10 +213,10 @@ def test_processes_of_a_server_run_again_whatever_happens_while_they_are_stopped
 
 def test_no_process_is_left(tmp_path: Path) -> None:
     port = free_port()
-    with running(launch(port), f"http://127.0.0.1:{port}", tmp_path / "log") as server:
-        assert psutil.Process(server.pid).is_running()
-        assert server.started_s > 0
-    assert not psutil.pid_exists(server.pid)
+    with running(launch(port), f"http://127.0.0.1:{port}", tmp_path / "log") as started:
+        assert psutil.Process(started.pid).is_running()
+        assert started.started_s > 0
+    assert not psutil.pid_exists(started.pid)
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"http://127.0.0.1:{port}/health")
 
@@ -220,10 +225,10 @@ def test_a_server_ends_when_the_benchmark_breaks_off(tmp_path: Path) -> None:
     port = free_port()
     with (
         pytest.raises(KeyboardInterrupt),
-        running(launch(port), f"http://127.0.0.1:{port}", tmp_path / "log") as server,
+        running(launch(port), f"http://127.0.0.1:{port}", tmp_path / "log") as started,
     ):
         raise KeyboardInterrupt
-    assert not psutil.pid_exists(server.pid)
+    assert not psutil.pid_exists(started.pid)
 
 
 def test_a_program_that_is_missing_is_no_success(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ BEGIN = {"code": "```python\n", "table": "| a | b |\n|---|---|\n"}
 def test_what_a_piece_of_an_answer_costs_does_not_grow_with_it(opened: Open) -> None:
     one = opened()
     for kind, repeated in LONG.items():
-        text = BEGIN.get(kind, "") + repeated * (24_000 // len(repeated))
+        text = BEGIN.get(kind, "") + repeated * (12_000 // len(repeated))
         told = one.page.evaluate(WORK, [text, 24])
         pieces = told["changed"]
         early, late = pieces[len(pieces) // 8 : len(pieces) // 4], pieces[-len(pieces) // 8 :]

@@ -14,6 +14,8 @@ WAITING = ("e2e", "clients")
 LONGEST_FIRST = ("cuda_on_cpu", "metal_on_cpu", "backend_metal", "ops")
 # One worker runs all files of a group, which share a server.
 TOGETHER = {
+    "tests/page/": "page",
+    "tests/e2e/guarded/": "guarded",
     "tests/e2e/test_default_config.py": "demo",
     "tests/e2e/test_readme.py": "demo",
 }
@@ -25,7 +27,7 @@ def ordered(files: Iterable[Path]) -> list[Path]:
     """Files that wait evenly among those that compute, the longest of which come first."""
     waiting, computing = [], []
     for file in dict.fromkeys(files):
-        (waiting if file.parent.name in WAITING else computing).append(file)
+        (waiting if {*WAITING} & {*file.parts} else computing).append(file)
     computing.sort(key=lambda file: _rank(file.parent.name))
     places = {file: i / len(waiting) * SPREAD_OVER for i, file in enumerate(waiting)}
     places |= {file: i / len(computing) for i, file in enumerate(computing)}
@@ -48,7 +50,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class FilesTogether(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return "page" if file.startswith("tests/page/") else TOGETHER.get(file, file)
+            return next((TOGETHER[one] for one in TOGETHER if file.startswith(one)), file)
 
     if config.getoption("dist") == "loadfile":
         return FilesTogether(config, log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Literal, TypeVar
 
 from openai.types import Completion, CompletionChoice, CreateEmbeddingResponse, Embedding
@@ -25,7 +26,6 @@ OURS: Mapping[str, set[str]] = {
     "_ChunkChoice": {"token_ids", "prompt_token_ids", "prompt_logprobs"},
 }
 """Members that an answer has beside those of the package, by the name of its type there."""
-_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 
 class _ChunkChoice(CompletionChoice):
@@ -74,7 +74,12 @@ def event(path: str, data: Any) -> Any:
 
 
 def _parsed(kind: Any, data: Any) -> Any:
-    return data if kind is None else known(TypeAdapter(kind).validate_python(data, strict=True))
+    return data if kind is None else known(_adapter(kind).validate_python(data, strict=True))
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def response(data: Any) -> Response:
@@ -84,7 +89,7 @@ def response(data: Any) -> Response:
 
 def response_event(data: Any) -> Any:
     """As ``response``, for one event of a stream."""
-    return known(_EVENT.validate_python(data, strict=True))
+    return _parsed(ResponseStreamEvent, data)
 
 
 def known(value: T, where: str = "") -> T:

@@ -187,7 +187,7 @@ async def balancing(kind: str, plan: Plan, **client: Any) -> AsyncIterator[Balan
     log = plan.directory / f"{kind}.log"
     process = start(kind, plan, log)
     try:
-        await until(lambda: process.poll() is not None or _accepts(plan.listen[0]))
+        await until(lambda: process.poll() is not None or _is_up(kind, plan, log))
         assert process.poll() is None, log.read_text()
         scheme = "https" if plan.certificate else "http"
         options = {"base_url": f"{scheme}://{plan.listen[0]}", "timeout": DEADLINE_S} | client
@@ -196,6 +196,12 @@ async def balancing(kind: str, plan: Plan, **client: Any) -> AsyncIterator[Balan
     finally:
         process.terminate()
         process.wait(DEADLINE_S)
+
+
+def _is_up(kind: str, plan: Plan, log: Path) -> bool:
+    # HAProxy's workers accept before its first process takes the signal to reload.
+    takes_signals = kind != "haproxy" or "Loading success" in log.read_text()
+    return takes_signals and _accepts(plan.listen[0])
 
 
 def _accepts(address: str) -> bool:

@@ -34,6 +34,7 @@ from tests.support.deployments.gateway_harness import (
     gateway,
 )
 from tests.support.deployments.resumable_streams import RESUMABLE, events_of
+from tests.support.new_objects import new_objects_alone
 
 HANG_S = 60.0
 HANGS = "hangs"
@@ -137,8 +138,14 @@ async def target() -> AsyncIterator[Target]:
     # From its first server on, uvloop has a descriptor in reserve.
     async with await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0):
         pass
-    gc.collect()
-    before, held_before = _open(), set(_held())
+    with new_objects_alone():
+        async with _watched_target() as one:
+            yield one
+
+
+@asynccontextmanager
+async def _watched_target() -> AsyncIterator[Target]:
+    before = _open()
     backend = FakeBackend()
     async with (
         # A short context bounds what a request can ask for.
@@ -156,7 +163,7 @@ async def target() -> AsyncIterator[Target]:
     while (left_open := _open().beyond(before)) and time.monotonic() < give_up_at:
         await asyncio.sleep(0.01)
     assert not left_open, left_open
-    while (left := _left(held_before)) and time.monotonic() < give_up_at:
+    while (left := _left()) and time.monotonic() < give_up_at:
         await asyncio.sleep(0.01)
     assert not left, f"{len(left)} objects are left: {sorted(set(left))}"
 
@@ -197,14 +204,10 @@ def _open() -> _Open:
     return _Open(psutil.Process().num_fds(), tasks)
 
 
-def _held() -> dict[int, str]:
-    return {id(one): type(one).__name__ for one in gc.get_objects() if isinstance(one, HELD)}
-
-
-def _left(before: set[int]) -> list[str]:
-    """Of what is held, what was not before and no cycle of references alone keeps."""
+def _left() -> list[str]:
+    """What is held, and not by a cycle of references alone."""
     gc.collect()
-    return [name for one, name in _held().items() if one not in before]
+    return [type(one).__name__ for one in gc.get_objects() if isinstance(one, HELD)]
 
 
 @contextmanager

@@ -13,14 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.e2e.conftest import ALICE
+from tests.e2e.guarded.conftest import ALICE
 from tests.support.documents import block
 from tests.support.e2e import leaks
 from tests.support.e2e.neighbours import (
@@ -28,11 +28,9 @@ from tests.support.e2e.neighbours import (
     as_another_user,
     listening_ports,
     open_to_another_user,
-    other_host,
     why_not,
 )
 from tests.support.e2e.serve_process import (
-    LAUNCH,
     RAY_FOLDER,
     ServeProcess,
     serve_process,
@@ -64,21 +62,6 @@ try:
 except urllib.error.HTTPError as error:
     print(error.code)
 """
-
-
-@pytest.fixture(scope="module")
-def neighbour() -> Iterator[OtherHost]:
-    with other_host() as host:
-        yield host
-
-
-@pytest.fixture(scope="module")
-def guarded(
-    neighbour: OtherHost, guarded_config: dict[str, Any], fake_plugin: dict[str, str]
-) -> Iterator[ServeProcess]:
-    """In the network of the other host, which this process enters."""
-    with serve_process(guarded_config, command=LAUNCH, environment=fake_plugin) as running:
-        yield running
 
 
 def wait_for(condition: Callable[[], object]) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.e2e.conftest import ALICE, BOB
+from tests.e2e.guarded.conftest import ALICE, BOB
 from tests.support.e2e import leaks
 from tests.support.e2e.serve_process import READY_TIMEOUT_S, ServeProcess, scrape_url
 
