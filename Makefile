@@ -18,8 +18,6 @@ SHELL := /bin/bash
 CONFIG ?= configs/app.yaml
 VENV := .venv
 BIN := $(VENV)/bin
-# Servers and tests are many processes, which share compiled modules.
-unexport PYTHONDONTWRITEBYTECODE
 INSTALLS := pyproject.toml ops/constraints.txt ops/setup.sh
 
 .PHONY: setup serve test test-clients fuzz lint bench bench-attention bench-engine bench-serve bench-compare native test-asan test-ubsan \

@@ -13,6 +13,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 from mlx_lm.utils import _get_classes
 
+from backend_metal.models.checkpoint_quantization import Storage
 from backend_metal.models.stored_tensors import StoredTensor, StoredTensors, abridged
 
 logger = logging.getLogger(__name__)
@@ -77,12 +78,10 @@ def untied(head: StoredTensor, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def classes_reading(
-    path: Path, tensors: StoredTensors, *, dequantizes: bool
+    path: Path, tensors: StoredTensors, storage: Storage
 ) -> Callable[[dict[str, Any]], Classes]:
     """mlx-lm's classes of a config, whose models take the tensors of this checkpoint, and raise
     ``ValueError`` for those that would be left out, are missing, or are no floats.
-
-    ``dequantizes``: weights in FP8, which otherwise stay the bytes that they are.
     """
 
     repeats_embeddings = own_head(tensors) is None
@@ -96,7 +95,7 @@ def classes_reading(
 
         class Reading(model_class):  # type: ignore[misc,valid-type]
             def sanitize(self, _: Weights) -> Weights:
-                stored = _dequantized(tensors) if dequantizes else tensors.arrays()
+                stored = tensors.arrays() if storage.packed else _dequantized(tensors, storage)
                 if is_bare(tensors):
                     stored = {f"model.{name}": weight for name, weight in stored.items()}
                 own: Callable[[Weights], Weights] | None = getattr(super(), "sanitize", None)
@@ -118,7 +117,7 @@ def classes_reading(
                     for name, weight in weights
                     if name in wanted or not is_irrelevant(name, config)
                 }
-                _check_weights(path, wanted, named, config)
+                _check_weights(path, wanted, named, config, storage)
                 super().load_weights([*named.items()], strict=strict)
                 self.__class__ = model_class
 
@@ -128,7 +127,11 @@ def classes_reading(
 
 
 def _check_weights(
-    path: Path, wanted: Weights, weights: Weights, config: Mapping[str, Any]
+    path: Path,
+    wanted: Weights,
+    weights: Weights,
+    config: Mapping[str, Any],
+    storage: Storage,
 ) -> None:
     if unknown := sorted(weights.keys() - wanted.keys()):
         raise ValueError(
@@ -142,8 +145,13 @@ def _check_weights(
             weight.dtype, mx.floating
         ):
             raise ValueError(
-                f"{path}: {name} holds {weight.dtype} where floats belong: it is quantized in a "
-                "way that config.json does not say"
+                f"{path}: {name} holds {weight.dtype} where floats belong: "
+                + (
+                    f"config.json's quant_method {storage.method!r} is not supported"
+                    if storage.method
+                    else "it is quantized, and config.json does not say how"
+                )
+                + "; serve the model in bfloat16, or as `mlx_lm.convert` quantizes it"
             )
         if weight.shape != wanted[name].shape:
             raise ValueError(
@@ -191,18 +199,26 @@ def _kind(name: str) -> str:
     return re.sub(r"\d+", "N", name)
 
 
-def _dequantized(tensors: StoredTensors) -> Weights:
-    """Weights in FP8 as bfloat16 ones, without their scales. Raises ``ValueError`` for one without
-    a scale."""
+def _dequantized(tensors: StoredTensors, storage: Storage) -> Weights:
+    """Weights in FP8 in the dtype of the other ones, without their scales. Raises ``ValueError`` for
+    one without a scale."""
     arrays, scales = tensors.arrays(), set()
+    others = [
+        array.dtype
+        for name, array in arrays.items()
+        if "scale" not in name and mx.issubdtype(array.dtype, mx.floating)
+    ]
+    dtype = max(others, key=others.count, default=mx.bfloat16)
     for name, tensor in tensors.by_name.items():
-        if not tensor.dtype.startswith("F8_"):
-            continue
         scale = next((name + end for end in SCALES if name + end in arrays), None)
-        if scale is None or tensor.dtype != FP8:
-            problem = "has no scale" if tensor.dtype == FP8 else f"is not in {FP8}"
+        is_fp8 = tensor.dtype.startswith("F8_") and "scale" not in name
+        if not is_fp8 and not (storage.in_fp8 and tensor.dtype == "U8" and scale):
+            continue
+        if scale is None or tensor.dtype not in (FP8, "U8"):
+            problem = "has no scale" if tensor.dtype == FP8 else f"only {FP8} is supported"
             raise ValueError(f"{tensor.file}: {name} is {tensor.dtype}, and {problem}")
-        arrays[name] = _times_scale(name, tensor, arrays[name], arrays[scale])
+        weight = _times_scale(name, tensor, arrays[name], arrays[scale])
+        arrays[name] = weight.astype(dtype)
         scales.add(scale)
     return {name: array for name, array in arrays.items() if name not in scales}
 
@@ -225,4 +241,4 @@ def _times_scale(name: str, tensor: StoredTensor, packed: mx.array, scale: mx.ar
                     )
                 scale = mx.repeat(scale, block, axis=axis)
                 scale = mx.take(scale, mx.arange(size), axis=axis)
-    return (weight * scale).astype(mx.bfloat16)
+    return weight * scale

@@ -8,6 +8,7 @@ from typing import Any
 from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS, load_config
 
 from backend_metal.models.causality import check_causal
+from backend_metal.models.checkpoint_quantization import storage_of
 from backend_metal.models.families import family_of
 from backend_metal.models.generation_config import GENERATION_CONFIG, read_generation_config
 from backend_metal.models.hub import check_room, download
@@ -65,6 +66,7 @@ def _config_of(path: Path) -> dict[str, Any]:
     family_of(config)
     read_pooling_config(path)
     check_sizes(config)
+    storage_of(path, config)
     return config
 
 

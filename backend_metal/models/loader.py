@@ -14,6 +14,7 @@ import mlx.nn as nn
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import load_model
 
+from backend_metal.models.checkpoint_quantization import storage_of
 from backend_metal.models.checkpoint_tokenizer import load_checkpoint_tokenizer, read_template
 from backend_metal.models.checkpoint_weights import (
     classes_reading,
@@ -191,17 +192,15 @@ def _build(
     if not generates:
         # Its logits mean nothing, and no request asks for them.
         changed["tie_word_embeddings"] = True
-    quantization = config.get("quantization_config") or {}
-    keeps_fp8 = quantization.get("scale_fmt") == "ue8m0"
-    if not keeps_fp8 and any(one.dtype.startswith("F8_") for one in tensors.by_name.values()):
-        changed["quantization_config"] = None
+    storage = storage_of(path, config)
+    changed |= storage.changed
     try:
         network, config = load_model(
             path,
             lazy=True,
             trust_remote_code=trust_remote_code,
             model_config=changed,
-            get_model_classes=classes_reading(path, tensors, dequantizes=not keeps_fp8),
+            get_model_classes=classes_reading(path, tensors, storage),
         )
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
         # What a config lacks, or has in another shape, shows as whatever mlx-lm stumbles over.

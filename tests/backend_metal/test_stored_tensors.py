@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend_metal.models.checkpoint_quantization import storage_of
 from backend_metal.models.stored_tensors import INDEX, StoredTensors
 from tests.support.backend_metal import tiny_models
-from tests.support.backend_metal.checkpoints import load_cpu, logits_of
+from tests.support.backend_metal.checkpoints import load_cpu, logits_of, save_quantized
 from tests.support.backend_metal.packed_step import relative_rms
 from tests.support.fuzzing import fuzz
 
@@ -197,9 +198,7 @@ def test_fp8_weights_are_multiplied_by_their_scales(
         expand = by_blocks if suffix == "_scale_inv" else lambda scale, _: scale
         packed, scale = fp8(array, shape(*array.shape), expand)
         stored[name], stored[name + suffix] = packed, scale
-        exact[name] = (mx.from_fp8(packed, mx.float32) * expand(scale, array.shape)).astype(
-            mx.bfloat16
-        )
+        exact[name] = mx.from_fp8(packed, mx.float32) * expand(scale, array.shape)
     write(tmp_path, exact)
     expected = logits_of(load_cpu(tmp_path))
     write_fp8(tmp_path, stored)
@@ -305,3 +304,41 @@ def test_a_tensor_that_mlx_lm_drops_is_refused(
         ValueError, match=r"llama leaves out, .*: model\.layers\.0\.self_attn\.sinks"
     ):
         load_cpu(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"quant_method": "compressed-tensors", "format": "int-quantized"},
+            "quantization_config.format must be one of .*, not 'int-quantized'; serve",
+        ),
+        ({"quant_method": "compressed-tensors"}, "quantization_config.format .*, not None"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A8"}, "quant_algo .*, not 'W4A8'"),
+        ({"quant_method": "modelopt"}, "quantization_config.quant_algo .*, not None"),
+        ([4], "quantization_config must be an object"),
+    ],
+)
+def test_formats_that_can_not_be_served_are_named_before_a_download(
+    config: object, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        storage_of(tmp_path, {"model_type": "llama", "quantization_config": config})
+
+
+def test_bytes_of_another_tool_are_refused_by_its_name(tmp_path: Path) -> None:
+    saved(tmp_path, quantization_config={"quant_method": "hqq"})
+    load_cpu(tmp_path)
+    with_integers(tmp_path)
+    with pytest.raises(ValueError, match="quant_method 'hqq' is not supported"):
+        load_cpu(tmp_path)
+
+
+def test_mlx_s_own_settings_may_have_transformers_name(tmp_path: Path) -> None:
+    save_quantized("llama", tmp_path, bits=4, group_size=32)
+    expected = logits_of(load_cpu(tmp_path))
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    del config["quantization"]
+    path.write_text(json.dumps(config))
+    assert relative_rms(logits_of(load_cpu(tmp_path)), expected) == 0
