@@ -200,8 +200,8 @@ def _kind(name: str) -> str:
 
 
 def _dequantized(tensors: StoredTensors, storage: Storage) -> Weights:
-    """Weights in FP8 in the dtype of the other ones, without their scales. Raises ``ValueError`` for
-    one without a scale."""
+    """Weights in FP8 in the dtype of the other ones, without their scales. Raises ``ValueError``
+    for one without a scale."""
     arrays, scales = tensors.arrays(), set()
     others = [
         array.dtype
