@@ -176,6 +176,7 @@ FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
     "helium": DERIVED,
     "hunyuan_v1_dense": {},
     "internlm2": DERIVED,
+    "internlm3": DERIVED | {"qkv_bias": False},
     "iquestloopcoder": {"loop_num": 2, "loop_window_size": WINDOW},
     "llama": {},
     "mimo": DERIVED,
@@ -384,8 +385,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "qwen3-512": {"head_dim": 512},
 }
 REFUSED_CONFIGS: dict[str, dict[str, Any]] = {
-    "internlm3": DERIVED
-    | {"qkv_bias": False, "rope_scaling": {"rope_type": "dynamic", "factor": 6.0}},
     "plamo3": {"window_size": WINDOW, "sliding_window": WINDOW},
 }
 """Those that mlx-lm builds and the trace must see through."""
