@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from backend_metal.models.account.families import family_of_config
 from backend_metal.models.account.rope import (
     FULL,
     LOCAL_BASES,
@@ -18,6 +19,8 @@ from backend_metal.models.account.rope import (
 
 NESTED = ("gemma4", "gemma4_text", "gemma4_unified", "laguna", "mellum", "spark2_5")
 """Types whose classes take ``rope_parameters`` for each kind of layer."""
+LAYER_KINDS = {"granitemoehybrid": {"linear_attention": "mamba", FULL: "attention"}}
+"""mlx-lm's names of kinds of layers, by transformers'."""
 NO_SCALING: Mapping[str, Mapping[str, Any]] = {
     "deepseek_v2": {"type": "yarn", "factor": 1.0},
     "hunyuan": {"type": "dynamic", "factor": 1.0, "alpha": 1.0},
@@ -31,7 +34,12 @@ def normalized(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises what ``ropes_of`` does."""
     text = text_part(config)
     ropes = ropes_of(text)
-    changed = {**_sizes(text)}
+    changed = {
+        key: text[real]
+        for key, real in family_of_config(text).saved.items()
+        if key not in text and real in text
+    }
+    changed |= _sizes(text) | _layer_types(text)
     if (rope := ropes.get(FULL)) is not None:
         changed |= _spelled(text, rope, ropes)
     if "text_config" in config and isinstance(config["text_config"], Mapping):
@@ -48,6 +56,20 @@ def _sizes(text: Mapping[str, Any]) -> dict[str, Any]:
     if heads and hidden and text.get("head_dim", 0) is None:
         sizes["head_dim"] = hidden // heads
     return sizes
+
+
+def _layer_types(text: Mapping[str, Any]) -> dict[str, Any]:
+    """Kinds of layers by mlx-lm's names, or by its pattern."""
+    kinds, reads = text.get("layer_types"), family_of_config(text).reads
+    if not kinds:
+        return {}
+    if renamed := LAYER_KINDS.get(text.get("model_type", "")):
+        return {"layer_types": [renamed.get(kind, kind) for kind in kinds]}
+    if "layer_types" in reads or "sliding_window_pattern" not in reads or FULL not in kinds:
+        return {}
+    if text.get("model_type") == "exaone4":
+        return {"sliding_window_pattern": "".join("LG"[kind == FULL] for kind in kinds)}
+    return {"sliding_window_pattern": kinds.index(FULL) + 1}
 
 
 def _spelled(

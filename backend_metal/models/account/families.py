@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,29 @@ from typing import Any
 PATH = Path(__file__).with_name("families.json")
 
 
+@dataclass(frozen=True)
+class Keys:
+    """Of one type of model."""
+
+    reads: frozenset[str] = frozenset()
+    """Those that mlx-lm's class computes with."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Those that it leaves out, with the value that it computes as if there were."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """What those of rotary embeddings and of the context's length mean where they are left out."""
+    saved: Mapping[str, str] = field(default_factory=dict)
+    """By what mlx-lm's class reads: the name that transformers saves it by."""
+
+
+def family_of_config(config: Mapping[str, Any]) -> Keys:
+    """By its ``model_type``; nothing of one that is unknown."""
+    return _families().get(config.get("model_type", ""), Keys())
+
+
 @cache
-def families() -> Mapping[str, Mapping[str, Any]]:
-    """By ``model_type``: ``reads``, the keys that mlx-lm's class computes with; ``fixed``, those
-    that it leaves out, with the value that it computes as if there were; ``defaults``."""
+def _families() -> Mapping[str, Keys]:
     read: dict[str, dict[str, Any]] = json.loads(PATH.read_text(encoding="utf-8"))
-    return read
-
-
-def defaults_of(text: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What keys that a config leaves out mean, of rotary embeddings and the context's length."""
-    defaults: Mapping[str, Any] = families().get(text.get("model_type", ""), {}).get("defaults", {})
-    return defaults
+    return {
+        name: Keys(frozenset(own["reads"]), own["fixed"], own["defaults"], own["saved"])
+        for name, own in read.items()
+    }

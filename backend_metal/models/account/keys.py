@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from backend_metal.models.account.families import families
+from backend_metal.models.account.families import family_of_config
 from backend_metal.models.account.length import LENGTH_KEYS
 from backend_metal.models.account.rope import BASES, FRACTIONS, LOCAL_BASES, PARAMETERS, SCALING
 
@@ -37,7 +37,7 @@ ACCOUNTED: Mapping[str, tuple[str, ...]] = {
     ),
     "weights: those of another shape or name are refused": (
         *("tie_word_embeddings", "tie_encoder_decoder", "vocab_size", "*_vocab_size"),
-        *("hidden_size", "intermediate_size", "n_inner", "head_dim", "qk_head_dim", "expand"),
+        *("hidden_size", "*intermediate_size", "n_inner", "head_dim", "qk_head_dim", "expand"),
         *("num_key_value_heads", "num_local_experts", "num_experts", "q_lora_rank", "*_kernel_dim"),
         *("mamba_expand", "conv1d_width", "num_hidden_layers", "*bias", "*_kernel_size"),
         *("linear_head_dim", "linear_num_heads", "per_layer_config", "num_sliding_attention_heads"),
@@ -56,7 +56,7 @@ ACCOUNTED: Mapping[str, tuple[str, ...]] = {
         *("*dropout*", "*_pdrop", "initializer_*", "*_init_*", "init_*", "*_jitter_noise"),
         *("*_loss_coef", "*loss*", "output_router_logits", "time_step_*", "gradient_*"),
         *("rescale_prenorm_residual", "linear_a_log_*", "linear_dt_*", "use_cut_cross_entropy"),
-        *("*_initializer_range", "initializer_range", "mup_*", "seq_aux", "ep_size"),
+        *("moe_capacity", "seq_aux", "ep_size"),
     ),
     "one of several ways to compute the same, or its precision": (
         *(
@@ -117,14 +117,13 @@ def warn_of_unknown_keys(path: Path, config: Mapping[str, Any]) -> None:
 def _left_out(config: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Keys that the network does not read, and that are not accounted for otherwise, with their
     values and those that it computes with, or ``NOTHING``."""
-    text = config.get("text_config")
-    for part, prefix in ((config, ""), (text, "text_config.")):
-        if not isinstance(part, Mapping):
-            continue
-        family = _family(config["model_type"], part.get("model_type", ""))
-        for key, value in sorted(part.items()):
-            if key not in family["reads"] and value is not None and reason_of(key) is None:
-                yield prefix + key, value, family["fixed"].get(key, NOTHING)
+    family = family_of_config(config)
+    parts = {"": config, "text_config.": config.get("text_config")}
+    for prefix, part in parts.items():
+        for key, value in sorted(part.items()) if isinstance(part, Mapping) else ():
+            known = key in family.reads or key in family.saved.values()
+            if not known and value is not None and reason_of(key) is None:
+                yield prefix + key, value, family.fixed.get(key, NOTHING)
 
 
 def reason_of(key: str) -> str | None:
@@ -133,15 +132,6 @@ def reason_of(key: str) -> str | None:
         if any(fnmatchcase(key, pattern) for pattern in patterns):
             return reason
     return None
-
-
-def _family(*model_types: str) -> dict[str, dict[str, Any]]:
-    """Of the model, and of the text model in it."""
-    known = [families().get(name, {}) for name in model_types]
-    return {
-        "reads": {key: None for family in known for key in family.get("reads", ())},
-        "fixed": {key: v for family in known for key, v in family.get("fixed", {}).items()},
-    }
 
 
 def _alike(value: Any, fixed: Any) -> bool:

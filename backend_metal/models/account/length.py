@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from backend_metal.models.account.families import defaults_of
+from backend_metal.models.account.families import family_of_config
 from backend_metal.models.account.rope import ropes_of
 
 LENGTH_KEYS = (
@@ -16,7 +16,7 @@ LENGTH_KEYS = (
 
 def stated_length(text: Mapping[str, Any]) -> int | None:
     """Tokens by the config's own account, or by what its family's configs mean without one."""
-    known = {**defaults_of(text), **{key: text[key] for key in LENGTH_KEYS if text.get(key)}}
+    known = {**family_of_config(text).defaults, **{key: text[key] for key in LENGTH_KEYS if text.get(key)}}
     return next((int(known[key]) for key in LENGTH_KEYS if key in known), None)
 
 

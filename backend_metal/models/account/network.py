@@ -13,7 +13,7 @@ from typing import Any
 import mlx.nn as nn
 from mlx_lm.models.cache import RotatingKVCache
 
-from backend_metal.models.account.families import families
+from backend_metal.models.account.families import family_of_config
 from backend_metal.models.account.length import LENGTH_KEYS, context_length, stated_length
 from backend_metal.models.account.rope import SLIDING, text_part
 from backend_metal.models.account.rotary import settle_rotary
@@ -27,6 +27,8 @@ UNBOUNDED = 2**20
 """Tokens of context of a model that keeps states and windows alone, and has no length."""
 SLIDING_LAYERS = ("mistral", "mixtral", "phi3", "phimoe", "qwen3_moe", "starcoder2")
 """Types all of whose layers have the window that a config gives."""
+ADAPTED = ("gemma2",)
+"""Types whose windows this package adds."""
 
 
 @dataclass(frozen=True)
@@ -91,14 +93,23 @@ def _length_without(path: Path, network: nn.Module, max_model_len: int | None) -
 
 def _settle_windows(path: Path, network: nn.Module, text: Mapping[str, Any], context: int) -> int:
     """The tokens within which layers see what ``text`` says that they do."""
+    kinds = cache_kinds(network)
+    layer_types = text.get("layer_types") or []
+    windows = [kind.window for kind in kinds if isinstance(kind, AttentionKind)]
+    if any(windows):
+        wanted = [kind == SLIDING for kind in layer_types]
+        if len(windows) == len(wanted) and [bool(window) for window in windows] != wanted:
+            raise ValueError(
+                f"{path / 'config.json'}: layer_types has other layers with a window than mlx-lm "
+                f"gives one to in models of the type {text.get('model_type')!r}"
+            )
+        return context
     window = _ignored_window(text)
-    if window is None or window >= context:
+    slides = [_slides(text, layer) for layer in range(len(kinds))]
+    if window is None or window >= context or not any(slides):
         return context
-    num_layers = len(cache_kinds(network))
-    if all(_slides(text, layer) for layer in range(num_layers)):
-        network.make_cache = lambda: [RotatingKVCache(window) for _ in range(num_layers)]
-        return context
-    if not any(_slides(text, layer) for layer in range(num_layers)):
+    if all(slides):
+        network.make_cache = lambda: [RotatingKVCache(window) for _ in kinds]
         return context
     logger.warning(
         "%s: the context is %d tokens, the window of some layers, since mlx-lm has no windows for "
@@ -112,10 +123,12 @@ def _settle_windows(path: Path, network: nn.Module, text: Mapping[str, Any], con
 
 def _ignored_window(text: Mapping[str, Any]) -> int | None:
     """In tokens; None: there is none, or mlx-lm reads it."""
-    reads = families().get(text.get("model_type", ""), {}).get("reads", ())
+    reads = family_of_config(text).reads
     if "attention_chunk_size" in text and "attention_chunk_size" not in reads:
         chunk: int | None = text["attention_chunk_size"]
         return chunk
+    if text.get("model_type") in ADAPTED:
+        return None
     if "sliding_window" in reads and ("layer_types" not in reads or text.get("layer_types")):
         return None
     window: int | None = text.get("sliding_window")

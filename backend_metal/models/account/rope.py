@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from backend_metal.models.account.families import defaults_of, families
+from backend_metal.models.account.families import family_of_config
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 PARAMETERS, SCALING = "rope_parameters", "rope_scaling"
@@ -72,10 +72,9 @@ class Rotation:
 def text_part(config: Mapping[str, Any]) -> dict[str, Any]:
     """What a config says of the language model."""
     text = config.get("text_config")
-    if not isinstance(text, Mapping):
-        return dict(config)
-    known = text.get("model_type") in families()
-    return {**config, **text, **({} if known else {"model_type": config.get("model_type", "")})}
+    # The network is of the outer type.
+    own = {**text, "model_type": config.get("model_type")} if isinstance(text, Mapping) else {}
+    return {**config, **own}
 
 
 def ropes_of(text: Mapping[str, Any]) -> dict[str, Rope | None]:
@@ -210,9 +209,10 @@ def _rope(text: Mapping[str, Any], own: Any, layers: str | None = None) -> Any:
     base = values.pop("rope_theta", None)
     if base is None and not isinstance(base := _first(text, BASES), int | float):
         attention = text.get("attn_config") or {}
-        base = attention.get("rope_theta", defaults_of(text).get("rope_theta"))
-    own_fraction = values.pop("partial_rotary_factor", None)
-    fraction = own_fraction if own_fraction is not None else _first(text, FRACTIONS)
+        base = attention.get("rope_theta", family_of_config(text).defaults.get("rope_theta"))
+    by_default = None if layers else family_of_config(text).defaults.get("partial_rotary_factor")
+    fraction = _first({**text, **values}, FRACTIONS, by_default)
+    values.pop("partial_rotary_factor", None)
     if kind == "proportional":
         # Of all dims, those with a frequency of their own.
         values["partial_rotary_factor"], fraction = fraction or 1.0, None

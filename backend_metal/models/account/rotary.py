@@ -12,6 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
+from backend_metal.models.account.families import family_of_config
 from backend_metal.models.account.rope import (
     ONE_WAY,
     Rope,
@@ -77,9 +78,7 @@ def settle_rotary(
     """Replace each rotary module that rotates otherwise than ``text``,
     the config of the language model, asks for. ``context``: in tokens; ``long``: as ``rotation_of``
     has it. Raises ``ValueError`` where the network rotates in a way that can't be changed."""
-    if text.get("model_type") in ONE_WAY:
-        return
-    places = list(_places(network))
+    places = [] if text.get("model_type") in ONE_WAY else list(_places(network))
     if not places and (scaled := _scaling(text)) is not None:
         raise ValueError(
             f"{path / 'config.json'}: rotary embeddings of the type {scaled!r} are not supported "
@@ -135,7 +134,7 @@ def _wanted_dims(rope: Rope, text: Mapping[str, Any], is_sliding: bool | None) -
     if rope.fraction is None or text.get("qk_rope_head_dim") or text.get("rotary_dim"):
         return None
     head_dim = (text.get("swa_head_dim") if is_sliding else None) or text.get("head_dim")
-    if head_dim is None:
+    if head_dim is None or "head_dim" not in family_of_config(text).reads:
         head_dim = text["hidden_size"] // text["num_attention_heads"]
     dims = int(head_dim * rope.fraction)
     return dims + dims % 2

@@ -30,12 +30,20 @@ OTHER_MODELS = ("bailing_hybrid", "minimax", "pixtral")
 """Types by whose name transformers has another model than mlx-lm."""
 SILU = (
     *("Klear", "afm7", "baichuan_m1", "bailing_moe", "bailing_moe_linear", "bailing_moe_v3"),
-    *("deepseek", "gear", "hunyuan", "internlm2", "internlm3", "iquestloopcoder", "mimo"),
+    *("deepseek", "gear", "hunyuan", "internlm2", "iquestloopcoder", "mimo", "minimax"),
     *("minicpm", "nanbeige", "nemotron-nas", "plamo", "plamo2", "qwen", "telechat3"),
 )
 """Types that transformers lacks, whose activation mlx-lm has fixed."""
+SIGMOID = (
+    *("deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "joyai_llm_flash"),
+    *("kimi_k2", "kimi_k25", "kimi_vl", "mimo_v2_flash", "mistral4"),
+)
+"""Types whose experts' scores mlx-lm has fixed."""
 COMPUTED: dict[str, dict[str, Any]] = {
+    "apertus": {"post_norm": False, "qk_norm": True},
+    "longcat_flash": {"attention_method": "MLA"},
     "llama4_text": {"attn_temperature_tuning": False},
+    **dict.fromkeys(SIGMOID, {"scoring_func": "sigmoid"}),
     **{name: {"hidden_act": "silu"} for name in SILU},
 }
 """Where mlx-lm computes as if there were another value than transformers' default."""
@@ -44,6 +52,8 @@ UNUSED: dict[str, tuple[str, ...]] = {
     "llama4_text": ("attn_scale", "floor_scale", "num_experts_per_tok"),
     # It differs less than bfloat16 shows.
     "nanochat": ("rms_norm_eps",),
+    # The root of the head dim, which it scales by.
+    "step3p5": ("query_pre_attn_scalar",),
 }
 """Keys that change nothing for a type."""
 
@@ -58,10 +68,12 @@ def family(name: str) -> dict[str, Any]:
     keys = {} if config is None else {**config.to_dict(), **config.get_text_config().to_dict()}
     keys |= COMPUTED.get(name, {})
     found: dict[str, Any] = {"reads": sorted({*reads, *UNUSED.get(name, ())})}
+    found["saved"] = {} if config is None else _saved(config) | _saved(config.get_text_config())
+    found["saved"] = {key: real for key, real in found["saved"].items() if key in reads}
     found["fixed"] = {
         key: value
         for key, value in sorted(keys.items())
-        if key not in found["reads"] and reason_of(key) is None
+        if key not in {*found["reads"], *found["saved"].values()} and reason_of(key) is None
     }
     rope = keys.get("rope_parameters") or {}
     rope = rope.get("full_attention") or rope
@@ -69,6 +81,10 @@ def family(name: str) -> dict[str, Any]:
         key: keys[key] for key in LENGTH_KEYS if keys.get(key) is not None
     }
     return found
+
+
+def _saved(config: PreTrainedConfig) -> dict[str, str]:
+    return {key: real for key, real in config.attribute_map.items() if key != real}
 
 
 def transformers_config(name: str, **changed: Any) -> PreTrainedConfig | None:

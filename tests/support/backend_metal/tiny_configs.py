@@ -163,7 +163,7 @@ FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
     "gemma2": {"sliding_window": WINDOW, "query_pre_attn_scalar": 64},
     "gemma3": {"text_config": BASE | GEMMA3 | {"model_type": "gemma3_text"}},
     "gemma3_text": GEMMA3,
-    "glm": {},
+    "glm": {"partial_rotary_factor": 1.0},
     "glm4": {"partial_rotary_factor": 0.5},
     "glm4_moe": EXPERTS
     | SHARED_EXPERTS
@@ -229,7 +229,7 @@ FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
     "deepseek_v2": EXPERTS
     | SHARED_EXPERTS
     | LATENT
-    | {"topk_method": "greedy", "rope_scaling": YARN},
+    | {"topk_method": "greedy", "rope_scaling": YARN, "norm_topk_prob": False},
     "exaone_moe": EXPERTS
     | {"layer_types": ALTERNATING, "sliding_window": WINDOW, "num_shared_experts": 1}
     | {"is_moe_layer": [False, True]},
@@ -333,6 +333,7 @@ FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
         "intermediate_size_mlp": 96,
         "no_rope_layers": [1, 1, 1, 0],
         "use_qk_norm": True,
+        "attn_temperature_tuning": False,
     },
     # Layers that attend over what others keep.
     "gemma3n": {"text_config": BASE | GEMMA3N},
