@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,9 @@ def check_keys(path: Path, config: Mapping[str, Any]) -> None:
     """Raises ``ValueError`` naming a key that changes what is computed, where the network computes
     as if it had another value."""
     for name, value, fixed in _left_out(config):
+        if isinstance(value, list) and isinstance(fixed, list):
+            # One value a layer, or none for what they are by default.
+            fixed = fixed[: len(value)]
         if fixed is not NOTHING and not _alike(value, fixed):
             raise ValueError(
                 f"{path / 'config.json'}: {name} is {value!r}, and models of the type "
@@ -126,6 +130,7 @@ def _left_out(config: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
                 yield prefix + key, value, family.fixed.get(key, NOTHING)
 
 
+@cache
 def reason_of(key: str) -> str | None:
     """Why the value of ``key`` needs no check here; None: it does."""
     for reason, patterns in ACCOUNTED.items():
@@ -142,7 +147,4 @@ def _alike(value: Any, fixed: Any) -> bool:
             or {value, fixed} == {"silu", "swish"}
             or (value.startswith("gelu") and fixed.startswith("gelu"))
         )
-    if isinstance(value, list) and isinstance(fixed, list):
-        # One value a layer, or none for what they are by default.
-        return bool(value == fixed[: len(value)])
     return bool(value == fixed)

@@ -16,7 +16,10 @@ LENGTH_KEYS = (
 
 def stated_length(text: Mapping[str, Any]) -> int | None:
     """Tokens by the config's own account, or by what its family's configs mean without one."""
-    known = {**family_of_config(text).defaults, **{key: text[key] for key in LENGTH_KEYS if text.get(key)}}
+    known = {
+        **family_of_config(text).defaults,
+        **{key: text[key] for key in LENGTH_KEYS if text.get(key)},
+    }
     return next((int(known[key]) for key in LENGTH_KEYS if key in known), None)
 
 

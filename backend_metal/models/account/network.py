@@ -27,6 +27,8 @@ UNBOUNDED = 2**20
 """Tokens of context of a model that keeps states and windows alone, and has no length."""
 SLIDING_LAYERS = ("mistral", "mixtral", "phi3", "phimoe", "qwen3_moe", "starcoder2")
 """Types all of whose layers have the window that a config gives."""
+PLAIN_WITHIN = {"llama4_text": ("attention_chunk_size", "floor_scale")}
+"""Keys of the distance in tokens within which layers are those that mlx-lm has."""
 ADAPTED = ("gemma2",)
 """Types whose windows this package adds."""
 
@@ -94,50 +96,48 @@ def _length_without(path: Path, network: nn.Module, max_model_len: int | None) -
 def _settle_windows(path: Path, network: nn.Module, text: Mapping[str, Any], context: int) -> int:
     """The tokens within which layers see what ``text`` says that they do."""
     kinds = cache_kinds(network)
-    layer_types = text.get("layer_types") or []
     windows = [kind.window for kind in kinds if isinstance(kind, AttentionKind)]
-    if any(windows):
-        wanted = [kind == SLIDING for kind in layer_types]
+    wanted = [kind == SLIDING for kind in text.get("layer_types") or ()]
+    if any(windows) or ("sliding_window" in family_of_config(text).reads and any(wanted)):
         if len(windows) == len(wanted) and [bool(window) for window in windows] != wanted:
             raise ValueError(
-                f"{path / 'config.json'}: layer_types has other layers with a window than mlx-lm "
-                f"gives one to in models of the type {text.get('model_type')!r}"
+                f"{path / 'config.json'}: layer_types gives a window to other layers than mlx-lm "
+                f"has one for in models of the type {text.get('model_type')!r}"
             )
         return context
+    limits = [text[key] for key in PLAIN_WITHIN.get(text.get("model_type", ""), ()) if key in text]
     window = _ignored_window(text)
     slides = [_slides(text, layer) for layer in range(len(kinds))]
-    if window is None or window >= context or not any(slides):
-        return context
-    if all(slides):
+    if window is not None and window < context and all(slides):
         network.make_cache = lambda: [RotatingKVCache(window) for _ in kinds]
+    elif window is not None and any(slides):
+        limits.append(window)
+    if min(limits, default=context) >= context:
         return context
     logger.warning(
-        "%s: the context is %d tokens, the window of some layers, since mlx-lm has no windows for "
-        "models of the type %r",
+        "%s: the context is %d tokens, since mlx-lm has no layers of type %r that see less, or "
+        "weigh otherwise, what is farther away",
         path / "config.json",
-        window,
+        min(limits),
         text.get("model_type"),
     )
-    return window
+    return int(min(limits))
 
 
 def _ignored_window(text: Mapping[str, Any]) -> int | None:
     """In tokens; None: there is none, or mlx-lm reads it."""
     reads = family_of_config(text).reads
-    if "attention_chunk_size" in text and "attention_chunk_size" not in reads:
-        chunk: int | None = text["attention_chunk_size"]
-        return chunk
-    if text.get("model_type") in ADAPTED:
+    if text.get("model_type") in ADAPTED or not text.get("use_sliding_window", True):
         return None
     if "sliding_window" in reads and ("layer_types" not in reads or text.get("layer_types")):
         return None
     window: int | None = text.get("sliding_window")
-    return window if text.get("use_sliding_window", True) else None
+    return window
 
 
 def _slides(text: Mapping[str, Any], layer: int) -> bool:
     if layer_types := text.get("layer_types"):
-        return bool(layer_types[layer] in (SLIDING, "chunked_attention"))
+        return bool(layer_types[layer] == SLIDING)
     if text.get("model_type") in SLIDING_LAYERS:
         return True
     # As the classes of Qwen 2 and 3 count.

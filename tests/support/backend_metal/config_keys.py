@@ -42,14 +42,15 @@ SIGMOID = (
 COMPUTED: dict[str, dict[str, Any]] = {
     "apertus": {"post_norm": False, "qk_norm": True},
     "longcat_flash": {"attention_method": "MLA"},
-    "llama4_text": {"attn_temperature_tuning": False},
-    **dict.fromkeys(SIGMOID, {"scoring_func": "sigmoid"}),
+    **{name: {"scoring_func": "sigmoid"} for name in SIGMOID},
     **{name: {"hidden_act": "silu"} for name in SILU},
 }
 """Where mlx-lm computes as if there were another value than transformers' default."""
 UNUSED: dict[str, tuple[str, ...]] = {
-    # Of the temperatures and the experts that it has none of.
-    "llama4_text": ("attn_scale", "floor_scale", "num_experts_per_tok"),
+    # Of temperatures, which bound the context, and of experts, that it has none of.
+    "llama4_text": (
+        *("attn_scale", "attn_temperature_tuning", "floor_scale", "num_experts_per_tok"),
+    ),
     # It differs less than bfloat16 shows.
     "nanochat": ("rms_norm_eps",),
     # The root of the head dim, which it scales by.

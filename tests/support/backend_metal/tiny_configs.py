@@ -333,7 +333,6 @@ FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
         "intermediate_size_mlp": 96,
         "no_rope_layers": [1, 1, 1, 0],
         "use_qk_norm": True,
-        "attn_temperature_tuning": False,
     },
     # Layers that attend over what others keep.
     "gemma3n": {"text_config": BASE | GEMMA3N},
