@@ -63,6 +63,7 @@ def build_engine(config: EngineConfig) -> Engine:
         dtype=config.dtype,
         memory_limit_bytes=int(memory_bytes * config.memory_fraction),
         trust_remote_code=config.trust_remote_code,
+        max_model_len=config.max_model_len,
         chat_template=config.chat_template,
         parse_special_tokens_in_messages=config.parse_special_tokens_in_messages,
         chat_format=config.chat_format,

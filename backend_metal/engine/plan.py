@@ -110,6 +110,7 @@ def _outlined(config: EngineConfig, device: Device) -> OutlinedModel:
         dtype=config.dtype,
         memory_limit_bytes=int(device_memory_bytes(device.mlx) * config.memory_fraction),
         trust_remote_code=config.trust_remote_code,
+        max_model_len=config.max_model_len,
     )
 
 

@@ -70,6 +70,7 @@ FAMILIES: Mapping[str, Family] = {
             "hunyuan",
             "hunyuan_v1_dense",
             "internlm2",
+            "internlm3",
             "iquestloopcoder",
             "Klear",
             "laguna",
@@ -180,7 +181,6 @@ REFUSED: Mapping[str, str] = {
     "bitnet": "mlx-lm multiplies its ternary weights by a kernel that it has for Metal alone, "
     "where no test holds it to mlx-lm",
     "deepseek_v41": "it keeps keys that sum up several tokens each, and pages keep them one by one",
-    "internlm3": "it rotates all keys of a sequence anew as that grows, and cached ones can't be",
     "minimax_m3_vl": "its tokens choose blocks of keys by an index, and the kernels attend to all",
     "muse_spark": "mlx-lm computes it by kernels that it has for Metal alone, where no test holds "
     "it to mlx-lm",

@@ -7,6 +7,9 @@ from typing import Any
 
 from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS, load_config
 
+from backend_metal.models.account.keys import check_keys
+from backend_metal.models.account.rope import ropes_of, text_part
+from backend_metal.models.account.sizes import check_sizes
 from backend_metal.models.causality import check_causal
 from backend_metal.models.checkpoint_quantization import storage_of
 from backend_metal.models.families import family_of
@@ -14,7 +17,6 @@ from backend_metal.models.generation_config import GENERATION_CONFIG, read_gener
 from backend_metal.models.hub import check_room, download
 from backend_metal.models.pooling_config import POOLING_FILES, read_pooling_config
 from backend_metal.models.progress import NoProgress
-from backend_metal.models.sizes import check_sizes
 from backend_metal.models.stored_tensors import StoredTensors
 
 DEMO_DIRECTORY = Path(__file__).parent / "demo"
@@ -65,8 +67,10 @@ def _config_of(path: Path) -> dict[str, Any]:
     check_causal(config)
     family_of(config)
     read_pooling_config(path)
-    check_sizes(config)
+    check_sizes(path, config)
+    check_keys(path, config)
     storage_of(path, config)
+    ropes_of(text_part(config))
     return config
 
 

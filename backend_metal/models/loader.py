@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,9 @@ import mlx.nn as nn
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import load_model
 
+from backend_metal.models.account.config import normalized
+from backend_metal.models.account.keys import warn_of_unknown_keys
+from backend_metal.models.account.network import BUILD_ERRORS, Settled, cause_of, settle
 from backend_metal.models.checkpoint_quantization import storage_of
 from backend_metal.models.checkpoint_tokenizer import load_checkpoint_tokenizer, read_template
 from backend_metal.models.checkpoint_weights import (
@@ -23,7 +26,6 @@ from backend_metal.models.checkpoint_weights import (
     own_head,
     untied,
 )
-from backend_metal.models.context_length import context_length
 from backend_metal.models.find import find_checkpoint
 from backend_metal.models.generation_config import Source, default_sampling
 from backend_metal.models.paged_model import PagedModel
@@ -74,18 +76,19 @@ def outline(
     dtype: DtypeName = "auto",
     memory_limit_bytes: int,
     trust_remote_code: bool = False,
+    max_model_len: int | None = None,
 ) -> OutlinedModel:
     """As ``load``, without reading the weights or the tokenizer. Raises what ``load`` does."""
     path, config = find_checkpoint(model, revision)
     on_cpu = device.type == mx.cpu
-    network, config, max_model_len, _ = _build(path, config, trust_remote_code)
+    network, config, settled, _ = _build(path, config, trust_remote_code, max_model_len)
     weight_bytes = convert(
         network,
         dtype=_dtype(dtype, on_cpu),
         on_cpu=on_cpu,
         memory_limit_bytes=memory_limit_bytes,
     )
-    return OutlinedModel(PagedModel(network, config, fuse=False), max_model_len, weight_bytes)
+    return OutlinedModel(PagedModel(network, config, fuse=False), settled.context, weight_bytes)
 
 
 def load(
@@ -96,6 +99,7 @@ def load(
     dtype: DtypeName = "auto",
     memory_limit_bytes: int,
     trust_remote_code: bool = False,
+    max_model_len: int | None = None,
     chat_template: str | None = None,
     parse_special_tokens_in_messages: bool = False,
     chat_format: str = "auto",
@@ -113,6 +117,7 @@ def load(
         dtype: of weights and activations; ``auto``: float32 on the CPU, else as stored.
         memory_limit_bytes: most that the weights may take.
         trust_remote_code: run Python that ships with the checkpoint.
+        max_model_len: the context that is wanted, in tokens, which some models rotate keys by.
         chat_template: path of a Jinja file that replaces the tokenizer's template.
         parse_special_tokens_in_messages: told by the revision, since it changes prompts.
         chat_format: told by the revision, since it changes grammars.
@@ -132,7 +137,8 @@ def load(
     pooling = read_pooling_config(path)
     logger.info("loading %s (%s) from %s", model, config["model_type"], path)
     on_cpu = device.type == mx.cpu
-    network, config, max_model_len, generates = _build(path, config, trust_remote_code)
+    warn_of_unknown_keys(path, config)
+    network, config, settled, generates = _build(path, config, trust_remote_code, max_model_len)
     weight_bytes = materialize(
         network,
         dtype=_dtype(dtype, on_cpu),
@@ -162,7 +168,7 @@ def load(
         tokenizer=tokenizer,
         config=config,
         model_type=config["model_type"],
-        max_model_len=max_model_len,
+        max_model_len=settled.context,
         eos_token_ids=frozenset(tokenizer.eos_token_ids),
         weight_bytes=weight_bytes,
         default_sampling=sampling,
@@ -176,54 +182,45 @@ def load(
             parse_special_tokens_in_messages,
             chat_format,
             pooling,
+            settled.long,
         ),
     )
 
 
 def _build(
-    path: Path, config: dict[str, Any], trust_remote_code: bool
-) -> tuple[nn.Module, dict[str, Any], int, bool]:
-    """mlx-lm's model with lazy weights, its config, its context in tokens, and whether it has a
-    head that makes logits."""
+    path: Path, config: dict[str, Any], trust_remote_code: bool, max_model_len: int | None
+) -> tuple[nn.Module, dict[str, Any], Settled, bool]:
+    """mlx-lm's model with lazy weights, its config, its context, and whether it has a head that
+    makes logits."""
     tensors = StoredTensors(path)
+    storage = storage_of(path, config)
+    changed = {**normalized(config), **storage.changed}
+    if head := own_head(tensors):
+        changed |= untied(head, config | changed)
     generates = not (is_bare(tensors) and lacks_head(config))
-    head = own_head(tensors)
-    changed = untied(head, config) if head else {}
     if not generates:
         # Its logits mean nothing, and no request asks for them.
         changed["tie_word_embeddings"] = True
-    storage = storage_of(path, config)
-    changed |= storage.changed
     try:
-        network, config = load_model(
+        network, built = load_model(
             path,
             lazy=True,
             trust_remote_code=trust_remote_code,
             model_config=changed,
             get_model_classes=classes_reading(path, tensors, storage),
         )
-    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
-        # What a config lacks, or has in another shape, shows as whatever mlx-lm stumbles over.
+    except BUILD_ERRORS as error:
         raise ValueError(
-            f"{path}: no model can be built as its config.json says: "
-            f"{type(error).__name__}: {error}"
+            f"{path / 'config.json'}: mlx-lm can build no model of the type "
+            f"{config['model_type']!r} as it says: {cause_of(error)}"
         ) from error
-    max_model_len = _context_length(config, network)
-    most = read_pooling_config(path).max_tokens
-    return network, config, max_model_len if most is None else min(max_model_len, most), generates
+    settled = settle(path, network, config, max_model_len)
+    if (most := read_pooling_config(path).max_tokens) is not None:
+        settled = replace(settled, context=min(settled.context, most))
+    return network, built, settled, generates
 
 
 def _dtype(name: DtypeName, on_cpu: bool) -> mx.Dtype | None:
     if name == "auto":
         return mx.float32 if on_cpu else None
     return {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}[name]
-
-
-def _context_length(config: Mapping[str, Any], network: nn.Module) -> int:
-    text_config = config.get("text_config") or {}
-    length = context_length({**config, **text_config})
-    if length is None:
-        length = getattr(getattr(network, "args", None), "max_position_embeddings", None)
-    if length is None:
-        raise ValueError("config.json does not say how long a context the model has")
-    return int(length)

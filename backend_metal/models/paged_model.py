@@ -59,8 +59,6 @@ from backend_metal.models.seam import catch_attention, select_logit_rows
 from backend_metal.models.weight_memory import lay_weights_together
 from backend_metal.recurrent import RecurrentSpec, StepStates
 
-DYNAMIC_ROPE = "DynamicNTKScalingRoPE"
-
 
 class ModelOutput(NamedTuple):
     """Lazy, in the model's dtype."""
@@ -99,12 +97,6 @@ class PagedModel:
         device, and lay matrices out as a CPU reads them. Raises ``ValueError`` when the model can't
         run on a paged cache, and why."""
         family = family_of(config)
-        # By name, since some model files have one of their own.
-        if any(type(part).__name__ == DYNAMIC_ROPE for part in model.modules()):
-            raise ValueError(
-                "rope_scaling type 'dynamic' is not supported: cached keys would have to be "
-                "rotated again as a sequence grows"
-            )
         if family.adapt is not None:
             family.adapt(model, config)
         catch_attention(model)

@@ -17,6 +17,7 @@ from mlx_lm.models.rope_utils import Llama3RoPE, ProportionalRoPE, SuScaledRoPE,
 
 from backend_metal.attention.rotate_heads import RotateHeads
 from backend_metal.linux_cpu.float_rows import NativeRoPE
+from backend_metal.models.account.rotary import FrequencyRoPE
 
 DTYPES = (mx.float16, mx.bfloat16, mx.float32)
 MAX_HEAD_DIM = 512
@@ -51,7 +52,8 @@ def rotary_of(rope: nn.Module) -> Rotary | None:
     # What also scales what it rotates has another result where that is rounded in between.
     if cls is SuScaledRoPE and rope._scale == 1:
         return Rotary(rope.dim, False, frequencies=_floats(rope._freqs))
-    if cls in (Llama3RoPE, ProportionalRoPE) or (cls is YarnRoPE and rope.mscale == 1):
+    scaled = cls in (YarnRoPE, FrequencyRoPE) and rope.mscale == 1
+    if scaled or cls in (Llama3RoPE, ProportionalRoPE):
         return Rotary(rope.dims, rope.traditional, frequencies=_floats(rope._freqs))
     return None
 

@@ -54,7 +54,8 @@ def qwen3(tmp_path: Path) -> Path:
 def test_a_saved_model_loads_as_it_was(family: str, tmp_path: Path) -> None:
     tiny_models.save(family, tmp_path)
     network, config = tiny_models.build(family)
-    loaded = load_cpu(tmp_path)
+    # mlx-lm has the long factors of longrope alone.
+    loaded = load_cpu(tmp_path, max_model_len=4096)
     expected = dense_logits(network)
     if family == "gemma2":
         assert relative_rms(logits_of(loaded)[:16], expected[:16]) <= 1e-5
@@ -171,7 +172,6 @@ def write_index(directory: Path) -> None:
         (write_index, "lacks model-00002-of-00002.safetensors"),
         (lambda d: edit_config(d, model_type="bitnet"), "model_type 'bitnet' is not supported"),
         (lambda d: edit_config(d, model_file="evil.py"), "trust_remote_code"),
-        (lambda d: edit_config(d, max_position_embeddings=None), "how long a context"),
         (
             lambda d: edit_config(d, max_position_embeddings=-4096),
             "max_position_embeddings must be an integer from 1 to 2147483647, not -4096",
@@ -184,7 +184,10 @@ def write_index(directory: Path) -> None:
             "num_hidden_layers must be an integer from 1 to 4096, not 1000000000",
         ),
         (lambda d: edit_config(d, text_config={"vocab_size": 0.5}), r"config\.vocab_size must be"),
-        (lambda d: edit_config(d, hidden_size=None), "no model can be built as its config.json"),
+        (
+            lambda d: edit_config(d, hidden_size=None),
+            "mlx-lm can build no model",
+        ),
         (lambda d: put_weight(d, float("nan")), r"the weight \S+norm\.weight holds NaN"),
     ],
 )

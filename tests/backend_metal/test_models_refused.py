@@ -44,7 +44,6 @@ def test_every_type_of_mlx_lm_is_served_or_refused_with_a_reason() -> None:
         ("bitnet", "for Metal alone"),
         ("deepseek_v41", "sum up several tokens"),
         ("deepseek_v41_text", "sum up several tokens"),
-        ("internlm3", "rotates all keys"),
         ("minimax_m3_vl", "choose blocks of keys"),
         ("olmo", "ai2-olmo"),
         ("phi3small", "block-sparse layers"),
@@ -61,7 +60,6 @@ def test_types_that_cannot_be_served_are_refused_with_the_reason(
 @pytest.mark.parametrize(
     ("model_type", "reason"),
     [
-        ("internlm3", "rope_scaling type 'dynamic' is not supported"),
         ("plamo3", "cache 0 keeps 16 tokens in mlx-lm, .* window of 17: the two contradict"),
     ],
 )
@@ -74,18 +72,6 @@ def test_the_trace_sees_it_too(
     network, config = tiny_models.build(model_type)
     with pytest.raises(ValueError, match=reason):
         PagedModel(network, config)
-
-
-def llama_with(**changed: Any) -> tuple[nn.Module, dict[str, Any]]:
-    module = importlib.import_module("mlx_lm.models.llama")
-    config = tiny_models.config_of("llama") | changed
-    return module.Model(module.ModelArgs.from_dict(config)), config
-
-
-def test_dynamic_rope_is_refused() -> None:
-    scaling = {"rope_type": "dynamic", "factor": 2.0}
-    with pytest.raises(ValueError, match="rope_scaling type 'dynamic' is not supported"):
-        PagedModel(*llama_with(rope_scaling=scaling))
 
 
 @pytest.mark.parametrize(

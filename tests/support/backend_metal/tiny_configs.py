@@ -163,7 +163,7 @@ FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
     "gemma2": {"sliding_window": WINDOW, "query_pre_attn_scalar": 64},
     "gemma3": {"text_config": BASE | GEMMA3 | {"model_type": "gemma3_text"}},
     "gemma3_text": GEMMA3,
-    "glm": {},
+    "glm": {"partial_rotary_factor": 1.0},
     "glm4": {"partial_rotary_factor": 0.5},
     "glm4_moe": EXPERTS
     | SHARED_EXPERTS
@@ -176,6 +176,7 @@ FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
     "helium": DERIVED,
     "hunyuan_v1_dense": {},
     "internlm2": DERIVED,
+    "internlm3": DERIVED | {"qkv_bias": False},
     "iquestloopcoder": {"loop_num": 2, "loop_window_size": WINDOW},
     "llama": {},
     "mimo": DERIVED,
@@ -228,7 +229,7 @@ FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
     "deepseek_v2": EXPERTS
     | SHARED_EXPERTS
     | LATENT
-    | {"topk_method": "greedy", "rope_scaling": YARN},
+    | {"topk_method": "greedy", "rope_scaling": YARN, "norm_topk_prob": False},
     "exaone_moe": EXPERTS
     | {"layer_types": ALTERNATING, "sliding_window": WINDOW, "num_shared_experts": 1}
     | {"is_moe_layer": [False, True]},
@@ -384,8 +385,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "qwen3-512": {"head_dim": 512},
 }
 REFUSED_CONFIGS: dict[str, dict[str, Any]] = {
-    "internlm3": DERIVED
-    | {"qkv_bias": False, "rope_scaling": {"rope_type": "dynamic", "factor": 6.0}},
     "plamo3": {"window_size": WINDOW, "sliding_window": WINDOW},
 }
 """Those that mlx-lm builds and the trace must see through."""

@@ -1,0 +1,104 @@
+"""A config.json in the spelling that mlx-lm's classes read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from backend_metal.models.account.families import family_of_config
+from backend_metal.models.account.rope import (
+    FULL,
+    LOCAL_BASES,
+    PARAMETERS,
+    SCALING,
+    SLIDING,
+    Rope,
+    ropes_of,
+    text_part,
+)
+
+NESTED = ("gemma4", "gemma4_text", "gemma4_unified", "laguna", "mellum", "spark2_5")
+"""Types whose classes take ``rope_parameters`` for each kind of layer."""
+LAYER_KINDS = {"granitemoehybrid": {"linear_attention": "mamba", FULL: "attention"}}
+"""mlx-lm's names of kinds of layers, by transformers'."""
+NO_SCALING: Mapping[str, Mapping[str, Any]] = {
+    "deepseek_v2": {"type": "yarn", "factor": 1.0},
+    "hunyuan": {"type": "dynamic", "factor": 1.0, "alpha": 1.0},
+    "minicpm3": {"type": "default"},
+}
+"""What classes that can't do without a ``rope_scaling`` take for none."""
+
+
+def normalized(config: Mapping[str, Any]) -> dict[str, Any]:
+    """``config`` with its rotary embeddings in both spellings, and with what its nulls mean.
+    Raises what ``ropes_of`` does."""
+    text = text_part(config)
+    ropes = ropes_of(text)
+    changed = {
+        key: text[real]
+        for key, real in family_of_config(text).saved.items()
+        if key not in text and real in text
+    }
+    changed |= _sizes(text) | _layer_types(text)
+    if (rope := ropes.get(FULL)) is not None:
+        changed |= _spelled(text, rope, ropes)
+    if "text_config" in config and isinstance(config["text_config"], Mapping):
+        return {**config, "text_config": {**config["text_config"], **changed}}
+    return {**config, **changed}
+
+
+def _sizes(text: Mapping[str, Any]) -> dict[str, Any]:
+    """What the null of a size means."""
+    sizes: dict[str, Any] = {}
+    heads, hidden = text.get("num_attention_heads"), text.get("hidden_size")
+    if heads and text.get("num_key_value_heads", 0) is None:
+        sizes["num_key_value_heads"] = heads
+    if heads and hidden and text.get("head_dim", 0) is None:
+        sizes["head_dim"] = hidden // heads
+    return sizes
+
+
+def _layer_types(text: Mapping[str, Any]) -> dict[str, Any]:
+    """Kinds of layers by mlx-lm's names, or by its pattern."""
+    kinds, reads = text.get("layer_types"), family_of_config(text).reads
+    if not kinds:
+        return {}
+    if renamed := LAYER_KINDS.get(text.get("model_type", "")):
+        return {"layer_types": [renamed.get(kind, kind) for kind in kinds]}
+    if "layer_types" in reads or "sliding_window_pattern" not in reads or FULL not in kinds:
+        return {}
+    if text.get("model_type") == "exaone4":
+        return {"sliding_window_pattern": "".join("LG"[kind == FULL] for kind in kinds)}
+    return {"sliding_window_pattern": kinds.index(FULL) + 1}
+
+
+def _spelled(
+    text: Mapping[str, Any], rope: Rope, ropes: Mapping[str, Rope | None]
+) -> dict[str, Any]:
+    model_type = text.get("model_type", "")
+    spelled: dict[str, Any] = {}
+    if rope.base is not None and not isinstance(text.get("rope_theta"), list):
+        spelled["rope_theta"] = rope.base
+        if "attn_config" in text:
+            spelled["attn_config"] = {"rope_theta": rope.base, **text["attn_config"]}
+        if model_type == "gpt_neox":
+            spelled["rotary_emb_base"] = rope.base
+    if rope.fraction is not None:
+        spelled |= {"partial_rotary_factor": rope.fraction, "rotary_pct": rope.fraction}
+    # Scaled ones take the place of the network's, but these change what else it computes.
+    is_read = "mscale_all_dim" in rope.values or "alpha" in rope.values
+    kind = rope.kind if is_read else "default"
+    scaling = {"factor": 1.0, **rope.values, "type": kind, "rope_type": kind}
+    spelled[SCALING] = scaling if is_read else NO_SCALING.get(model_type)
+    if (local := ropes.get(SLIDING)) is not None and local.base is not None:
+        spelled |= dict.fromkeys(LOCAL_BASES, local.base)
+    given = text.get(PARAMETERS) or {}
+    if any(isinstance(own, Mapping) for own in given.values()):
+        spelled[PARAMETERS] = {
+            kind: own and {**own, "rope_theta": own.get("rope_theta") or rope.base}
+            for kind, own in given.items()
+        }
+    elif model_type not in NESTED:
+        shared = ("rope_theta", "partial_rotary_factor")
+        spelled[PARAMETERS] = scaling | {key: spelled[key] for key in shared if key in spelled}
+    return spelled

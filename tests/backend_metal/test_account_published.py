@@ -1,0 +1,124 @@
+"""Published configs load, with their context, and give what mlx-lm gives for the same values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx_lm.models.cache import make_prompt_cache
+
+from backend_metal import LLM, SamplingParams
+from backend_metal.models.account.sizes import check_sizes
+from tests.backend_metal.test_account_rotary import built
+from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.checkpoints import TOKENS, dense_logits, load_cpu, logits_of
+from tests.support.backend_metal.packed_step import relative_rms
+from tests.support.backend_metal.published_configs import PUBLISHED
+
+
+def save(family: str, config: dict[str, Any], directory: Path) -> None:
+    tiny_models.save(family, directory)
+    (directory / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_configs_load(name: str, tmp_path: Path) -> None:
+    published = PUBLISHED[name]
+    save(published.family, published.config, tmp_path)
+    wanted = 4096 if published.context is None else None
+    loaded = load_cpu(tmp_path, max_model_len=wanted)
+    assert loaded.max_model_len == (published.context or wanted)
+    network, _ = tiny_models.build(published.family)
+    # Some layers attend over the caches of others.
+    expected = network(mx.array(TOKENS[None]), cache=make_prompt_cache(network))[0]
+    assert relative_rms(logits_of(loaded), np.array(expected)) <= 1e-5
+
+
+def test_a_model_without_experts_has_none() -> None:
+    config = tiny_models.config_of("granitemoehybrid") | {"num_local_experts": 0}
+    check_sizes(Path(), config)
+    network, _ = built(config)
+    assert not any("experts" in name or "switch" in name for name, _ in network.named_modules())
+
+
+def test_no_length_at_all_names_the_setting(tmp_path: Path) -> None:
+    published = PUBLISHED["AFM"]
+    save(published.family, published.config, tmp_path)
+    with pytest.raises(ValueError, match=r"does not say how long .*set engine\.max_model_len"):
+        load_cpu(tmp_path)
+
+
+def test_states_alone_have_the_context_that_memory_has(tmp_path: Path) -> None:
+    published = PUBLISHED["Falcon Mamba"]
+    save(published.family, published.config, tmp_path)
+    llm = LLM(str(tmp_path), max_num_seqs=2, num_kv_blocks=64, device="cpu")
+    output = llm.generate([[1, 2, 3]], SamplingParams(max_tokens=4, ignore_eos=True))[0]
+    assert len(output.token_ids) == 4
+
+
+def windowed(family: str, tmp_path: Path, **changed: Any) -> Any:
+    save(family, tiny_models.config_of(family) | changed, tmp_path)
+    return load_cpu(tmp_path)
+
+
+@pytest.mark.parametrize("family", ["mistral", "mixtral", "phi3", "phimoe", "starcoder2"])
+def test_a_window_that_mlx_lm_leaves_out(family: str, tmp_path: Path) -> None:
+    """The last token sees as much of a longer prompt as of its last tokens alone."""
+    loaded = windowed(family, tmp_path, sliding_window=3, num_hidden_layers=2)
+    assert [layer.window for layer in loaded.model.layers] == [3, 3]
+    assert loaded.max_model_len == 4096
+    tail = dense_logits(tiny_models.build(family)[0])
+    assert not np.allclose(logits_of(loaded)[-1], tail[-1])
+
+
+@pytest.mark.parametrize(
+    ("family", "changed", "context"),
+    [
+        # Layers from the second on have a window, and mlx-lm has one mask for all.
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}, 16),
+        ("qwen2", {"use_sliding_window": False, "sliding_window": 16}, 4096),
+        ("llama", {"sliding_window": 16}, 4096),
+        ("llama4_text", {"attention_chunk_size": 128, "floor_scale": 64}, 64),
+    ],
+)
+def test_windows_that_bound_the_context(
+    family: str, changed: dict[str, Any], context: int, tmp_path: Path
+) -> None:
+    assert windowed(family, tmp_path, **changed).max_model_len == context
+
+
+@pytest.mark.parametrize(
+    ("family", "changed", "message"),
+    [
+        ("qwen3", {"num_key_value_heads": LookupError}, "it lacks num_key_value_heads"),
+        ("granite", {"logits_scaling": LookupError}, "it lacks logits_scaling"),
+        ("dbrx", {"attn_config": {"kv_n_heads": 1}}, "it lacks 'clip_qkv'"),
+        ("deepseek_v3", {"topk_method": "greedy"}, "Unsupported topk method"),
+        (
+            "gemma3_text",
+            {"layer_types": ["full_attention", "sliding_attention"]},
+            "layer_types gives a window to other layers than mlx-lm has one for",
+        ),
+    ],
+)
+def test_what_a_config_lacks_is_named(
+    family: str, changed: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    config = tiny_models.config_of(family) | changed
+    config = {name: value for name, value in config.items() if value is not LookupError}
+    save(family, config, tmp_path)
+    with pytest.raises(ValueError, match=message) as refused:
+        load_cpu(tmp_path)
+    assert "config.json" in str(refused.value)
+
+
+def test_a_null_of_key_value_heads_means_as_many_as_heads(tmp_path: Path) -> None:
+    config = tiny_models.config_of("llama") | {"num_key_value_heads": None}
+    save("llama", config, tmp_path)
+    with pytest.raises(ValueError, match="k_proj"):
+        # The file has fewer.
+        load_cpu(tmp_path)
