@@ -132,12 +132,12 @@ def test_the_line_to_copy_is_a_curl_that_answers(demo_serve: ServeProcess) -> No
 
 
 def test_offline_use() -> None:
-    answer = run([sys.executable, "-c", block("offline")])
+    """Both scripts in one process, which imports the engine once."""
+    answer, shape = run([sys.executable, "-c", block("offline") + "\n" + block("vectors")]).split(
+        "\n(", 1
+    )
     assert len(answer.split()) > 10
-
-
-def test_vectors_offline() -> None:
-    assert re.fullmatch(r"\(2, \d+\)\n?", run([sys.executable, "-c", block("vectors")]))
+    assert re.fullmatch(r"2, \d+\)\n?", shape)
 
 
 def test_the_other_endpoints(demo_serve: ServeProcess) -> None:

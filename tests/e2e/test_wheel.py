@@ -156,7 +156,7 @@ def test_it_is_installed_as_the_readme_says(wheel: Path, tmp_path: Path) -> None
     (tmp_path / "dist").mkdir()
     (tmp_path / "dist" / wheel.name).symlink_to(wheel)
     # What it needs is there already, and nothing is downloaded.
-    quiet = ("PIP_NO_INDEX", "PIP_NO_DEPS", "PIP_IGNORE_INSTALLED")
+    quiet = ("PIP_NO_INDEX", "PIP_NO_DEPS", "PIP_IGNORE_INSTALLED", "PIP_NO_COMPILE")
     settings = {"PATH": f"{programs}:{os.environ['PATH']}", **dict.fromkeys(quiet, "1")}
     subprocess.run(
         ["bash", "-euc", f"{installs}\n{serves.partition('#')[0]} --dry-run > config.yaml"],

@@ -34,7 +34,7 @@ def install(wheel: Path, folder: Path) -> Path:
     programs = bare_environment(folder)
     python = programs / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index"]
-    _run([*pip, "--ignore-installed", "--no-deps", str(wheel)])
+    _run([*pip, "--ignore-installed", "--no-deps", "--no-compile", str(wheel)])
     # Fails unless all that the wheel requires is there.
     _run([*pip, "--dry-run", f"pomona-serve[cpu] @ {wheel.as_uri()}"])
     return programs
