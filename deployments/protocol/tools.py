@@ -15,6 +15,8 @@ from pydantic import (
 
 from deployments.http.errors import shown
 from deployments.protocol import unsupported
+from deployments.protocol.chat_formats import tool as called
+from deployments.protocol.chat_formats.lenient import lenient
 from deployments.protocol.json_body import is_deeper
 from deployments.protocol.strict import RefusedError, StrictModel
 from deployments.protocol.structured_output import MAX_GRAMMAR_CHARS, MAX_SCHEMA_DEPTH
@@ -48,6 +50,11 @@ class Function(StrictModel):
     description: str | None = Field(None, description="a string")
     parameters: Parameters = Field({}, description="a JSON schema of an object")
     strict: bool = Field(False, description="a boolean")
+
+    def as_called(self, param: str = "parameters") -> called.Tool:
+        """As grammars and readers of calls see it; ``param``: the field that its schema came in."""
+        schema = self.parameters if self.strict else lenient(self.parameters)
+        return called.Tool(self.name, schema, self.strict, param)
 
     def for_template(self) -> dict[str, Any]:
         parameters = self.parameters or {"type": "object", "properties": {}}

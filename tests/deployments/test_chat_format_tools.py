@@ -16,7 +16,7 @@ from deployments.protocol.chat_formats.formats import FORMATS
 from deployments.protocol.chat_formats.grammar import tools_grammar
 from deployments.protocol.chat_formats.lenient import lenient
 from deployments.protocol.chat_formats.reader import AnswerReader
-from deployments.protocol.chat_formats.tool import Tool, takes_string
+from deployments.protocol.chat_formats.tool import Tool
 from tests.support.deployments.chat_grammars import opening_of, vocabulary_with
 
 RECORDED = Path(__file__).parent / "recorded" / "bfcl_tools.jsonl"
@@ -45,16 +45,14 @@ def test_whatever_a_grammar_of_real_tools_lets_is_a_valid_call(
         ends += markers(FORMATS[name])
     schemas = {tool.name: {"type": "object", **tool.parameters} for tool in TOOLS}
 
-    def is_string(tool: str, parameter: str) -> bool | None:
-        return takes_string(schemas[tool].get("properties", {}).get(parameter))
-
+    by_name = {tool.name: tool for tool in TOOLS}
     for start in range(0, len(TOOLS), GROUP):
         tools = TOOLS[start : start + GROUP]
         grammar = tools_grammar(FORMATS[name], tools, required=True, parallel=False)
         matcher = LLMatcher(vocabulary, LLMatcher.grammar_from_lark(grammar))
         assert not matcher.is_error(), matcher.get_error()
         text = drawn(matcher, vocabulary, draw, opening_of(name), ends)
-        reader = AnswerReader(FORMATS[name], is_string=is_string)
+        reader = AnswerReader(FORMATS[name], tools=by_name)
         begun, *rest = [*reader.feed(text), *reader.finish()]
         assert isinstance(begun, CallStart), text
         arguments = "".join(event.json for event in rest if isinstance(event, CallArguments))
