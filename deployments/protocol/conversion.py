@@ -19,13 +19,12 @@ from deployments.backend import (
 from deployments.protocol.chat import ChatCompletionRequest
 from deployments.protocol.chat_formats.dialect import TEXT_ALONE, Dialect
 from deployments.protocol.chat_formats.grammar import content_grammar, free_text, tools_grammar
-from deployments.protocol.chat_formats.lenient import lenient
 from deployments.protocol.chat_formats.switches import (
     Thinking,
     UnservedThinkingError,
     thinking_of,
 )
-from deployments.protocol.chat_formats.tool import Tool, UnenforceableError
+from deployments.protocol.chat_formats.tool import UnenforceableError
 from deployments.protocol.completions import CompletionRequest
 from deployments.protocol.parsed import GenerationForm
 
@@ -156,12 +155,7 @@ def _tools_grammar(
         tool.function.name: number for number, tool in enumerate(request.tools) if tool.function
     }
     tools = [
-        Tool(
-            one.name,
-            one.parameters if one.strict else lenient(one.parameters),
-            one.strict,
-            f"tools[{numbers[one.name]}].function.parameters",
-        )
+        one.as_called(f"tools[{numbers[one.name]}].function.parameters")
         for one in request.usable_tools
     ]
     try:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from pydantic_core import from_json
 
+from deployments.backend.written import read_number
 from deployments.http.errors import ApiError, shown
 from deployments.protocol.crowded_body import HEAVY, MAX_WEIGHT, is_crowded
 
@@ -86,7 +87,7 @@ def unique_members(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _finite(digits: str) -> float:
-    number = float(digits)
+    number = read_number(digits)
     if math.isinf(number):
         raise ValueError(f"{digits[:32]} is too large for a number")
     return number

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, FailFast, Field, model_validator
 
 from deployments.protocol import unsupported
+from deployments.protocol.left_out import without_unreadable
 from deployments.protocol.strict import RefusedError, StrictModel
 from deployments.protocol.tools import MAX_CALLS, ToolCall
 
@@ -114,6 +115,13 @@ class Message(StrictModel):
     )
     reasoning_content: str | None = Field(None, description="a string")
     reasoning: str | None = Field(None, description="a string")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _results_are_read_as_text(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("role") == "tool":
+            return {**data, "content": without_unreadable(data.get("content"))}
+        return data
 
     @model_validator(mode="after")
     def _fields_fit_the_role(self) -> Self:

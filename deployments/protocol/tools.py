@@ -12,9 +12,13 @@ from pydantic import (
     PlainValidator,
     model_validator,
 )
+from pydantic_core import from_json
 
+from deployments.backend.written import read_number
 from deployments.http.errors import shown
 from deployments.protocol import unsupported
+from deployments.protocol.chat_formats import tool as called
+from deployments.protocol.chat_formats.lenient import lenient
 from deployments.protocol.json_body import is_deeper
 from deployments.protocol.strict import RefusedError, StrictModel
 from deployments.protocol.structured_output import MAX_GRAMMAR_CHARS, MAX_SCHEMA_DEPTH
@@ -49,11 +53,17 @@ class Function(StrictModel):
     parameters: Parameters = Field({}, description="a JSON schema of an object")
     strict: bool = Field(False, description="a boolean")
 
+    def as_called(self, param: str = "parameters") -> called.Tool:
+        """As grammars and readers of calls see it; ``param``: the field that its schema came in."""
+        schema = self.parameters if self.strict else lenient(self.parameters)
+        return called.Tool(self.name, schema, self.strict, param)
+
     def for_template(self) -> dict[str, Any]:
         parameters = self.parameters or {"type": "object", "properties": {}}
-        described = {"name": self.name, "parameters": parameters}
-        if self.description is not None:
-            described["description"] = self.description
+        # The order that models were trained on, whatever the client's.
+        described = {"name": self.name, "description": self.description, "parameters": parameters}
+        if self.description is None:
+            del described["description"]
         return {"type": "function", "function": described}
 
 
@@ -174,11 +184,11 @@ class CalledFunction(StrictModel):
 
 
 def parse_arguments(value: Any) -> Any:
-    """Templates want what clients send as a string."""
+    """Templates want what clients send as a string. Of a call that was cut short what had come."""
     if not isinstance(value, str):
         raise RefusedError(f"must be a JSON object, as a string, not {shown(value)}")
     try:
-        arguments = json.loads(value or "{}")
+        arguments = _decoded(value or "{}")
     except (ValueError, RecursionError) as error:
         raise RefusedError(f"must be a JSON object, as a string: {error}") from None
     if not isinstance(arguments, dict) or is_deeper(arguments, MAX_SCHEMA_DEPTH):
@@ -187,6 +197,13 @@ def parse_arguments(value: Any) -> Any:
             f"{shown(value)}"
         )
     return arguments
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return json.loads(text, parse_float=read_number)
+    except json.JSONDecodeError:
+        return from_json(text, allow_partial="trailing-strings")
 
 
 class ToolCall(StrictModel):

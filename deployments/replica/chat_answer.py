@@ -22,7 +22,6 @@ from deployments.protocol.chat_formats.events import (
     Text,
 )
 from deployments.protocol.chat_formats.reader import AnswerReader
-from deployments.protocol.chat_formats.tool import takes_string
 from deployments.wire.envelope import Envelope
 
 
@@ -138,7 +137,7 @@ class ChatAnswers:
         """``prompt_end`` is known before the first delta."""
         self._dialect = dialect
         self._prompt_end = prompt_end
-        self._tools = {tool.name: tool for tool in request.usable_tools}
+        self._tools = {tool.name: tool.as_called() for tool in request.usable_tools}
         self._num_earlier_calls = sum(len(message.tool_calls) for message in request.messages)
         self._shows_reasoning = request.shows_reasoning
         self._answer_id = envelope.answer_id
@@ -162,15 +161,10 @@ class ChatAnswers:
             return None
         return AnswerReader(
             self._dialect.chat_format,
-            is_string=self._is_string,
+            tools=self._tools,
             reads_calls=bool(self._tools),
             thinks=self._dialect.thinks(self._prompt_end()),
         )
-
-    def _is_string(self, tool: str, parameter: str) -> bool | None:
-        if tool not in self._tools:
-            return None
-        return takes_string(self._tools[tool].parameters.get("properties", {}).get(parameter))
 
     def _call_id(self, choice: int, number: int, name: str) -> str:
         return call_id(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from deployments.backend import (
     Prompt,
     SamplingParams,
 )
+from deployments.backend.written import read_number
 from tests.support.backend_metal import tokenizers_for_tests as tokenizers
 from tests.support.backend_metal.tokenizers_for_tests import with_template
 
@@ -275,3 +278,53 @@ def test_a_template_that_changes_the_final_message_can_not_continue_it() -> None
     for template in ("{{ messages[0].content }}", "{{ messages[-1].content | length }}"):
         error = refused(with_template(template), continued(user("a"), user("b")))
         assert error.param == "continue_final_message"
+
+
+STRICT = """\
+{%- for m in messages -%}
+{%- if m.role == 'system' and not loop.first %}{{ raise_exception('not here') }}{% endif -%}
+{{ '[' ~ m.role ~ ':' ~ m.content ~ ']' }}
+{%- endfor -%}"""
+FORGETFUL = """\
+{%- for m in messages -%}
+{%- if m.role != 'system' or loop.first %}{{ '[' ~ m.role ~ ':' ~ m.content ~ ']' }}{% endif -%}
+{%- endfor -%}"""
+WITHOUT = STRICT.replace("and not loop.first", "")
+
+
+def system(text: str) -> dict[str, Any]:
+    return {"role": "system", "content": text}
+
+
+@pytest.mark.parametrize("template", [STRICT, FORGETFUL])
+def test_system_messages_stand_where_the_template_takes_them(template: str) -> None:
+    tokenizer = with_template(template)
+    said = {"role": "assistant", "content": "x"}
+    for messages, text in (
+        ([system("a"), system("b"), user("c")], "[system:a\n\nb][user:c]"),
+        ([user("a"), system("b")], "[user:a\n\nb]"),
+        ([user("a"), said, system("b"), user("c")], "[user:a][assistant:x][user:b\n\nc]"),
+        ([user("a"), user("b")], "[user:a][user:b]"),
+        ([system("a"), user("b"), system("c"), user("d")], "[system:a][user:b\n\nc\n\nd]"),
+    ):
+        assert rendered(chat(*messages), tokenizer) == text
+
+
+def test_a_template_without_system_messages_has_them_in_the_users_turn() -> None:
+    tokenizer = with_template(WITHOUT)
+    assert rendered(chat(system("a"), user("b")), tokenizer) == "[user:a\n\nb]"
+    assert "not here" in str(refused(tokenizer, chat(system("a"))))
+
+
+def test_system_messages_stay_where_a_template_writes_them() -> None:
+    tokenizer = with_template("{% for m in messages %}[{{ m.content }}]{% endfor %}")
+    assert rendered(chat(user("a"), system(" b "), user("c")), tokenizer) == "[a][ b ][c]"
+
+
+def test_numbers_of_a_history_are_rendered_as_they_were_written() -> None:
+    template = "{{ messages[0].n | tojson }} {{ messages[0].n.a }} {{ messages[0].n | tojson(2) }}"
+    tokenizer = with_template(template)
+    numbers = json.loads('{"a": 1e5, "b": [1.50, 2, 0.5]}', parse_float=read_number)
+    message = pickle.loads(pickle.dumps(user("") | {"n": numbers}))
+    text = rendered(chat(message), tokenizer)
+    assert text.startswith('{"a": 1e5, "b": [1.50, 2, 0.5]} 1e5 {')

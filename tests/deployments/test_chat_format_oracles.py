@@ -19,6 +19,7 @@ from deployments.protocol.chat_formats.events import (
 )
 from deployments.protocol.chat_formats.formats import FORMATS
 from deployments.protocol.chat_formats.reader import AnswerReader
+from deployments.protocol.chat_formats.tool import Tool
 from tests.support.deployments.chat_answers import ANSWERS, parts_of
 from tests.support.fuzzing import fuzz
 
@@ -45,7 +46,8 @@ TOOLS = [
 
 def our_calls(name: str, text: str) -> list[dict[str, Any]]:
     reader = AnswerReader(
-        FORMATS[name], is_string=lambda tool, parameter: {"a": True, "n": False}.get(parameter)
+        FORMATS[name],
+        tools={one: Tool(one, {"properties": PARAMETERS}) for one in ("f", "g")},
     )
     calls: list[dict[str, Any]] = []
     for event in [*reader.feed(text), *reader.finish()]:

@@ -16,7 +16,7 @@ from deployments.protocol.chat_formats.formats import FORMATS
 from deployments.protocol.chat_formats.grammar import tools_grammar
 from deployments.protocol.chat_formats.lenient import lenient
 from deployments.protocol.chat_formats.reader import AnswerReader
-from deployments.protocol.chat_formats.tool import Tool, takes_string
+from deployments.protocol.chat_formats.tool import Tool
 from tests.support.deployments.chat_grammars import opening_of, vocabulary_with
 from tests.support.fuzzing import EVERY_EXAMPLE
 
@@ -46,9 +46,7 @@ def test_whatever_a_grammar_of_real_tools_lets_is_a_valid_call(
         ends += markers(FORMATS[name])
     schemas = {tool.name: {"type": "object", **tool.parameters} for tool in TOOLS}
 
-    def is_string(tool: str, parameter: str) -> bool | None:
-        return takes_string(schemas[tool].get("properties", {}).get(parameter))
-
+    by_name = {tool.name: tool for tool in TOOLS}
     # Each format has a third of the tools, and all formats together each tool several times.
     first, step = (0, 1) if EVERY_EXAMPLE else (WITH_CALLS.index(name) % 3, 3)
     for start in range(first * GROUP, len(TOOLS), step * GROUP):
@@ -57,7 +55,7 @@ def test_whatever_a_grammar_of_real_tools_lets_is_a_valid_call(
         matcher = LLMatcher(vocabulary, LLMatcher.grammar_from_lark(grammar))
         assert not matcher.is_error(), matcher.get_error()
         text = drawn(matcher, vocabulary, draw, opening_of(name), ends)
-        reader = AnswerReader(FORMATS[name], is_string=is_string)
+        reader = AnswerReader(FORMATS[name], tools=by_name)
         begun, *rest = [*reader.feed(text), *reader.finish()]
         assert isinstance(begun, CallStart), text
         arguments = "".join(event.json for event in rest if isinstance(event, CallArguments))

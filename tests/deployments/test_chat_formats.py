@@ -20,18 +20,18 @@ from deployments.protocol.chat_formats.events import (
 )
 from deployments.protocol.chat_formats.formats import FORMATS
 from deployments.protocol.chat_formats.reader import AnswerReader
+from deployments.protocol.chat_formats.tool import Tool
 from tests.support.deployments.chat_answers import ANSWERS, call, parts_of
 from tests.support.fuzzing import fuzz
 
-STRINGS = {("f", "a"), ("search", "query")}
-
-
-def is_string(tool: str, parameter: str) -> bool | None:
-    return (tool, parameter) in STRINGS or None if parameter != "n" else False
+TOOLS = {
+    "f": Tool("f", {"properties": {"a": {"type": "string"}, "n": {"type": "integer"}}}),
+    "search": Tool("search", {"properties": {"query": {"type": "string"}}}),
+}
 
 
 def read(name: str, pieces: list[str], **how: Any) -> list[Event]:
-    reader = AnswerReader(FORMATS[name], is_string=is_string, **how)
+    reader = AnswerReader(FORMATS[name], tools=TOOLS, **how)
     events = [event for piece in pieces for event in reader.feed(piece)]
     return merged([*events, *reader.finish()])
 
@@ -107,7 +107,7 @@ def test_arguments_are_told_as_they_come() -> None:
         CallArguments('{"a'),
     ]
     assert reader.feed('": "b') == [CallArguments('": "b')]
-    tagged = AnswerReader(FORMATS["qwen3_coder"], is_string=is_string)
+    tagged = AnswerReader(FORMATS["qwen3_coder"], tools=TOOLS)
     tagged.feed("<tool_call><function=f><parameter=a>\n")
     assert tagged.feed("one") == [CallArguments("one")]
     assert tagged.feed(" two\n") == [CallArguments(" two")]
@@ -155,7 +155,7 @@ def test_an_answer_that_is_cut_keeps_what_it_had(name: str, text: str, events: l
     whole_calls, whole_texts = parts_of(events)
     longest = max(map(len, markers(FORMATS[name])), default=0)
     for end in range(len(text)):
-        reader = AnswerReader(FORMATS[name], is_string=is_string)
+        reader = AnswerReader(FORMATS[name], tools=TOOLS)
         begun = reader.feed(text[:end])
         cut = merged([*begun, *reader.finish()])
         calls, _ = parts_of(cut)

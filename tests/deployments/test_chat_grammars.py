@@ -15,7 +15,7 @@ from deployments.protocol.chat_formats.formats import FORMATS
 from deployments.protocol.chat_formats.grammar import content_grammar, tools_grammar
 from deployments.protocol.chat_formats.messages import MARKERS
 from deployments.protocol.chat_formats.reader import AnswerReader, ChatFormat
-from deployments.protocol.chat_formats.tool import Tool, UnenforceableError, takes_string
+from deployments.protocol.chat_formats.tool import Tool, UnenforceableError
 from tests.support.deployments.chat_answers import ANSWERS
 from tests.support.deployments.chat_grammars import opening_of, vocabulary_with
 from tests.support.fuzzing import EVERY_EXAMPLE
@@ -153,9 +153,8 @@ def test_markers_that_are_tokens_of_their_own(name: str) -> None:
 def test_whatever_is_let_is_a_valid_call(vocabulary: LLTokenizer, name: str) -> None:
     draw = random.Random(name)
     for _ in range(20 if EVERY_EXAMPLE else 5):
-        matcher = matcher_of(
-            vocabulary, name, [Tool("lookup", LOOKUP, is_strict=True)], parallel=False
-        )
+        tool = Tool("lookup", LOOKUP, is_strict=True)
+        matcher = matcher_of(vocabulary, name, [tool], parallel=False)
         text = bytearray()
         # A thought would go on for ever.
         for token_id in vocabulary.tokenize_str(opening_of(name)):
@@ -168,9 +167,7 @@ def test_whatever_is_let_is_a_valid_call(vocabulary: LLTokenizer, name: str) -> 
             token_id = draw.choice(choices)
             assert matcher.consume_token(token_id)
             text += vocabulary.decode_bytes([token_id])
-        reader = AnswerReader(
-            FORMATS[name], is_string=lambda _, key: takes_string(LOOKUP["properties"][key])
-        )
+        reader = AnswerReader(FORMATS[name], tools={"lookup": tool})
         events = [*reader.feed(text.decode()), *reader.finish()]
         assert isinstance(events[0], CallStart)
         assert events[0].name == "lookup"

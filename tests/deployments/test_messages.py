@@ -191,6 +191,15 @@ async def test_thoughts_may_be_left_out() -> None:
     ]
 
 
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
+LEFT_OUT = "[image left out: this model reads text alone]"
+DOCUMENT = {
+    "type": "document",
+    "title": "Title",
+    "source": {"type": "text", "media_type": "text/plain", "data": "Please."},
+}
+
+
 async def test_what_is_told_to_the_model() -> None:
     prompt = await prompt_of(
         system=[{"type": "text", "text": "Be kind."}, {"type": "text", "text": "Be brief."}],
@@ -203,7 +212,7 @@ async def test_what_is_told_to_the_model() -> None:
                     {"type": "thinking", "thinking": "Hm.", "signature": "abc"},
                     {"type": "redacted_thinking", "data": "xyz"},
                     {"type": "text", "text": "Let me see."},
-                    {"type": "tool_use", "id": "toolu_1", "name": "time", "input": {"zone": "ü"}},
+                    {"type": "tool_use", "id": "toolu_1", "name": "time", "input": '{"zone": "ü'},
                     {"type": "tool_use", "id": "toolu_2", "name": "time", "input": {}},
                 ],
             },
@@ -214,14 +223,14 @@ async def test_what_is_told_to_the_model() -> None:
                     {
                         "type": "tool_result",
                         "tool_use_id": "toolu_2",
-                        "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+                        "content": [*({"type": "text", "text": one} for one in "ab"), IMAGE],
                         "is_error": True,
                     },
                     {"type": "tool_result", "tool_use_id": "toolu_3", "is_error": True},
                     {"type": "text", "text": "Go on.", "cache_control": {"type": "ephemeral"}},
                 ],
             },
-            {"role": "user", "content": "Please."},
+            {"role": "user", "content": [DOCUMENT]},
         ],
         tools=[*TOOLS, {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}],
     )
@@ -231,7 +240,8 @@ async def test_what_is_told_to_the_model() -> None:
     ]
     assert list(prompt.messages) == [
         {"role": "system", "content": "Be kind.\nBe brief."},
-        {"role": "user", "content": "One.\nIt is late."},
+        {"role": "user", "content": "One."},
+        {"role": "system", "content": "It is late."},
         {
             "role": "assistant",
             "content": "Let me see.",
@@ -239,9 +249,9 @@ async def test_what_is_told_to_the_model() -> None:
             "reasoning_content": "Hm.",
         },
         {"role": "tool", "content": "12:00", "tool_call_id": "toolu_1"},
-        {"role": "tool", "content": "a\nb", "tool_call_id": "toolu_2"},
+        {"role": "tool", "content": f"a\nb\n{LEFT_OUT}", "tool_call_id": "toolu_2"},
         {"role": "tool", "content": "The tool failed.", "tool_call_id": "toolu_3"},
-        {"role": "user", "content": "Go on.\nPlease."},
+        {"role": "user", "content": "Go on.\nTitle\nPlease."},
     ]
     assert [tool["function"]["name"] for tool in prompt.tools] == ["weather", "time"]
     assert prompt.tools[0]["function"]["parameters"] == TOOLS[0]["input_schema"]

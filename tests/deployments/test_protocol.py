@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from deployments.backend import (
     ChatPrompt,
@@ -27,8 +28,10 @@ from deployments.protocol import (
 )
 from deployments.protocol.chat import MAX_TEMPLATE_ARGUMENT_CHARS
 from deployments.protocol.common import MOST_NEW_TOKENS_ESTIMATE
+from deployments.protocol.messages import Message
 from deployments.protocol.strict import StrictModel, models_in
 from deployments.protocol.structured_output import MAX_GRAMMAR_CHARS
+from deployments.protocol.tools import Tool
 
 OPENAI = SamplingParams()
 
@@ -468,3 +471,29 @@ def test_characters_beyond_the_basic_plane_survive_either_encoding() -> None:
     ):
         request = parse_request(COMPLETIONS_PATH, body).form
         assert only(converted(request, "r")).prompt == "🍎"
+
+
+def test_a_history_is_taken_as_it_was_sent() -> None:
+    call = {"id": "c", "function": {"name": "f", "arguments": '{"a": 1e5, "b": "hel'}}
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    result = {
+        "role": "tool",
+        "tool_call_id": "c",
+        "content": [{"type": "text", "text": "r"}, image],
+    }
+    messages = [{"role": "assistant", "tool_calls": [call]}, result]
+    said, told = (Message.model_validate(one).for_template() for one in messages)
+    assert said["tool_calls"][0]["function"]["arguments"] == {"a": 100000.0, "b": "hel"}
+    assert told["content"] == "r\n[image left out: this model reads text alone]"
+    with pytest.raises(ValidationError):
+        Message.model_validate({"role": "user", "content": [image]})
+
+
+def test_tools_reach_templates_in_one_order() -> None:
+    function = {"parameters": {"type": "object"}, "description": "d", "name": "f", "strict": True}
+    tool = Tool.model_validate({"function": function, "type": "function"})
+    assert tool.function is not None
+    assert json.dumps(tool.function.for_template()) == (
+        '{"type": "function", "function": {"name": "f", "description": "d", '
+        '"parameters": {"type": "object"}}}'
+    )

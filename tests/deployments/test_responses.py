@@ -266,6 +266,10 @@ async def test_what_was_cut_short_is_incomplete() -> None:
     assert events[-2]["item"]["status"] == "incomplete"
 
 
+IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}
+LEFT_OUT = "[image left out: this model reads text alone]"
+
+
 async def test_items_become_messages_of_the_template() -> None:
     backend = Scripted("text")
     call = {"type": "function_call", "call_id": "c", "name": "read", "namespace": "fs"}
@@ -276,11 +280,12 @@ async def test_items_become_messages_of_the_template() -> None:
         | {"content": [{"type": "reasoning_text", "text": "Hm."}]},
         {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
         | {"content": [{"type": "output_text", "text": "See:", "annotations": []}]},
-        call | {"id": "fc_1", "arguments": '{"a": 1}', "status": "completed"},
+        {"type": "web_search_call", "id": "ws_1", "action": {"type": "search"}},
+        call | {"id": "fc_1", "arguments": '{"a": 1, "b": "cu', "status": "incomplete"},
         {"type": "custom_tool_call", "call_id": "d", "name": "patch", "input": "x\n"},
         {"type": "function_call_output", "call_id": "c", "output": "1"},
         {"type": "custom_tool_call_output", "call_id": "d"}
-        | {"output": [{"type": "input_text", "text": "2"}]},
+        | {"output": [{"type": "input_text", "text": "2"}, IMAGE]},
         {"role": "assistant", "content": "Done."},
         {"role": "developer", "content": "More rules."},
         {"role": "user", "content": "Again."},
@@ -290,7 +295,7 @@ async def test_items_become_messages_of_the_template() -> None:
         {
             "id": "c",
             "type": "function",
-            "function": {"name": "fs__read", "arguments": {"a": 1}},
+            "function": {"name": "fs__read", "arguments": {"a": 1, "b": "cu"}},
         },
         {
             "id": "d",
@@ -299,7 +304,8 @@ async def test_items_become_messages_of_the_template() -> None:
         },
     ]
     assert backend.asked[0].prompt.messages == (
-        {"role": "system", "content": "Be brief.\n\nRules."},
+        {"role": "system", "content": "Be brief."},
+        {"role": "system", "content": "Rules."},
         {"role": "user", "content": "Go."},
         {
             "role": "assistant",
@@ -308,7 +314,7 @@ async def test_items_become_messages_of_the_template() -> None:
             "tool_calls": calls,
         },
         {"role": "tool", "tool_call_id": "c", "content": "1"},
-        {"role": "tool", "tool_call_id": "d", "content": "2"},
+        {"role": "tool", "tool_call_id": "d", "content": f"2\n{LEFT_OUT}"},
         {"role": "assistant", "content": "Done."},
         {"role": "system", "content": "More rules."},
         {"role": "user", "content": "Again."},
@@ -432,7 +438,7 @@ async def test_codex_is_answered() -> None:
     assert response.headers["x-pomona-dropped-tools"] == "web_search"
     openai_types.response(response.json())
     prompt = backend.asked[0].prompt
-    assert [message["role"] for message in prompt.messages] == ["system", "user", "user"]
+    assert [message["role"] for message in prompt.messages] == ["system", "system", "user", "user"]
     names = [tool["function"]["name"] for tool in prompt.tools]
     assert len(names) == 12
     assert "multi_agent_v1__spawn_agent" in names

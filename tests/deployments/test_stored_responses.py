@@ -358,18 +358,16 @@ async def test_what_is_not_found_is_named() -> None:
         assert not gateways.backend.asked
 
 
-async def test_a_call_that_was_cut_short_can_not_be_gone_on_with() -> None:
+async def test_a_call_that_was_cut_short_is_gone_on_with() -> None:
     cut = ANSWER[: ANSWER.index("Köln")]
     async with pair(cut) as gateways:
         gateways.backend.finish_reason = "length"
         told = await gateways.ask()
         assert told["status"] == "incomplete"
-        response = await gateways.one.client.post(
-            PATH, json=ASKED | {"previous_response_id": told["id"]}
-        )
-        assert response.status_code == 400
-        assert response.json()["error"]["param"] == "previous_response_id"
-        assert "arguments" in response.json()["error"]["message"]
+        await gateways.ask(previous_response_id=told["id"])
+        prompt = gateways.backend.asked[-1].prompt
+        (call,) = [one for message in prompt.messages for one in message.get("tool_calls", ())]
+        assert call["function"]["arguments"] == {"city": ""}
 
 
 async def test_what_is_at_fault_behind_a_previous_response_has_its_own_place() -> None:

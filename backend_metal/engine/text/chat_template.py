@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -14,6 +13,7 @@ from transformers.utils.chat_template_utils import _compile_jinja_template
 
 from backend_metal.engine.text.tokenizer import Tokenizer
 from deployments.backend import InvalidRequestError
+from deployments.backend.written import dumps
 
 ANALYSIS = "<|channel|>analysis"
 """Of gpt-oss's template, which has one place for what goes before a call."""
@@ -141,6 +141,7 @@ class ChatTemplate:
 def _compiled(source: str) -> Template:
     # Cached there, with the filters and functions that templates of the hub are written for.
     template: Template = _compile_jinja_template(source)
+    template.environment.filters["tojson"] = _to_json
     return template
 
 
@@ -175,12 +176,17 @@ def _compared_with(template: nodes.Template, name: str) -> frozenset[str]:
     )
 
 
+def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
+    """As transformers' filter, with numbers as they were written."""
+    return dumps(value, ensure_ascii=ensure_ascii, **options)
+
+
 def _with_json_arguments(message: dict[str, Any]) -> dict[str, Any]:
     """Functions want the arguments of calls as clients send them."""
     if not (calls := message.get("tool_calls")):
         return message
     functions = [call["function"] for call in calls]
-    texts = [json.dumps(function["arguments"], ensure_ascii=False) for function in functions]
+    texts = [dumps(function["arguments"], ensure_ascii=False) for function in functions]
     return {
         **message,
         "tool_calls": [

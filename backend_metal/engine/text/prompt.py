@@ -12,6 +12,7 @@ from backend_metal.engine.text.chat_template import ChatTemplate
 from backend_metal.engine.text.context_length import Prompted, check_num_tokens
 from backend_metal.engine.text.control_tokens import ControlTokens, random_digits
 from backend_metal.engine.text.history import common_length, other_conversation
+from backend_metal.engine.text.system_messages import folded
 from backend_metal.engine.text.tokenizer import Tokenizer
 from deployments.backend import BackendError, ChatPrompt, InvalidRequestError
 
@@ -188,21 +189,37 @@ class PromptEncoder:
         return partial(self._tokenizer.encode, add_special_tokens=adds)
 
     def _chat_text(self, request: Prompted, prompt: ChatPrompt) -> str:
-        """Rendered, with marks where messages spell control tokens."""
+        """Rendered, with marks where messages spell control tokens. System messages that the
+        template refuses, or leaves out, stand where it takes them."""
         self._check_chat(prompt)
         messages = [_flatten(index, message) for index, message in enumerate(prompt.messages)]
-        try:
-            return self._render(
-                request,
-                messages,
-                _arguments(prompt),
-                is_continued=prompt.continues_final_message,
-            )
-        except _TEMPLATE_ERRORS as error:
-            reason = self._control_tokens.reveal(str(error) or type(error).__name__)
-            raise InvalidRequestError(
-                f"the chat template refused the messages: {reason}", param=request.param
-            ) from error
+        refused: Exception | None = None
+        text: str | None = None
+        for told in (messages, *folded(messages)):
+            try:
+                text = self._render(
+                    request,
+                    told,
+                    _arguments(prompt),
+                    is_continued=prompt.continues_final_message,
+                )
+            except _TEMPLATE_ERRORS as error:
+                refused = refused or error
+                continue
+            if told is not messages or self._has_later_system_messages(text, messages):
+                return text
+        if text is not None:
+            return text
+        assert refused is not None
+        reason = self._control_tokens.reveal(str(refused) or type(refused).__name__)
+        raise InvalidRequestError(
+            f"the chat template refused the messages: {reason}", param=request.param
+        ) from refused
+
+    def _has_later_system_messages(self, text: str, messages: list[dict[str, Any]]) -> bool:
+        """Whether ``text`` has all that the system says behind the beginning."""
+        later = (message for message in messages[1:] if message.get("role") == "system")
+        return all(self._control_tokens.hide(one["content"]).strip() in text for one in later)
 
     def _tokenize_chat(self, request: Prompted, text: str) -> list[int]:
         tokenizer, text = self._control_tokens.separate(text)

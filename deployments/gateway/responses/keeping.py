@@ -14,7 +14,7 @@ from deployments.gateway.responses.accepting import Accepted
 from deployments.gateway.responses.shared import SharedStore
 from deployments.gateway.responses.store import StoredItem, StoredResponse
 from deployments.protocol.parsing import off_the_loop
-from deployments.protocol.responses.items import ItemReference
+from deployments.protocol.responses.items import HostedItem, ItemReference
 from deployments.protocol.responses.request import ResponsesRequest
 from deployments.protocol.responses.stored_items import stored_item
 
@@ -67,7 +67,7 @@ class ResponseKeeper:
         for index, item in enumerate(asked.input):
             if isinstance(item, ItemReference):
                 yield StoredItem(item.id, self.accepted.named[item.id])
-            else:
+            elif not isinstance(item, HostedItem):
                 told = stored_item(item, self.answer_id, index)
                 yield StoredItem(told["id"], _encoded(told))
 

@@ -10,10 +10,11 @@ from pydantic import BeforeValidator, FailFast, Field, model_validator
 from deployments.http.errors import shown
 from deployments.protocol.anthropic import rules
 from deployments.protocol.json_body import is_deeper
+from deployments.protocol.left_out import without_unreadable
 from deployments.protocol.messages import MAX_PARTS
 from deployments.protocol.strict import RefusedError, StrictModel
 from deployments.protocol.structured_output import MAX_SCHEMA_DEPTH
-from deployments.protocol.tools import NAME, NAME_PATTERN
+from deployments.protocol.tools import NAME, NAME_PATTERN, parse_arguments
 
 MAX_ID_CHARS = 256
 CONTENT = "a string or an array of blocks"
@@ -41,7 +42,35 @@ def as_blocks(value: Any) -> Any:
     return [{"type": "text", "text": value}] if isinstance(value, str) else value
 
 
+def _as_result(value: Any) -> Any:
+    return as_blocks(without_unreadable(_with_texts(value)))
+
+
+def _with_texts(blocks: Any) -> Any:
+    return [_text_of_document(one) for one in blocks] if isinstance(blocks, list) else blocks
+
+
+def _text_of_document(block: Any) -> Any:
+    """A document that is text as a block of text."""
+    match block:
+        case {"type": "document", "source": {"type": "text", "data": str(text)}}:
+            pass
+        case {"type": "document", "source": {"type": "content", "content": str(text)}}:
+            pass
+        case {"type": "document", "source": {"type": "content", "content": [*parts]}} if all(
+            isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts
+        ):
+            text = "\n".join(part["text"] for part in parts)
+        case _:
+            return block
+    about = (block.get(name) for name in ("title", "context"))
+    return {"type": "text", "text": "\n".join([*(a for a in about if isinstance(a, str)), text])}
+
+
 def _checked_input(value: Any) -> Any:
+    if isinstance(value, str):
+        # As it was streamed, perhaps cut short.
+        return parse_arguments(value)
     if isinstance(value, dict) and is_deeper(value, MAX_SCHEMA_DEPTH):
         raise RefusedError(f"must nest at most {MAX_SCHEMA_DEPTH} levels deep")
     return value
@@ -83,7 +112,7 @@ class ContentBlock(StrictModel):
         list[ContentBlock],
         FailFast(),
         BeforeValidator(
-            as_blocks,
+            _as_result,
             json_schema_input_type=str | Annotated[list[ContentBlock], Field(max_length=MAX_PARTS)],
         ),
     ] = Field([], description=CONTENT)
@@ -92,6 +121,7 @@ class ContentBlock(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _is_read_here(cls, data: Any) -> Any:
+        data = _text_of_document(data)
         if isinstance(data, dict) and data.get("type") in _UNREADABLE:
             raise RefusedError(
                 f"is {shown(data['type'])}, but models here read text alone", where=".type"

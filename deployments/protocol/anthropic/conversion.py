@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
+from deployments.backend.written import dumps
 from deployments.http.errors import ApiError
 from deployments.protocol.anthropic.blocks import ContentBlock
 from deployments.protocol.anthropic.request import MessagesRequest
@@ -67,18 +67,16 @@ def own_names(request: MessagesRequest) -> dict[str, str]:
 
 
 def _messages(request: MessagesRequest) -> Iterator[ChatMessage]:
-    """What the system says first is the system prompt. What it says later is told to the model in
-    the user's turn: many templates know no other place for it. Turns of one role that follow each
-    other are one."""
-    turns = [(one.role, one.content) for one in request.messages]
+    """Turns of one role that follow each other are one."""
     system = [block for block in request.system if not _is_billing_line(block)]
-    while turns and turns[0][0] == "system":
-        system += turns.pop(0)[1]
-    if system:
-        yield {"role": "system", "content": _text(system)}
-    for is_answer, group in groupby(turns, lambda turn: turn[0] == "assistant"):
+    turns = [("system", system)] if system else []
+    turns += [(one.role, one.content) for one in request.messages]
+    for role, group in groupby(turns, lambda turn: turn[0]):
         blocks = [block for _, content in group for block in content]
-        yield from [_answer(blocks)] if is_answer else _asked(blocks)
+        if role == "system":
+            yield {"role": role, "content": _text(blocks)}
+        else:
+            yield from [_answer(blocks)] if role == "assistant" else _asked(blocks)
 
 
 def _is_billing_line(block: ContentBlock) -> bool:
@@ -116,7 +114,7 @@ def _answer(blocks: Iterable[ContentBlock]) -> ChatMessage:
 
 
 def _call(block: ContentBlock) -> dict[str, Any]:
-    arguments = json.dumps(block.input, ensure_ascii=False)
+    arguments = dumps(block.input, ensure_ascii=False)
     function = {"name": block.name, "arguments": arguments}
     return {"id": block.id, "type": "function", "function": function}
 

@@ -11,15 +11,19 @@ from deployments.protocol.chat_formats.form import CallForm
 from deployments.protocol.chat_formats.json_calls import JsonCalls, NamedCalls
 from deployments.protocol.chat_formats.literal_calls import LiteralCalls
 from deployments.protocol.chat_formats.literal_rules import LiteralRules
+from deployments.protocol.chat_formats.regex import escaped
 from deployments.protocol.chat_formats.rules import Rules, literal, sequence
+from deployments.protocol.chat_formats.schema import listed_values, required_in
 from deployments.protocol.chat_formats.tagged_calls import TaggedCalls
 from deployments.protocol.chat_formats.tool import (
     SHARED,
     STRING_BOUNDS,
     Tool,
     UnenforceableError,
-    takes_string,
 )
+
+OTHER_KEY = r'[^<>"\s]+( [^<>"\s]+)*'
+"""Of a parameter that no schema names."""
 
 
 class CallRules:
@@ -87,36 +91,78 @@ class CallRules:
         marker = self._rules.marker
         parts = [f'"\\n"? {marker(form.name_start)}' if form.name_start else ""]
         parts.append(literal(tool.name + form.name_end[0].rstrip("\n")))
-        required = tool.parameters.get("required", ())
-        for index, (key, schema) in enumerate(tool.parameters.get("properties", {}).items()):
-            kind = form.kinds[0 if takes_string(schema) else 1] if form.kinds else ""
-            tag = f'"\\n"? {marker(form.key_start)} {literal(f"{key}{form.key_end}{kind}")}'
-            if form.value_start:
-                tag += f' "\\n"? {marker(form.value_start)}'
-            if form.value_end[0].startswith("\n"):
-                tag += ' "\\n"'
-            one = f"{tag} {self._tagged_value(form, tool, key, schema, f'value_{number}_{index}')}"
+        required = required_in(tool.parameters)
+        for index, (key, schema) in enumerate(tool.members.items()):
+            one = self._tagged_member(form, tool, key, schema, f"value_{number}_{index}")
             parts.append(one if key in required else f"({one})?")
+        if tool.others is not None:
+            known = "|".join(map(escaped, tool.members))
+            name = self._rules.add(f"OTHER_{number}", f"/{OTHER_KEY}/ & ~/({known})/")
+            one = self._tagged_member(form, tool, None, tool.others, f"value_{number}", name)
+            parts.append(f"({one})*")
         parts.append(f'"\\n"? {marker(form.call_end)}' if form.call_end else "")
         parts.append(f'"\\n"? {marker(form.end)}' if form.end else "")
         return "", self._rules.add(f"call_{number}", sequence(*parts))
 
-    def _tagged_value(self, form: TaggedCalls, tool: Tool, key: str, schema: Any, name: str) -> str:
+    def _tagged_member(
+        self,
+        form: TaggedCalls,
+        tool: Tool,
+        key: str | None,
+        schema: Any,
+        name: str,
+        key_rule: str = "",
+    ) -> str:
+        """``key``: None: of any name that ``key_rule`` has."""
+        tag = f'"\\n"? {self._rules.marker(form.key_start)} {key_rule}'
+        text, values = self._tagged_values(form, tool, key or "", schema, name)
+        key_end = literal(f"{key or ''}{form.key_end}")
+        if form.kinds:
+            # What follows the key tells which of both it is.
+            ends = (literal(f"{key or ''}{form.key_end}{kind}") for kind in form.kinds)
+            ways = [f"{end} {way}" for end, way in zip(ends, (text, values), strict=True) if way]
+            return f"{tag} ({' | '.join(ways)})"
+        if form.value_start:
+            key_end += f' "\\n"? {self._rules.marker(form.value_start)}'
+        if form.value_end[0].startswith("\n"):
+            key_end += ' "\\n"'
+        return f"{tag} {key_end} ({' | '.join(filter(None, (text, values)))})"
+
+    def _tagged_values(
+        self, form: TaggedCalls, tool: Tool, key: str, schema: Any, name: str
+    ) -> tuple[str, str]:
+        """Of a parameter, each with its end: strings, and all else; empty: there are none such."""
         end = self._rules.marker(form.value_end[0])
-        if not takes_string(schema):
-            return f"{self._json(schema, tool, name)} {end}"
-        if choices := schema.get("enum"):
-            return f"({' | '.join(map(literal, choices))}) {end}"
-        if tool.is_strict and (bounds := sorted(schema.keys() & STRING_BOUNDS)):
-            raise UnenforceableError(tool, key, bounds[0])
-        return self._rules.until(name, *form.value_end)
+        texts, values, others = [], [], []
+        has_any_text = False
+        for one in tool.branches(schema, key):
+            if (listed := listed_values(one)) is not None:
+                texts += [literal(text) for text in listed if isinstance(text, str)]
+                rest = [value for value in listed if not isinstance(value, str)]
+                values += [literal(way) for value in rest for way in form.ways_to_write(value)]
+            elif one.get("type") != "string":
+                others.append(one)
+                if one.get("type") == "boolean":
+                    values += [literal(word) for word in form.words if word in ("True", "False")]
+            elif tool.is_strict and (bounds := sorted(one.keys() & STRING_BOUNDS)):
+                raise UnenforceableError(tool, key, bounds[0])
+            else:
+                has_any_text = True
+        if others:
+            values.append(self._json({"anyOf": others}, tool, f"{name}_json"))
+        json = f"({' | '.join(values)}) {end}" if values else ""
+        if not has_any_text:
+            return (f"({' | '.join(texts)}) {end}" if texts else ""), json
+        # All else is text, too, where nothing tells it apart.
+        return self._rules.until(name, *form.value_end), json if form.kinds else ""
 
     @_call.register
     def _literal_call(self, form: LiteralCalls, tool: Tool, number: int) -> tuple[str, str]:
         opening, closer = form.brackets
         values = LiteralRules(self._rules, form, tool, f"value_{number}")
         end = "" if form.group else self._rules.marker(form.end)
-        rest = sequence(values.fields(tool.parameters, form.separator, closer), end)
+        arguments = values.fields(form.separator, closer)
+        rest = sequence(arguments, end)
         return f"{form.prefix}{tool.name}{opening}", self._rules.add(f"call_{number}", rest)
 
     def _json(self, schema: Any, tool: Tool, name: str) -> str:

@@ -8,16 +8,17 @@ what follows is told as it comes, well formed or not.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Protocol
 
 from deployments.protocol.chat_formats.events import Event
 from deployments.protocol.chat_formats.stream import WHITE, Stream
+from deployments.protocol.chat_formats.tool import Tool
 
 Reading = Generator[None, None, None]
 Tell = Callable[[Event], None]
-IsString = Callable[[str, str], bool | None]
-"""Whether a tool (by name) takes a string for a parameter (by name); None: nobody knows."""
+Tools = Mapping[str, Tool]
+"""By name; values of others are read by what they look like."""
 
 NAME = re.compile(r"[\w.:-]*")
 KEY = re.compile(r"[\w.$-]*")
@@ -55,7 +56,7 @@ class CallForm(Protocol):
         is none such."""
         ...
 
-    def read(self, stream: Stream, tell: Tell, is_string: IsString) -> Reading:
+    def read(self, stream: Stream, tell: Tell, tools: Tools) -> Reading:
         """What stands behind ``start``. Raises ``MalformedError`` where it is no call after all,
         or no longer one, which may be in the middle."""
         ...

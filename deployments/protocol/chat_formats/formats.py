@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from deployments.protocol.chat_formats.json_calls import JsonCalls, NamedCalls
-from deployments.protocol.chat_formats.literal import Notation
+from deployments.protocol.chat_formats.literal import BARE_KEY, PYTHON, Notation
 from deployments.protocol.chat_formats.literal_calls import LiteralCalls
 from deployments.protocol.chat_formats.reader import ChatFormat
 from deployments.protocol.chat_formats.tagged_calls import TaggedCalls
@@ -33,7 +33,7 @@ def _gemma(start: str, end: str, quote: str) -> LiteralCalls:
     return LiteralCalls(
         start,
         end,
-        notation=Notation((quote, '"'), {}),
+        notation=Notation((quote, '"'), {"None": "null"}, keys=BARE_KEY, is_sorted=True),
         brackets=("{", "}"),
         separator=":",
         prefix="call:",
@@ -59,6 +59,7 @@ FORMATS: Mapping[str, ChatFormat] = {
                     value_end=("\n</parameter>", "</parameter>"),
                     call_end="</function>",
                     end="</tool_call>",
+                    words=PYTHON.words,
                 ),
             ),
             THINK,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from deployments.protocol.chat_formats.events import CallArguments, CallStart
 from deployments.protocol.chat_formats.form import (
-    IsString,
     MalformedError,
     Reading,
     Tell,
+    Tools,
     expect,
     passes,
     peek,
@@ -48,7 +48,7 @@ class JsonCalls:
     def opening(self) -> str:
         return "{" if self.is_bare else ""
 
-    def read(self, stream: Stream, tell: Tell, is_string: IsString) -> Reading:
+    def read(self, stream: Stream, tell: Tell, tools: Tools) -> Reading:
         is_list = (yield from peek(stream)) == "["
         if is_list:
             stream.take(1)
@@ -87,7 +87,7 @@ class NamedCalls:
     def markers(self) -> tuple[str, ...]:
         return self.start, self.end, self.kind, self.separator
 
-    def read(self, stream: Stream, tell: Tell, is_string: IsString) -> Reading:
+    def read(self, stream: Stream, tell: Tell, tools: Tools) -> Reading:
         yield from expect(stream, self.kind)
         name = (yield from text_until(stream, (self.separator,))).strip()
         name = name.removeprefix(self.prefix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from deployments.protocol.chat_formats.json_value import as_string, decoded
 from deployments.protocol.chat_formats.stream import WHITE, Stream
 
 MAX_DEPTH = 64
+BARE_KEY = re.compile(r'[^\s\x00-\x1f:{}\[\],"<][^\x00-\x1f:{}\[\],"<]{0,254}')
+"""Of Gemma's: whatever it has is written without quotes."""
 MAX_WORD_CHARS = 4096
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -36,6 +39,10 @@ class Notation:
     alone a backslash escapes what follows."""
     words: Mapping[str, str]
     """Words that are not JSON's own, in JSON."""
+    keys: re.Pattern[str] = KEY
+    """Of members whose names need no quotes."""
+    is_sorted: bool = False
+    """Whether templates write members in the order of the alphabet."""
 
 
 PYTHON = Notation(('"""', "'''", '"', "'"), {"True": "true", "False": "false", "None": "null"})
@@ -90,7 +97,7 @@ def _key(stream: Stream, notation: Notation) -> Generator[None, None, str]:
             pieces: list[str] = []
             yield from _read_string(stream, pieces.append, quote)
             return "".join(pieces)
-    return (yield from name(stream, KEY))
+    return (yield from name(stream, notation.keys))
 
 
 def _read_string(stream: Stream, write: Write, quote: str) -> Reading:

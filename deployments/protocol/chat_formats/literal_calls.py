@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from deployments.protocol.chat_formats.events import CallArguments, CallStart
 from deployments.protocol.chat_formats.form import (
-    IsString,
     Reading,
     Tell,
+    Tools,
     expect,
     name,
     passes,
@@ -45,7 +45,7 @@ class LiteralCalls:
     def opening(self) -> str:
         return "[" if self.is_bare else ""
 
-    def read(self, stream: Stream, tell: Tell, is_string: IsString) -> Reading:
+    def read(self, stream: Stream, tell: Tell, tools: Tools) -> Reading:
         closer = "]" if (yield from takes(stream, "[")) else self.end
         yield from self._read_call(stream, tell)
         while not (yield from takes(stream, closer)):

@@ -1,24 +1,33 @@
 """Rules for arguments in a language's own notation.
 
-Strings, and lists and objects of plain schemas, are as the language writes them; whatever else a
-schema says is enforced in JSON, which every one of these notations has a place for.
+Values are as the language writes them; a string, a list or an object of a strict tool that is bound
+by more than the notation shows is enforced in JSON, which all of these notations have a place for.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
-from deployments.protocol.chat_formats.form import KEY
+from deployments.backend import JSON_WHITESPACE
 from deployments.protocol.chat_formats.literal_calls import LiteralCalls
+from deployments.protocol.chat_formats.regex import escaped
 from deployments.protocol.chat_formats.rules import Rules, literal, sequence
-from deployments.protocol.chat_formats.tool import STRING_BOUNDS, Tool, takes_string
+from deployments.protocol.chat_formats.schema import (
+    NOTES,
+    bound,
+    items_of,
+    listed_values,
+    members_of,
+    required_in,
+)
+from deployments.protocol.chat_formats.tool import STRING_BOUNDS, Tool
 
-_NOTES = frozenset({"default", "description", "examples", "title", "type"})
-_PLAIN_LIST = _NOTES | {"items"}
-_PLAIN_OBJECT = _NOTES | {"additionalProperties", "properties", "required"}
-_SINGLE_QUOTED = r"""/'([^'\\\r\n]|\\['"\\nrt])*'/"""
+_LIST = NOTES | {"items", "maxItems", "minItems", "prefixItems", "type"}
+_OBJECT = NOTES | {"additionalProperties", "properties", "required", "type"}
+_SINGLE_QUOTED = r"""/'([^'\\]|\\['"\\nrt])*'/"""
 
 
 class LiteralRules:
@@ -28,58 +37,162 @@ class LiteralRules:
         self._tool = tool
         self._prefix = prefix
         self._num_rules = 0
-        self._quote = form.notation.quotes[0]
-        self._words = form.notation.words
+        self._notation = form.notation
+        self._is_python = form.separator == "="
+        self._gap = self._add(f"/{JSON_WHITESPACE}/") + "?" if self._is_python else ""
+        self._comma = sequence('","', self._gap)
+        self._known: dict[str, str] = {}
+        """Names of the rules of values, by their schemas, which may hold themselves."""
 
-    def fields(self, schema: Mapping[str, Any], separator: str, closer: str) -> str:
-        """The properties of an object in their order, and ``closer``."""
-        comma = ", " if self._words else ","
-        required = schema.get("required", ())
-        first = rest = literal(closer)
-        for name, value in reversed(schema.get("properties", {}).items()):
-            key = name if KEY.fullmatch(name) and name else json.dumps(name, ensure_ascii=False)
-            follows = sequence(self._value(value), rest)
-            skipped = ("", "") if name in required else (f" | {first}", f" | {rest}")
-            first = self._add(f"{literal(f'{key}{separator}')} {follows}{skipped[0]}")
-            rest = self._add(f"{literal(f'{comma}{key}{separator}')} {follows}{skipped[1]}")
+    def fields(self, separator: str, closer: str) -> str:
+        """The tool's parameters, and ``closer``."""
+        members = members_of(self._tool.parameters)
+        keys = {name: self._bare(name, separator) for name in members}
+        other_key = f"{self._other_name(members)} {literal(separator)}"
+        return self._members(self._tool.parameters, keys, other_key, self._tool.others, closer)
+
+    def _members(
+        self,
+        schema: Mapping[str, Any],
+        keys: Mapping[str, str],
+        other_key: str,
+        others: Any,
+        closer: str,
+    ) -> str:
+        """Those of an object, and ``closer``. ``keys``: rules of what stands before each;
+        ``others``: the schema of members that are not listed; None: there are none."""
+        listed = members_of(schema)
+        pairs = {name: f"{keys[name]} {self._value(one, name)}" for name, one in listed.items()}
+        other = "" if others is None else f"{other_key} {self._value(others, '')}"
+        orders = [[*pairs]]
+        if self._notation.is_sorted and (alphabet := sorted(pairs, key=str.lower)) != orders[0]:
+            orders.append(alphabet)
+        required = required_in(schema)
+        ways = (self._in_order(one, pairs, required, other, closer) for one in orders)
+        return self._add(" | ".join(ways))
+
+    def _in_order(
+        self,
+        order: list[str],
+        pairs: Mapping[str, str],
+        required: list[Any],
+        other: str,
+        closer: str,
+    ) -> str:
+        first = rest = end = self._add(literal(closer))
+        for pair, may_lack in [
+            *(("", True) for _ in [0] if other),
+            *((pairs[name], name not in required) for name in reversed(order)),
+        ]:
+            more = self._new_name()
+            firsts = [f"{pair} {rest}"] if pair else []
+            rests = [f"{self._comma} {one}" for one in firsts]
+            if may_lack:
+                firsts.append(first)
+                rests.append(rest)
+            if other and (self._notation.is_sorted or rest == end):
+                # Where members are sorted, others may stand between any two.
+                firsts.append(f"{other} {more}")
+                rests.append(f"{self._comma} {other} {more}")
+            first = self._add(" | ".join(firsts))
+            rest = self._rules.add(more, " | ".join(rests))
         return first
 
-    def _value(self, schema: Any) -> str:
-        if takes_string(schema):
-            return self._string(schema)
-        if not isinstance(schema, Mapping):
-            return self._json(schema)
-        kind, keywords = schema.get("type"), schema.keys()
-        if self._words:
-            if kind == "boolean" and keywords <= _NOTES:
-                return self._add('"True" | "False" | "true" | "false"')
-        elif kind == "array" and keywords <= _PLAIN_LIST and "items" in keywords:
-            one = self._value(schema["items"])
-            return self._add(f'"[" ({one} ("," {one})*)? "]"')
-        elif kind == "object" and keywords <= _PLAIN_OBJECT and schema.get("properties"):
-            return sequence('"{"', self.fields(schema, ":", "}"))
+    def _bare(self, name: str, separator: str) -> str:
+        """The name of a member and what follows it, in quotes if it needs some."""
+        is_plain = self._notation.keys.fullmatch(name)
+        return literal(f"{name if is_plain else json.dumps(name, ensure_ascii=False)}{separator}")
+
+    def _other_name(self, listed: Mapping[str, Any]) -> str:
+        known = "|".join(map(escaped, listed))
+        name = self._new_name().upper()
+        bare = self._rules.add(name, f"/{self._notation.keys.pattern}/ & ~/({known})/")
+        return bare if self._is_python else f"({bare} | {self._text()})"
+
+    def _value(self, schema: Any, parameter: str) -> str:
+        known = json.dumps(schema)
+        if known not in self._known:
+            name = self._known[known] = self._new_name()
+            ways = [self._branch(one, parameter) for one in self._tool.branches(schema, parameter)]
+            self._rules.add(name, " | ".join(dict.fromkeys(ways)) or self._json(schema))
+        return self._known[known]
+
+    def _branch(self, schema: dict[str, Any], parameter: str) -> str:
+        if (listed := listed_values(schema)) is not None:
+            return " | ".join(map(self._choice, listed))
+        is_strict, keywords = self._tool.is_strict, schema.keys()
+        match schema.get("type"):
+            case "string":
+                return self._string(schema)
+            case "boolean":
+                return " | ".join(map(self._choice, (True, False)))
+            case "array" if not is_strict or keywords <= _LIST:
+                return self._list(schema, parameter)
+            case "object" if not is_strict or keywords <= _OBJECT:
+                return self._object(schema)
         return self._json(schema)
 
-    def _string(self, schema: Mapping[str, Any]) -> str:
-        is_bounded = not STRING_BOUNDS.isdisjoint(schema)
-        if choices := schema.get("enum"):
-            return self._add(" | ".join(self._choice(choice) for choice in choices))
-        if self._words:
-            plain = self._json(schema)
-            return plain if is_bounded else self._add(f"{plain} | {_SINGLE_QUOTED}")
-        if is_bounded and self._tool.is_strict:
-            return self._json(schema)
-        text = self._rules.until(self._new_name(), self._quote)
-        return sequence(self._rules.marker(self._quote), text)
+    def _object(self, schema: Mapping[str, Any]) -> str:
+        listed = members_of(schema)
+        others = schema.get("additionalProperties", None if listed else {})
+        if isinstance(patterns := schema.get("patternProperties"), Mapping):
+            others = {"anyOf": [*patterns.values(), others or False]}
+        if self._is_python:
+            colon = sequence('":"', self._gap)
+            keys = {name: f"({self._choice(name)}) {colon}" for name in listed}
+            other_key = f"{self._value({'type': 'string'}, '')} {colon}"
+        else:
+            keys = {name: self._bare(name, ":") for name in listed}
+            other_key = f'{self._other_name(listed)} ":"'
+        others = None if others is False else others
+        members = self._members(schema, keys, other_key, others, "}")
+        return sequence('"{"', self._gap, members)
 
-    def _choice(self, choice: str) -> str:
-        if not self._words:
-            return sequence(*map(self._rules.marker, (self._quote, choice, self._quote)))
-        quoted = json.dumps(choice, ensure_ascii=False)
-        if quoted[1:-1] != choice or "'" in choice:
-            return literal(quoted)
-        single = f"'{choice}'"
-        return f"{literal(quoted)} | {literal(single)}"
+    def _list(self, schema: Mapping[str, Any], parameter: str) -> str:
+        first, others = items_of(schema)
+        least = int(bound(schema, "minItems", 0))
+        most = bound(schema, "maxItems", inf)
+        items = [self._value(one, parameter) for one in first]
+        rest = '"]"'
+        if others is not False:
+            other = self._value(others, parameter)
+            items = items or [other]
+            low, high = max(0, least - len(items)), most - len(items)
+            if high > 0:
+                bounds = f"{{{low},{'' if high == inf else int(high)}}}"
+                rest = self._add(f'({self._comma} {other}){bounds} "]"')
+        for number, item in reversed([*enumerate(items)]):
+            ways = [sequence(self._comma if number else "", item, rest)] if most > number else []
+            if number >= least:
+                ways.append('"]"')
+            rest = self._add(" | ".join(ways))
+        return sequence('"["', self._gap, rest)
+
+    def _string(self, schema: Mapping[str, Any]) -> str:
+        if self._tool.is_strict and not STRING_BOUNDS.isdisjoint(schema):
+            return self._json(schema)
+        return f"{self._json(schema)} | {_SINGLE_QUOTED}" if self._is_python else self._text()
+
+    def _text(self) -> str:
+        """Any, between quotes that are the notation's own."""
+        quote = self._notation.quotes[0]
+        if quote not in self._known:
+            text = self._rules.until(self._new_name(), quote)
+            self._known[quote] = self._add(sequence(self._rules.marker(quote), text))
+        return self._known[quote]
+
+    def _choice(self, choice: Any) -> str:
+        text = json.dumps(choice, ensure_ascii=False)
+        if isinstance(choice, (dict, list)):
+            return self._json({"const": choice})
+        if not isinstance(choice, str):
+            words = (word for word, meant in self._notation.words.items() if meant == text)
+            return " | ".join(map(literal, (text, *words)))
+        if not self._is_python:
+            quote = self._notation.quotes[0]
+            return sequence(*map(self._rules.marker, (quote, choice, quote)))
+        is_plain = text[1:-1] == choice and "'" not in choice
+        return " | ".join(map(literal, (text, *([f"'{choice}'"] if is_plain else []))))
 
     def _json(self, schema: Any) -> str:
         part = self._tool.part(schema)

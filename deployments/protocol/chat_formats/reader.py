@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from deployments.protocol.chat_formats.events import (
@@ -15,9 +16,9 @@ from deployments.protocol.chat_formats.events import (
 )
 from deployments.protocol.chat_formats.form import (
     CallForm,
-    IsString,
     MalformedError,
     Reading,
+    Tools,
     passes,
     peek,
 )
@@ -60,11 +61,11 @@ class AnswerReader:
         self,
         chat_format: ChatFormat,
         *,
-        is_string: IsString = lambda tool, parameter: None,
+        tools: Tools = MappingProxyType({}),
         reads_calls: bool = True,
         thinks: bool = False,
     ) -> None:
-        """``reads_calls``: whether there are tools; ``thinks``: whether the prompt has begun a
+        """``reads_calls``: whether there are any; ``thinks``: whether the prompt has begun a
         thought."""
         self._format = chat_format
         self._reads_calls = reads_calls
@@ -75,7 +76,7 @@ class AnswerReader:
             *(chat_format.wrappers if reads_calls else ()),
             *(self._thinking or ())[:1],
         )
-        self._is_string = is_string
+        self._tools = tools
         self._stream = Stream()
         self._events: list[Event] = []
         self._white = ""
@@ -205,7 +206,7 @@ class AnswerReader:
     def _read_call(self, form: CallForm) -> Reading:
         self._has_arguments = False
         try:
-            yield from form.read(self._stream, self._tell, self._is_string)
+            yield from form.read(self._stream, self._tell, self._tools)
         except MalformedError:
             if not self._has_begun_call:
                 return

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from deployments.protocol.chat_formats.events import CallArguments, CallStart
 from deployments.protocol.chat_formats.form import (
-    IsString,
     MalformedError,
     Reading,
     Tell,
+    Tools,
     drop_newline,
     expect,
     passes,
@@ -20,6 +21,7 @@ from deployments.protocol.chat_formats.form import (
 )
 from deployments.protocol.chat_formats.json_value import JsonValue, decoded
 from deployments.protocol.chat_formats.stream import WHITE, Stream
+from deployments.protocol.chat_formats.tool import Tool
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,10 @@ class TaggedCalls:
     """Behind ``call_end``."""
     name_start: str = ""
     kinds: tuple[str, str] | None = None
-    """What follows a key where the value is a string, and where it is JSON; values are then just
-    what stands there. None: the tool's schema tells, and a new line may stand before a value."""
+    """What follows a key where the value is a string, and where it is JSON. None: the tool's schema
+    tells."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Values that templates write in another way than JSON."""
 
     opening = ""
     group = None
@@ -56,7 +60,12 @@ class TaggedCalls:
             *self.value_end,
         )
 
-    def read(self, stream: Stream, tell: Tell, is_string: IsString) -> Reading:
+    def ways_to_write(self, value: Any) -> list[str]:
+        """As JSON, and as templates write it."""
+        text = json.dumps(value, ensure_ascii=False)
+        return [text, *(word for word, meant in self.words.items() if meant == text)]
+
+    def read(self, stream: Stream, tell: Tell, tools: Tools) -> Reading:
         yield from expect(stream, self.name_start)
         name = (yield from text_until(stream, self.name_end, leave=True)).strip()
         if not name:
@@ -68,24 +77,28 @@ class TaggedCalls:
             key = (yield from text_until(stream, (self.key_end,))).strip()
             yield from passes(stream, self.value_start)
             tell(CallArguments(f"{before}{json.dumps(key, ensure_ascii=False)}: "))
-            yield from self._read_value(stream, tell, is_string(name, key))
+            yield from self._read_value(stream, tell, tools.get(name, Tool(name)), key)
             before = ", "
         tell(CallArguments("{}" if before == "{" else "}"))
         yield from passes(stream, self.call_end)
         yield from passes(stream, self.end)
 
-    def _read_value(self, stream: Stream, tell: Tell, is_string: bool | None) -> Reading:
+    def _read_value(self, stream: Stream, tell: Tell, tool: Tool, key: str) -> Reading:
+        is_text = tool.is_text(key)
         if self.kinds is None:
-            yield from drop_newline(stream)
+            if self.value_end[0].startswith("\n"):
+                yield from drop_newline(stream)
         elif (yield from takes(stream, self.kinds[0])):
-            is_string = True
+            is_text = True
         elif (yield from takes(stream, self.kinds[1])):
-            is_string = False
+            tell(CallArguments(_as_json((yield from _json_until(stream, self.value_end)))))
+            return
         else:
             raise MalformedError
-        if not is_string:
-            text = yield from _json_until(stream, self.value_end)
-            tell(CallArguments(_as_json(text, may_be_string=is_string is None)))
+        if not is_text:
+            read = text_until if tool.takes_text(key) else _json_until
+            text = yield from read(stream, self.value_end)
+            tell(CallArguments(tool.value_of(key, text, self.words)))
             return
         tell(CallArguments('"'))
         marker = None
@@ -117,12 +130,10 @@ def _json_until(stream: Stream, markers: Sequence[str]) -> Generator[None, None,
             yield
 
 
-def _as_json(text: str, *, may_be_string: bool) -> str:
+def _as_json(text: str) -> str:
     """The text of a value as JSON; what is none is a string."""
     try:
-        value = decoded(text)
+        decoded(text)
     except ValueError:
-        return json.dumps(text, ensure_ascii=False)
-    if may_be_string and isinstance(value, str):
         return json.dumps(text, ensure_ascii=False)
     return text.strip(WHITE)

@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-STRING_BOUNDS = frozenset({"const", "format", "maxLength", "minLength", "pattern"})
+from deployments.protocol.chat_formats.json_value import decoded
+from deployments.protocol.chat_formats.schema import Schemas, kinds_in, members_of
+from deployments.protocol.chat_formats.stream import WHITE
+
+STRING_BOUNDS = frozenset({"format", "if", "maxLength", "minLength", "not", "pattern"})
 """Keywords that leave less than any string."""
 SHARED = ("$defs", "definitions")
 """Keywords of schemas that others refer to."""
@@ -44,12 +49,62 @@ class Tool:
         shared = {key: self.parameters[key] for key in SHARED if key in self.parameters}
         return {**shared, **whole}
 
+    @cached_property
+    def schemas(self) -> Schemas:
+        return Schemas(self.parameters)
 
-def takes_string(schema: object) -> bool | None:
-    """Whether a value is a string by its schema; None: it doesn't say."""
-    if not isinstance(schema, Mapping):
-        return None
-    if isinstance(choices := schema.get("enum"), list):
-        return all(isinstance(one, str) for one in choices)
-    kind = schema.get("type")
-    return None if kind is None else kind == "string"
+    @property
+    def members(self) -> Mapping[str, Any]:
+        """Schemas of the parameters that are listed."""
+        return members_of(self.parameters)
+
+    @property
+    def others(self) -> Any:
+        """The schema of parameters that are not listed; None: there are none."""
+        # Most tools leave the keyword out, and mean none.
+        others = self.parameters.get("additionalProperties")
+        return None if others is False else others
+
+    def branches(self, schema: Any, parameter: str) -> list[dict[str, Any]]:
+        """Of ``schema``, a part of that parameter's. Raises ``UnenforceableError`` where more than
+        one may match a value that must match just one."""
+        options = schema.get("oneOf") if isinstance(schema, Mapping) else None
+        if self.is_strict and isinstance(options, list):
+            kinds = [kind for one in self.schemas.branches(schema) for kind in kinds_in(one)]
+            if len(kinds) > len({*kinds}):
+                raise UnenforceableError(self, parameter, "oneOf")
+        return self.schemas.branches(schema)
+
+    def is_text(self, parameter: str) -> bool:
+        """Whether its values are strings alone."""
+        return self._kinds_of(parameter) == {"string"}
+
+    def takes_text(self, parameter: str) -> bool:
+        """Whether they may be."""
+        return "string" in self._kinds_of(parameter)
+
+    def value_of(self, parameter: str, text: str, words: Mapping[str, str]) -> str:
+        """The JSON of a value that stands as ``text`` where strings have no quotes. ``words`` are
+        other ways to write some JSON."""
+        written = words.get(text, text)
+        kinds = self._kinds_of(parameter)
+        try:
+            value = decoded(written)
+            if "string" in kinds:
+                is_json = written == written.strip(WHITE) and not isinstance(value, str)
+                is_json = is_json and self.schemas.admits(self._schema_of(parameter), value)
+            else:
+                is_json = bool(kinds) or not isinstance(value, str)
+        except (ValueError, RecursionError):
+            is_json = False
+        return written.strip(WHITE) if is_json else json.dumps(text, ensure_ascii=False)
+
+    def _schema_of(self, parameter: str) -> Any:
+        return self.members.get(parameter, self.others)
+
+    def _kinds_of(self, parameter: str) -> set[str]:
+        """None for one that is not known."""
+        schema = self._schema_of(parameter)
+        if schema is None:
+            return set()
+        return {kind for one in self.schemas.branches(schema) for kind in kinds_in(one)}

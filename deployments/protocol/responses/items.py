@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -9,6 +10,7 @@ from pydantic import BeforeValidator, Field, PlainValidator
 
 from deployments.http.errors import shown
 from deployments.protocol import unsupported
+from deployments.protocol.left_out import without_unreadable
 from deployments.protocol.messages import MAX_PARTS
 from deployments.protocol.responses.carried_thought import read_carried
 from deployments.protocol.responses.kinds import parse_one_of
@@ -18,6 +20,7 @@ from deployments.protocol.tools import NAME, NAME_PATTERN, parse_arguments
 MAX_ITEMS = 4096
 CONTENT = "a string or an array of parts that are text"
 CALL_ID = "a string of 1 to 256 characters"
+_HOSTED = re.compile(r"^([a-z_]+_(call|call_output|output)|mcp_[a-z_]+)$")
 _UNREAD_SUMMARY = "a model is told what was thought, or nothing"
 
 
@@ -77,14 +80,19 @@ class MessageItem(Item):
         return "\n".join(self.content)
 
 
+def _checked_arguments(value: Any) -> str:
+    parse_arguments(value)
+    return str(value)
+
+
 class FunctionCallItem(Item):
     type: Literal["function_call"] = Field(description='"function_call"')
     call_id: str = Field(min_length=1, max_length=256, description=CALL_ID)
     name: str = Field(pattern=NAME_PATTERN, description=NAME)
     namespace: str | None = Field(None, pattern=NAME_PATTERN, description=NAME)
-    arguments: Annotated[
-        dict[str, Any], BeforeValidator(parse_arguments, json_schema_input_type=str)
-    ] = Field(description="a JSON object, as a string")
+    arguments: Annotated[str, BeforeValidator(_checked_arguments, json_schema_input_type=str)] = (
+        Field(description="a JSON object, as a string")
+    )
 
 
 class CustomCallItem(Item):
@@ -95,6 +103,10 @@ class CustomCallItem(Item):
     input: str = Field(description="a string")
 
 
+def _parse_output(value: Any) -> tuple[str, ...]:
+    return _parse_content(without_unreadable(value, "input_text"))
+
+
 class OutputItem(Item):
     """What came of a call."""
 
@@ -102,7 +114,10 @@ class OutputItem(Item):
         description='"function_call_output" or "custom_tool_call_output"'
     )
     call_id: str = Field(min_length=1, max_length=256, description=CALL_ID)
-    output: Content = Field(description=CONTENT)
+    output: Annotated[
+        tuple[str, ...],
+        PlainValidator(_parse_output, json_schema_input_type=str | list[ContentPart]),
+    ] = Field(description=CONTENT)
 
     @property
     def text(self) -> str:
@@ -143,7 +158,14 @@ class ItemReference(StrictModel):
     id: str = Field(min_length=1, max_length=256, description="an item's id, as an answer had it")
 
 
-InputItem = MessageItem | FunctionCallItem | CustomCallItem | OutputItem | ReasoningItem
+class HostedItem(StrictModel):
+    """Of a tool that its vendor ran: the model is told of neither."""
+
+    type: str = Field(pattern=_HOSTED.pattern, description="a kind of item")
+
+
+OwnItem = MessageItem | FunctionCallItem | CustomCallItem | OutputItem | ReasoningItem
+InputItem = OwnItem | HostedItem
 
 ITEMS: Mapping[str, type[InputItem | ItemReference]] = {
     "message": MessageItem,
@@ -172,4 +194,7 @@ def parse_item(value: Any, where: str) -> InputItem | ItemReference:
     # A reference may come without its type, as messages do.
     is_reference = isinstance(value, dict) and value.keys() == {"id"}
     default = "item_reference" if is_reference else "message"
+    kind = value.get("type") if isinstance(value, dict) else None
+    if isinstance(kind, str) and kind not in ITEMS and _HOSTED.match(kind):
+        return HostedItem(type=kind)
     return parse_one_of(ITEMS, value, where, default=default)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from hashlib import blake2b
 from typing import Any
 
 from deployments.protocol.responses.items import (
     CustomCallItem,
     FunctionCallItem,
-    InputItem,
     MessageItem,
     OutputItem,
+    OwnItem,
     ReasoningItem,
 )
 
@@ -25,7 +24,7 @@ _PREFIXES = {
 }
 
 
-def stored_item(item: InputItem, answer_id: str, index: int) -> dict[str, Any]:
+def stored_item(item: OwnItem, answer_id: str, index: int) -> dict[str, Any]:
     """The item at ``index`` of an input. Its id is new, and follows from the answer's: what clients
     call their items need not be unique."""
     digest = blake2b(f"{answer_id}/input/{index}".encode(), digest_size=24).hexdigest()
@@ -33,7 +32,7 @@ def stored_item(item: InputItem, answer_id: str, index: int) -> dict[str, Any]:
     return named | _members(item)
 
 
-def _members(item: InputItem) -> dict[str, Any]:
+def _members(item: OwnItem) -> dict[str, Any]:
     match item:
         case MessageItem(role="assistant"):
             told = {"type": "output_text", "annotations": [], "logprobs": []}
@@ -41,7 +40,7 @@ def _members(item: InputItem) -> dict[str, Any]:
         case MessageItem():
             return {"role": item.role, "content": _texts(item.content)}
         case FunctionCallItem():
-            return _call(item) | {"arguments": json.dumps(item.arguments, ensure_ascii=False)}
+            return _call(item) | {"arguments": item.arguments}
         case CustomCallItem():
             return _call(item) | {"input": item.input}
         case OutputItem():

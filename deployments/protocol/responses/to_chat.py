@@ -24,8 +24,6 @@ from deployments.protocol.responses.request import ResponsesRequest
 from deployments.protocol.responses.stream_form import RESPONSES_STREAM
 from deployments.protocol.responses.tools import CustomTool, HostedTool, flat_name
 
-_SYSTEM = ("system", "developer")
-
 
 def parse_responses(data: dict[str, Any], context: Context | None = None) -> ParsedRequest:
     """``context``: what the request refers to, without which it may refer to nothing. Raises
@@ -148,9 +146,6 @@ class _Messages:
         match item:
             case MessageItem(role="assistant"):
                 self._assistant("content", "tool_calls")["content"] = item.text
-            case MessageItem(role="system" | "developer") if self._only_system:
-                # Many templates take one such message, at the beginning.
-                self.messages[0]["content"] += f"\n\n{item.text}"
             case MessageItem():
                 self._add(self._place, role=item.role, content=item.text)
             case ReasoningItem():
@@ -160,18 +155,14 @@ class _Messages:
             case FunctionCallItem():
                 self._call(item, item.arguments)
             case CustomCallItem():
-                self._call(item, {"input": item.input})
+                self._call(item, json.dumps({"input": item.input}, ensure_ascii=False))
             case OutputItem():
                 self._add(self._place, role="tool", tool_call_id=item.call_id, content=item.text)
 
-    @property
-    def _only_system(self) -> bool:
-        return len(self.messages) == 1 and self.messages[0]["role"] in _SYSTEM
-
-    def _call(self, item: FunctionCallItem | CustomCallItem, arguments: dict[str, Any]) -> None:
+    def _call(self, item: FunctionCallItem | CustomCallItem, arguments: str) -> None:
         function = {
             "name": flat_name(item.name, item.namespace),
-            "arguments": json.dumps(arguments, ensure_ascii=False),
+            "arguments": arguments,
         }
         calls = self._assistant().setdefault("tool_calls", [])
         calls.append({"id": item.call_id, "type": "function", "function": function})

@@ -182,7 +182,7 @@ def chat_messages(model: str) -> list[BadInput]:
                 "messages[1].tool_calls[0].function.arguments",
                 "JSON object, as a string",
             )
-            for arguments in ("{", "[]", {}, "[" * 9000)
+            for arguments in ("{]", "[]", {}, "[" * 9000)
         ),
         content("content as a number", 5, "", "string", "array"),
         content("content as an object", {"text": "hi"}, "", "string", "array"),

@@ -54,7 +54,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str]] = [
     ({"input": [{"type": "item_reference"}]}, "input[0].id", "required"),
     ({"input": [{"type": "item_reference", "id": ""}]}, "input[0].id", "an item's id"),
     ({"input": [{"type": "compaction", "id": "c"}]}, "input[0].type", "one of"),
-    ({"input": [CALL | {"arguments": "{"}]}, "input[0].arguments", "JSON object"),
+    ({"input": [CALL | {"arguments": "{]"}]}, "input[0].arguments", "JSON object"),
     ({"input": [CALL | {"arguments": {}}]}, "input[0].arguments", "as a string"),
     ({"input": [CALL | {"name": "a b"}]}, "input[0].name", "letters"),
     ({"input": [CALL | {"call_id": ""}]}, "input[0].call_id", "256"),
