@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -24,9 +25,12 @@ STRANGERS = [
 
 
 @pytest.fixture(autouse=True)
-def no_patience(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(gateway_port, "PATIENCE_S", 0.0)
+    # The path of a Unix socket has at most 103 characters.
+    with tempfile.TemporaryDirectory(dir="/tmp") as home:
+        monkeypatch.setenv("HOME", home)
+        yield
 
 
 @asynccontextmanager
