@@ -41,6 +41,7 @@ from deployments.backend import (
     AttentionStatus,
     BackendError,
     BackendStats,
+    DeadEndError,
     Delta,
     EngineConfig,
     GenerationRequest,
@@ -393,6 +394,7 @@ class Engine:
         try:
             delta = output.push(draw)
         except BackendError as error:
+            self._stats.grammar_dead_ends += isinstance(error, DeadEndError)
             return self._fail_request(sequence.request_id, error)
         except Exception as error:
             request_id = sequence.request_id

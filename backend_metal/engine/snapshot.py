@@ -41,6 +41,7 @@ def snapshot(
         request_failure=dict(stats.request_failure),
         prompt_tokens=stats.prompt_tokens,
         generation_tokens=stats.generation_tokens,
+        grammar_dead_ends=stats.grammar_dead_ends,
         forced_tokens=stats.forced_tokens,
         prefix_cache_hit_tokens=scheduler.num_prefix_hit_tokens,
         prefix_cache_query_tokens=scheduler.num_prefix_query_tokens,

@@ -54,6 +54,7 @@ class StatsRecorder:
     request_failure: Counter[str] = field(default_factory=Counter)
     prompt_tokens: int = 0
     generation_tokens: int = 0
+    grammar_dead_ends: int = 0
     forced_tokens: int = 0
     steps: int = 0
     step_tokens: Counter[str] = field(default_factory=Counter)

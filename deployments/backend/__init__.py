@@ -19,6 +19,7 @@ from deployments.backend.delta import (
 from deployments.backend.errors import (
     BackendError,
     ContextLengthError,
+    DeadEndError,
     EngineStoppedError,
     FailureKind,
     InvalidRequestError,
@@ -67,6 +68,7 @@ __all__ = [
     "BackendStats",
     "ChatPrompt",
     "ContextLengthError",
+    "DeadEndError",
     "Delta",
     "EngineConfig",
     "EngineStoppedError",

@@ -54,6 +54,17 @@ class InvalidRequestError(BackendError):
         self.code = code
 
 
+class DeadEndError(InvalidRequestError):
+    """The answer is not complete, and its grammar leaves no token to go on with."""
+
+    def __init__(self, param: str) -> None:
+        super().__init__(
+            f"the answer can't be completed: {param} leaves no token that may come next",
+            param=param,
+            code="grammar_dead_end",
+        )
+
+
 class ContextLengthError(InvalidRequestError):
     """The prompt leaves no room for a token, told as OpenAI does: clients that fall back to a
     longer context match on these words, and on the code among them."""

@@ -46,6 +46,8 @@ class BackendStats:
     step_duration: Histogram
     prefix_cache_misses: Mapping[str, int] = field(default_factory=dict)
     """Requests by ``PrefixMiss``; none for those whose whole prompt was found."""
+    grammar_dead_ends: int = 0
+    """Requests that failed because a grammar left no token, and was not complete."""
     forced_tokens: int = 0
     """Of the generated tokens, those that needed no draw: nothing else was left to come."""
     step_tokens: Mapping[str, int] = field(default_factory=dict)

@@ -145,6 +145,11 @@ class EngineCollector(Collector):
                 stats.forced_tokens,
             ),
             (
+                "pomona_grammar_dead_ends",
+                "Requests that failed because a grammar left no token and was not complete.",
+                stats.grammar_dead_ends,
+            ),
+            (
                 "pomona_prefix_cache_hit_tokens",
                 "Prompt tokens found in the prefix cache.",
                 stats.prefix_cache_hit_tokens,

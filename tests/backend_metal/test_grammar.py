@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from backend_metal import LLM  # isort: skip
 from backend_metal.engine.grammar.compiler import GrammarCompiler
 from deployments.backend import (
+    DeadEndError,
     Delta,
     GenerationRequest,
     Grammar,
@@ -322,6 +323,45 @@ def test_a_schema_that_can_not_be_enforced_says_where(
         compiler.compile(of_schema(schema))
     assert str(caught.value).startswith(f"response_format{problem}")
     assert caught.value.param == "response_format"
+
+
+NULL = {"type": "null"}
+DEAD_END = {
+    "type": "object",
+    "properties": {"a": NULL, "b": NULL},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+    "patternProperties": {"^[ac]$": NULL},
+}
+
+
+def test_a_pattern_of_a_member_that_is_listed_is_refused(compiler: GrammarCompiler) -> None:
+    for schema, path in (
+        (DEAD_END, ""),
+        ({"items": {"$ref": "#/$defs/x"}, "$defs": {"x": DEAD_END}}, ".$defs.x"),
+    ):
+        with pytest.raises(InvalidRequestError) as caught:
+            compiler.compile(of_schema(schema))
+        assert str(caught.value) == (
+            f'response_format{path}: keyword "patternProperties" can\'t be enforced: "^[ac]$" '
+            'matches "a", which properties has'
+        )
+    compiler.compile(of_schema(DEAD_END | {"patternProperties": {"^c$": NULL}}))
+
+
+def test_an_answer_that_nothing_can_complete_is_an_error(llm: LLM) -> None:
+    options = {"x-guidance": {"whitespace_flexible": False}}
+    schema = json.dumps(DEAD_END | {"patternProperties": {"^a$": NULL}} | options)
+    grammar = Grammar("grammar", f"start: %json {schema}")
+    comma = llm.engine.tokenizer.encode(",", add_special_tokens=False)
+    sampling = SamplingParams(max_tokens=60, seed=1, logit_bias={comma[-1]: 100.0}, grammar=grammar)
+    before = llm.stats().grammar_dead_ends
+    matcher = llm.engine.grammars.compile(grammar)
+    llm.engine.add_request(GenerationRequest("dead", (1,), sampling), [1], matcher=matcher)
+    items = run(llm.engine)
+    assert isinstance(items["dead"][-1], DeadEndError)
+    assert llm.stats().grammar_dead_ends == before + 1
+    llm.engine.check_integrity()
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ COUNTERS = [
     "pomona_prompt_tokens_total",
     "pomona_generation_tokens_total",
     "pomona_forced_tokens_total",
+    "pomona_grammar_dead_ends_total",
     "pomona_prefix_cache_hit_tokens_total",
     "pomona_prefix_cache_query_tokens_total",
     "pomona_preemptions_total",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Set
+from collections.abc import Callable, Set
 from functools import cached_property, partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from backend_metal.engine.grammar.depth import (
 )
 from backend_metal.engine.grammar.free_text import FreeTextReader
 from backend_metal.engine.grammar.matcher import GrammarMatcher
-from backend_metal.engine.grammar.refusals import describe, reason_of
+from backend_metal.engine.grammar.refusals import describe, reason_of, schemas_in
 from backend_metal.engine.grammar.vocabulary import vocabulary_of
 from deployments.backend import (
     JSON_WHITESPACE,
@@ -62,6 +62,7 @@ class GrammarCompiler:
             vocabulary, answer = self._vocabulary, _source(grammar)
         except _UnusableError as error:
             raise _refused(grammar, str(error)) from error
+        self._check_patterns(grammar)
         grammars = [answer]
         if grammar.frame:
             grammars = [{"lark_grammar": grammar.frame}, {**answer, "name": "content"}]
@@ -82,6 +83,38 @@ class GrammarCompiler:
         if thought_end or grammar.free != FreeText():
             free = FreeTextReader(vocabulary, self._eos_token_ids, grammar.free, thought_end)
         return GrammarMatcher(matcher, grammar.param, free)
+
+    def _check_patterns(self, grammar: Grammar) -> None:
+        """Raises ``InvalidRequestError`` for a pattern that matches a member which is listed: it
+        may leave nothing that can follow the last one."""
+        for one in _schemas(grammar):
+            for path, part in () if one.is_lenient else schemas_in(one.schema):
+                listed, patterns = part.get("properties"), part.get("patternProperties")
+                if not isinstance(listed, dict) or not isinstance(patterns, dict):
+                    continue
+                for pattern in patterns:
+                    for name in filter(self._matcher_of(pattern), listed):
+                        raise InvalidRequestError(
+                            f'{one.param}{path}: keyword "patternProperties" can\'t be enforced: '
+                            f"{json.dumps(pattern)} matches {json.dumps(name)}, which properties "
+                            "has",
+                            param=one.param,
+                        )
+
+    def _matcher_of(self, pattern: str) -> Callable[[str], bool]:
+        """As schemas have it, and in the time that llguidance bounds."""
+        schema = _of_schema(json.dumps({"type": "string", "pattern": pattern}), is_lenient=False)
+        matcher = LLMatcher(self._vocabulary, schema, log_level=0, limits=LIMITS)
+
+        def matches(name: str) -> bool:
+            tokens = self._vocabulary.tokenize_str(json.dumps(name, ensure_ascii=False))
+            is_taken = matcher.try_consume_tokens(tokens) == len(tokens)
+            is_taken = is_taken and matcher.is_accepting()
+            matcher.reset()
+            return is_taken
+
+        # One that can't be compiled is refused with its schema.
+        return matches if not matcher.is_error() else lambda name: False
 
     def _thought(self, end: str) -> str:
         """A thought that has begun, and must end, with the answer behind it."""
@@ -108,9 +141,7 @@ class GrammarCompiler:
 
 def _check_depth(grammar: Grammar) -> None:
     """Raises ``InvalidRequestError``. Of what a client wrote: what stands around it is flat."""
-    schemas = [(part.param, part.schema) for part in grammar.parts]
-    if grammar.kind == "json_schema":
-        schemas.append((grammar.param, json.loads(grammar.text)))
+    schemas = [(part.param, part.schema) for part in _schemas(grammar)]
     if grammar.kind == "grammar" and not grammar.parts:
         try:
             rules = _lark(grammar.text)
@@ -130,6 +161,14 @@ def _check_depth(grammar: Grammar) -> None:
                 f"{MAX_SCHEMA_LEVELS} levels deep",
                 param=param,
             )
+
+
+def _schemas(grammar: Grammar) -> list[SchemaPart]:
+    """Those that a client wrote as such."""
+    parts = list(grammar.parts)
+    if grammar.kind == "json_schema":
+        parts.insert(0, SchemaPart(grammar.param, json.loads(grammar.text), is_lenient=False))
+    return parts
 
 
 def _source(grammar: Grammar) -> dict[str, Any]:
@@ -182,10 +221,7 @@ def _lark(text: str) -> str:
 
 
 def _refused(grammar: Grammar, problem: str) -> InvalidRequestError:
-    parts = list(grammar.parts)
-    if grammar.kind == "json_schema":
-        parts.insert(0, SchemaPart(grammar.param, json.loads(grammar.text), is_lenient=False))
-    for part in parts:
+    for part in _schemas(grammar):
         if described := describe(part.schema, partial(_problem_of, is_lenient=part.is_lenient)):
             return InvalidRequestError(f"{part.param}{described}", param=part.param)
     return InvalidRequestError(

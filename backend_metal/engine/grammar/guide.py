@@ -77,6 +77,11 @@ class Guide:
         """Whether nothing but the end may follow."""
         return self.matcher is not None and self.matcher.is_complete
 
+    def check_end(self) -> None:
+        """Raises ``DeadEndError`` where the answer may not end: nothing but that was left."""
+        if self.matcher is not None:
+            self.matcher.check_end()
+
     @property
     def num_thought_tokens(self) -> int:
         return self._thoughts.num_tokens if self._thoughts else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llguidance import LLMatcher
 
 from backend_metal.engine.grammar.free_text import FreeTextReader
-from deployments.backend import InvalidRequestError
+from deployments.backend import DeadEndError, InvalidRequestError
 
 
 class GrammarMatcher:
@@ -48,6 +48,11 @@ class GrammarMatcher:
     def has_failed(self) -> bool:
         """Whether it can't tell any more."""
         return self.native.is_error()
+
+    def check_end(self) -> None:
+        """Raises ``DeadEndError`` where the answer may not end."""
+        if not self.native.is_accepting():
+            raise DeadEndError(self._param)
 
     def forced(self) -> list[int]:
         """The tokens that come next because nothing else may; they are cut as the tokenizer cuts

@@ -137,6 +137,16 @@ def _parts(schema: Any) -> Iterator[tuple[str, Any]]:
             yield f".{keyword}", value
 
 
+def schemas_in(schema: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """``schema``, and all that are within it, each with its path."""
+    yield path, schema
+    shared = {key: schema[key] for key in _SHARED if isinstance(schema.get(key), dict)}
+    named = [(f".{key}{_step(n)}", group[n]) for key, group in shared.items() for n in group]
+    for step, one in (*_parts(schema), *named):
+        if isinstance(one, dict):
+            yield from schemas_in(one, path + step)
+
+
 def _target(schema: Any, part: Any) -> tuple[str, Any] | None:
     """What ``part`` refers to in ``schema``."""
     reference = part.get("$ref") if isinstance(part, Mapping) else None

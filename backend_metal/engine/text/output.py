@@ -102,7 +102,7 @@ class SequenceOutput:
     def push(self, draw: TokenDraw) -> Delta:
         """The delta of the sequence's next token, and of those around it that are forced; of these
         alone where they have ended it. Raises ``InvalidRequestError`` when its grammar has become
-        too complex to go on with, or when no token was left."""
+        too complex to go on with, and ``DeadEndError`` when no token was left."""
         if self._finish_reason is None:
             self._take(draw)
             if self.sequence.guide is not None:
@@ -147,6 +147,8 @@ class SequenceOutput:
         text = ""
         if token_id in self._stop_token_ids:
             finish_reason = "stop"
+            if guide is not None and token_id not in sampling.stop_token_ids:
+                guide.check_end()
             if sampling.include_stop:
                 text = self._detokenizer.append(token_id, may_stop=False)
         else:
@@ -154,6 +156,8 @@ class SequenceOutput:
             if guide is not None:
                 guide.advance(token_id)
             is_complete = guide is not None and guide.is_complete
+            if guide is not None and is_complete:
+                guide.check_end()
             if is_complete or self._detokenizer.stop_hit is not None:
                 finish_reason = "stop"
             elif self.num_tokens >= sequence.max_tokens:

@@ -21,8 +21,8 @@ _DATA = frozenset({"const", "default", "enum", "examples"})
 
 
 def lenient(schema: Any) -> Any:
-    """``schema`` without types that are none, types that no member of its ``enum`` has, and
-    patterns that look around."""
+    """``schema`` without types that are none, types that no member of its ``enum`` has, patterns
+    that look around, and patterns of members beside a list of these."""
     if isinstance(schema, list):
         return [lenient(one) for one in schema]
     if not isinstance(schema, Mapping):
@@ -36,6 +36,9 @@ def lenient(schema: Any) -> Any:
         elif keyword == "pattern" and isinstance(value, str) and _LOOK_AROUND.search(value):
             continue
         elif keyword in _NAMED and isinstance(value, Mapping):
+            if keyword == "patternProperties" and schema.get("properties"):
+                # Together they may leave nothing that can follow a member.
+                continue
             value = {
                 name: lenient(one)
                 for name, one in value.items()
