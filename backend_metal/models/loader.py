@@ -20,6 +20,7 @@ from backend_metal.models.account.config import normalized
 from backend_metal.models.account.keys import warn_of_unknown_keys
 from backend_metal.models.account.network import BUILD_ERRORS, Settled, cause_of, settle
 from backend_metal.models.bare_backbone import classes_of_bare, is_bare, lacks_head
+from backend_metal.models.bitnet import unpack_ternary
 from backend_metal.models.find import find_checkpoint
 from backend_metal.models.generation_config import Source, default_sampling
 from backend_metal.models.paged_model import PagedModel
@@ -197,6 +198,7 @@ def _build(
             f"{path / 'config.json'}: mlx-lm can build no model of the type "
             f"{config['model_type']!r} as it says: {cause_of(error)}"
         ) from error
+    unpack_ternary(network)
     settled = settle(path, network, config, max_model_len)
     if (most := read_pooling_config(path).max_tokens) is not None:
         settled = replace(settled, context=min(settled.context, most))
