@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import mlx.nn as nn
+import mlx_lm
 from mlx_lm.utils import MODEL_REMAPPING
 
 from backend_metal.models import (
@@ -45,6 +47,7 @@ FAMILIES: Mapping[str, Family] = {
             "afmoe",
             "apertus",
             "bailing_moe",
+            "bitnet",
             "cohere",
             "cohere2",
             "deepseek",
@@ -178,8 +181,6 @@ ALIASES: Mapping[str, str] = {
 """Other names of these, as mlx-lm has them."""
 
 REFUSED: Mapping[str, str] = {
-    "bitnet": "mlx-lm multiplies its ternary weights by a kernel that it has for Metal alone, "
-    "where no test holds it to mlx-lm",
     "deepseek_v41": "it keeps keys that sum up several tokens each, and pages keep them one by one",
     "minimax_m3_vl": "its tokens choose blocks of keys by an index, and the kernels attend to all",
     "muse_spark": "mlx-lm computes it by kernels that it has for Metal alone, where no test holds "
@@ -194,15 +195,30 @@ REFUSED: Mapping[str, str] = {
 """Model types that mlx-lm has and that can't be served as they are there, and why."""
 
 
+ELSEWHERE: Mapping[str, str] = dict.fromkeys(
+    ("deepseek_v4", "glm5_next", "hy_v4", "inkling", "qwen4_exp"), "mlx-vlm"
+)
+"""Packages that have a model type that mlx-lm lacks."""
+
+
 def family_of(config: Mapping[str, Any]) -> Family:
-    """Raises ``ValueError`` naming ``model_type``, and why it can't be served or those that are."""
+    """Raises ``ValueError`` naming ``model_type``, and why it can't be served."""
     model_type = config.get("model_type", "")
     name = model_type
     if name not in FAMILIES:
         name = MODEL_REMAPPING.get(name, name)
+    if name in FAMILIES:
+        return FAMILIES[name]
     if name in REFUSED:
-        raise ValueError(f"model_type {model_type!r} is not supported: {REFUSED[name]}")
-    if name not in FAMILIES:
-        served = ", ".join(sorted([*FAMILIES, *ALIASES], key=str.lower))
-        raise ValueError(f"model_type {model_type!r} is not supported; these are: {served}")
-    return FAMILIES[name]
+        why = REFUSED[name]
+    elif name in ELSEWHERE:
+        why = f"mlx-lm {mlx_lm.__version__}, by which models are built here, lacks it, and " + (
+            f"{ELSEWHERE[name]} has it"
+        )
+    else:
+        near = get_close_matches(str(name), [*FAMILIES, *ALIASES], n=3)
+        why = f"mlx-lm {mlx_lm.__version__}, by which models are built here, lacks it; " + (
+            f"near ones are {', '.join(near)}; " if near else ""
+        )
+        why += f"backend_metal/README.md lists the {len({*FAMILIES, *ALIASES})} that are served"
+    raise ValueError(f"model_type {model_type!r} is not supported: {why}")

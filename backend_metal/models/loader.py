@@ -17,6 +17,7 @@ from mlx_lm.utils import load_model
 from backend_metal.models.account.config import normalized
 from backend_metal.models.account.keys import warn_of_unknown_keys
 from backend_metal.models.account.network import BUILD_ERRORS, Settled, cause_of, settle
+from backend_metal.models.bitnet import unpack_ternary
 from backend_metal.models.checkpoint_quantization import storage_of
 from backend_metal.models.checkpoint_tokenizer import load_checkpoint_tokenizer, read_template
 from backend_metal.models.checkpoint_weights import (
@@ -214,6 +215,7 @@ def _build(
             f"{path / 'config.json'}: mlx-lm can build no model of the type "
             f"{config['model_type']!r} as it says: {cause_of(error)}"
         ) from error
+    unpack_ternary(network)
     settled = settle(path, network, config, max_model_len)
     if (most := read_pooling_config(path).max_tokens) is not None:
         settled = replace(settled, context=min(settled.context, most))

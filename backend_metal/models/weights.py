@@ -9,6 +9,7 @@ from pathlib import Path
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_unflatten
+from mlx_lm.models.afm7 import FusedLinear, FusedQuantizedLinear
 from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
@@ -119,7 +120,9 @@ def _dequantize(model: nn.Module, layers: Mapping[str, nn.Module], dtype: mx.Dty
 
 def _dense(layer: nn.Module, dtype: mx.Dtype | None) -> nn.Module:
     has_bias = "bias" in layer
-    if isinstance(layer, nn.QuantizedLinear):
+    if isinstance(layer, FusedQuantizedLinear):
+        dense = FusedLinear(1, layer.output_dims)
+    elif isinstance(layer, nn.QuantizedLinear):
         dense = nn.Linear(1, 1, bias=has_bias)
     elif isinstance(layer, nn.QuantizedEmbedding):
         dense = nn.Embedding(1, 1)
@@ -145,8 +148,7 @@ def _dense(layer: nn.Module, dtype: mx.Dtype | None) -> nn.Module:
 
 
 def _dense_nbytes(layer: nn.Module, dtype: mx.Dtype | None) -> int:
-    dense = _dense(layer, dtype)
-    return sum(int(array.nbytes) for array in dense.parameters().values())
+    return _nbytes(_dense(layer, dtype))
 
 
 def _evaluate(model: nn.Module, total_bytes: int) -> None:

@@ -34,6 +34,8 @@ OTHER_WORDS = (
     *("kimi_linear", "longcat_flash", "mimo_v2_flash", "qwen3_next", "step3p5"),
     # They have no text_config, and those of transformers have.
     *("muse_glimmer", "qwen3_5", "qwen3_5_moe"),
+    # It multiplies on Metal alone.
+    "bitnet",
 )
 """Families whose tiny configs transformers understands otherwise than mlx-lm."""
 

@@ -170,7 +170,7 @@ def write_index(directory: Path) -> None:
             "begins with no header of safetensors: it is no such file, or a download of it broke",
         ),
         (write_index, "lacks model-00002-of-00002.safetensors"),
-        (lambda d: edit_config(d, model_type="bitnet"), "model_type 'bitnet' is not supported"),
+        (lambda d: edit_config(d, model_type="olmo"), "model_type 'olmo' is not supported"),
         (lambda d: edit_config(d, model_file="evil.py"), "trust_remote_code"),
         (
             lambda d: edit_config(d, max_position_embeddings=-4096),
@@ -322,7 +322,7 @@ def test_all_files_are_of_the_commit_that_was_checked(
 def test_a_hub_model_is_refused_before_its_weights_are_fetched(
     qwen3: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    edit_config(qwen3, model_type="bitnet")
+    edit_config(qwen3, model_type="olmo")
     fetched: list[list[str]] = []
 
     def download(_: str, allow_patterns: list[str], **how: Any) -> Any:
@@ -332,7 +332,7 @@ def test_a_hub_model_is_refused_before_its_weights_are_fetched(
         return str(qwen3)
 
     monkeypatch.setattr(hub, "snapshot_download", download)
-    with pytest.raises(ValueError, match="model_type 'bitnet' is not supported"):
+    with pytest.raises(ValueError, match="model_type 'olmo' is not supported"):
         load("some/model", device=CPU, memory_limit_bytes=PLENTY)
     assert fetched == [SETTINGS]
     edit_config(qwen3, model_type="qwen3")

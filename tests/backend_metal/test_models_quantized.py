@@ -9,11 +9,13 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
+from mlx_lm.models.afm7 import FusedLinear, FusedQuantizedLinear
 from mlx_lm.models.switch_layers import SwitchLinear
 from mlx_lm.utils import load_model
 
 from backend_metal import native
 from backend_metal.linux_cpu.quantized import NATIVE, can_stay_quantized, keep_quantized
+from backend_metal.models.weights import convert
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.checkpoints import (
     ROUNDED,
@@ -171,3 +173,15 @@ def test_subclasses_and_other_formats_keep_their_ways() -> None:
     assert not can_stay_quantized(Own(64, 32))
     assert not can_stay_quantized(nn.QuantizedLinear(64, 32, mode="mxfp4"))
     assert not can_stay_quantized(nn.Linear(64, 32))
+
+
+def test_afms_quantized_layers_are_dequantized_as_what_they_are() -> None:
+    fused = FusedQuantizedLinear(64, [32, 64], group_size=32, bits=3)
+    model = nn.Module()
+    model.layer = fused
+    x = mx.random.normal((2, 64), key=mx.random.key(1))
+    expected = [np.array(part) for part in fused(x)]
+    convert(model, dtype=mx.float32, on_cpu=True, memory_limit_bytes=2**30)
+    assert type(model.layer) is FusedLinear
+    for part, wanted in zip(model.layer(x), expected, strict=True):
+        np.testing.assert_allclose(np.array(part), wanted, rtol=1e-4, atol=1e-5)

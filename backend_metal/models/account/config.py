@@ -9,6 +9,7 @@ from backend_metal.models.account.families import family_of_config
 from backend_metal.models.account.rope import (
     FULL,
     LOCAL_BASES,
+    NESTED,
     PARAMETERS,
     SCALING,
     SLIDING,
@@ -17,8 +18,6 @@ from backend_metal.models.account.rope import (
     text_part,
 )
 
-NESTED = ("gemma4", "gemma4_text", "gemma4_unified", "laguna", "mellum", "spark2_5")
-"""Types whose classes take ``rope_parameters`` for each kind of layer."""
 LAYER_KINDS = {"granitemoehybrid": {"linear_attention": "mamba", FULL: "attention"}}
 """mlx-lm's names of kinds of layers, by transformers'."""
 NO_SCALING: Mapping[str, Mapping[str, Any]] = {

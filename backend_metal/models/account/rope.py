@@ -26,6 +26,8 @@ PUBLISHED_LOCAL_BASE = dict.fromkeys(("gemma3", "gemma3_text", "gemma3n", "gear"
 """Of sliding layers, where a config leaves it out."""
 UNSCALED_SLIDING = ("olmo3",)
 """Types whose sliding layers are never scaled."""
+NESTED = ("gemma4", "gemma4_text", "gemma4_unified", "laguna", "mellum", "spark2_5")
+"""Types whose ``rope_parameters`` are of each kind of layer, and have defaults of their own."""
 NULL_IS_NONE = ("olmo_hybrid",)
 """Types without positions where ``rope_theta`` is null, and not left out."""
 ONE_WAY = ("gptj", "phixtral", "plamo2", "plamo3")
@@ -90,6 +92,8 @@ def ropes_of(text: Mapping[str, Any]) -> dict[str, Rope | None]:
         if scaling and FULL in nested:
             nested[FULL] = _rope(text, {**(parameters[FULL] or {}), **scaling}, FULL)
         return nested
+    if model_type in NESTED and not (parameters or scaling):
+        return {}
     if model_type in NULL_IS_NONE and {**text, **parameters}.get("rope_theta", 0) is None:
         return {FULL: None}
     full = _rope(text, {**parameters, **scaling})

@@ -7,11 +7,11 @@ if it had the value that is written there.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import importlib
 import inspect
 import json
+import re
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -101,32 +101,27 @@ def _reads(module: ModuleType) -> set[str]:
 @cache
 def _looked_at(name: str) -> tuple[set[str], set[str]]:
     """The fields of a module's dataclasses, and all attributes and texts in its code."""
-    module, tree = _parsed(name)
+    module = importlib.import_module(name)
     classes = [cls for _, cls in inspect.getmembers(module, dataclasses.is_dataclass)]
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            found.add(node.attr)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.add(node.value)
-    return {field.name for cls in classes for field in dataclasses.fields(cls)}, found
+    found = re.findall(r"\.(\w+)|[\"'](\w+)[\"']", _source(name))
+    return {field.name for cls in classes for field in dataclasses.fields(cls)}, {
+        word for words in found for word in words
+    }
 
 
 @cache
 def _made_of(name: str) -> set[str]:
     """The module and those of mlx-lm's that it imports, with theirs."""
     found = {name}
-    for node in ast.walk(_parsed(name)[1]):
-        if isinstance(node, ast.ImportFrom) and node.level == 1:
-            for part in [node.module] if node.module else [alias.name for alias in node.names]:
-                found |= _made_of(f"mlx_lm.models.{part}")
+    for module, parts in re.findall(r"^from \.(\w*) import (.+)$", _source(name), re.MULTILINE):
+        for part in [module] if module else parts.split(", "):
+            found |= _made_of(f"mlx_lm.models.{part}")
     return found
 
 
 @cache
-def _parsed(name: str) -> tuple[ModuleType, ast.Module]:
-    module = importlib.import_module(name)
-    return module, ast.parse(inspect.getsource(module))
+def _source(name: str) -> str:
+    return inspect.getsource(importlib.import_module(name))
 
 
 def written() -> str:

@@ -224,6 +224,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_attention_heads": 2,
         "num_key_value_heads": 2,
         "linear_allow_neg_eigval": True,
+        "partial_rotary_factor": 1.0,
         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
     },
     "plamo2": {

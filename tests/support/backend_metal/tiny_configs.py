@@ -144,6 +144,7 @@ FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
     "bailing_moe": DERIVED
     | EXPERTS
     | {"num_shared_experts": 1, "norm_topk_prob": True, "first_k_dense_replace": 1},
+    "bitnet": DERIVED | {"hidden_act": "relu2"},
     "cohere": DERIVED | {"use_qk_norm": True},
     "cohere2": DERIVED | {"sliding_window": WINDOW, "sliding_window_pattern": 2},
     "dots1": EXPERTS | SHARED_EXPERTS | {"n_group": 1, "topk_group": 1},

@@ -20,6 +20,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.utils import MODEL_REMAPPING
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from backend_metal.models.bitnet import unpack_ternary
 from tests.support.backend_metal import recurrent_configs
 from tests.support.backend_metal.tiny_configs import (
     BASE,
@@ -52,8 +53,9 @@ def config_of(family: str) -> dict[str, Any]:
     return deepcopy(BASE | {"eos_token_id": 257} | own | {"model_type": model_type})
 
 
-def build(family: str) -> tuple[nn.Module, dict[str, Any]]:
-    """mlx-lm's model in float32, the same for every call, and its config."""
+def build(family: str, *, unpacks: bool = True) -> tuple[nn.Module, dict[str, Any]]:
+    """mlx-lm's model in float32, the same for every call, and its config. ``unpacks``: ternary
+    weights, which mlx-lm multiplies with on Metal alone."""
     config = config_of(family)
     model_type = config["model_type"]
     module = importlib.import_module(f"mlx_lm.models.{MODEL_REMAPPING.get(model_type, model_type)}")
@@ -66,6 +68,8 @@ def build(family: str) -> tuple[nn.Module, dict[str, Any]]:
     weights = [
         (name, _packed(rng, name, array))
         if model_type == "prism_hadamard_qwen35" and name.startswith(PACKED)
+        else (name, _ternary(rng, array))
+        if array.dtype == mx.uint8
         else (name, mx.array(_weight(rng, name, array.shape)))
         for name, array in tree_flatten(model.parameters())
     ]
@@ -80,12 +84,14 @@ def build(family: str) -> tuple[nn.Module, dict[str, Any]]:
     model.update(tree_unflatten(weights))
     mx.eval(model.parameters())
     model.eval()
+    if unpacks:
+        unpack_ternary(model)
     return model, config
 
 
 def save(family: str, directory: Path) -> None:
     """Write a checkpoint: config, weights and tokenizer."""
-    model, config = build(family)
+    model, config = build(family, unpacks=False)
     weights = dict(tree_flatten(model.parameters()))
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
@@ -114,6 +120,12 @@ def save_tokenizer(directory: Path) -> None:
         "chat_template": CHAT_TEMPLATE,
     }
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def _ternary(rng: np.random.Generator, array: mx.array) -> mx.array:
+    """Each two bits from 0 to 2."""
+    parts = rng.integers(0, 3, (4, *array.shape), dtype=np.uint8)
+    return mx.array(sum(part << 2 * number for number, part in enumerate(parts)))
 
 
 def _packed(rng: np.random.Generator, name: str, array: mx.array) -> mx.array:
