@@ -196,7 +196,7 @@ def _build(
     except BUILD_ERRORS as error:
         raise ValueError(
             f"{path / 'config.json'}: mlx-lm can build no model of the type "
-            f"{config['model_type']!r} as it says: {cause_of(error)}"
+            f"{config['model_type']!r} as it says: {cause_of(error, config)}"
         ) from error
     unpack_ternary(network)
     settled = settle(path, network, config, max_model_len)
@@ -234,8 +234,8 @@ def _load_tokenizer(
     eos_token_ids = config.get("eos_token_id")
     try:
         return load_tokenizer(path, extra, eos_token_ids=eos_token_ids)
-    except StrictDataclassError:
-        # transformers checks config.json first, and knows no layers but those of its own models;
-        # tokenizers need nothing of it.
+    except (AttributeError, KeyError, StrictDataclassError):
+        # transformers checks config.json first, and knows no layers and no scaling but those of its
+        # own models; tokenizers need nothing of it.
         extra["config"] = PreTrainedConfig()
         return load_tokenizer(path, extra, eos_token_ids=eos_token_ids)
