@@ -213,7 +213,7 @@ def _build(
     except BUILD_ERRORS as error:
         raise ValueError(
             f"{path / 'config.json'}: mlx-lm can build no model of the type "
-            f"{config['model_type']!r} as it says: {cause_of(error)}"
+            f"{config['model_type']!r} as it says: {cause_of(error, config)}"
         ) from error
     unpack_ternary(network)
     settled = settle(path, network, config, max_model_len)

@@ -9,6 +9,7 @@ import pytest
 from backend_metal.models.account.length import context_length, stated_length
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
+LLAMA3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
 LONGROPE = {
     "type": "longrope",

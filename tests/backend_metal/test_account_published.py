@@ -122,3 +122,17 @@ def test_a_null_of_key_value_heads_means_as_many_as_heads(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match="k_proj"):
         # The file has fewer.
         load_cpu(tmp_path)
+
+
+@pytest.mark.parametrize("family", ["afm7", "bailing_moe", "mimo_v2_flash", "recurrent_gemma"])
+def test_scaled_models_that_transformers_does_not_know(family: str, tmp_path: Path) -> None:
+    """Its classes take them for something else, and tokenizers need none of that."""
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}
+    scaling |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+    config = tiny_models.config_of(family) | {"rope_scaling": scaling}
+    save(family, config, tmp_path)
+    network, _ = built(config)
+    network.load_weights(str(tmp_path / "model.safetensors"))
+    expected = dense_logits(network)
+    assert relative_rms(logits_of(load_cpu(tmp_path)), expected) <= 1e-5
+    assert not np.allclose(expected, dense_logits(tiny_models.build(family)[0]))

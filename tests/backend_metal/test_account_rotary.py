@@ -204,7 +204,17 @@ def test_null_rotates_nothing_where_it_means_that() -> None:
         (
             "llama",
             {"rope_parameters": {"rope_type": "linear"}},
-            "config.json: rope_parameters of the type 'linear' must have a factor",
+            "config.json: rope_parameters of the type 'linear' must have factor",
+        ),
+        (
+            "llama",
+            {"rope_scaling": {"type": "llama3", "factor": 8.0}},
+            "rope_scaling of the type 'llama3' must have low_freq_factor, high_freq_factor",
+        ),
+        (
+            "llama",
+            {"rope_scaling": {"type": "linear", "factor": "4"}},
+            "config.json: rope_scaling.factor must be a number, not '4'",
         ),
         ("llama", {"rope_scaling": "yarn"}, "rope_scaling must be an object, not 'yarn'"),
         (

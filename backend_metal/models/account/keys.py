@@ -20,7 +20,7 @@ ACCOUNTED: Mapping[str, tuple[str, ...]] = {
         *(PARAMETERS, SCALING, *BASES, *FRACTIONS, *LOCAL_BASES, "rotary_dim", "rotary_base"),
         *("original_max_position_embeddings", "partial_rotary_factors", "yarn_only_types"),
     ),
-    "the context's length": LENGTH_KEYS,
+    "the context's length": (*LENGTH_KEYS, "initial_context_length"),
     "windows, held to what the network's layers see": (
         *("sliding_window", "use_sliding_window", "max_window_layers", "layer_types"),
         *("sliding_window_pattern", "_sliding_window_pattern", "cache_implementation"),
@@ -69,14 +69,14 @@ ACCOUNTED: Mapping[str, tuple[str, ...]] = {
         ),
         *("chunk_size", "mamba_chunk_size", "num_logits_to_keep", "moe_shared_expert_overlap"),
         *("reorder_and_upcast_attn", "attention_softmax_in_fp32", "residual_in_fp32"),
-        *("scale_attention_softmax_in_fp32", "mamba_ssm_cache_dtype", "use_flash_attn*"),
-        *("chunk_size_feed_forward", "low_cpu_mem_usage", "fused_*", "use_fused_*", "fp32_*"),
+        *("scale_attention_softmax_in_fp32", "mamba_ssm_*dtype", "use_flash*"),
+        *("chunk_size_feed_forward", "low_cpu_mem_usage", "fuse*", "use_fused_*", "fp32_*"),
     ),
     "other heads and outputs": (
         *("summary_*", "classifier_dropout", "problem_type", "id2label", "label2id", "return_dict"),
         *("output_attentions", "output_hidden_states", "torchscript", "finetuning_task"),
         *("is_decoder", "is_encoder_decoder", "add_cross_attention", "cross_attention_hidden_size"),
-        *("num_nextn_predict_layers", "mtp_*", "*_mtp_*", "use_bfloat16", "decoder_start_token_id"),
+        *("num_nextn_predict_layers", "*mtp*", "use_bfloat16", "decoder_start_token_id"),
     ),
     "images and sound, which are not served": (
         *("vision_*", "*vision*", "image_*", "video_*", "audio_*", "*_per_image", "projector_*"),

@@ -66,12 +66,16 @@ def settle(
     return Settled(context, long)
 
 
-def cause_of(error: Exception) -> str:
-    """What ``error``, one of ``BUILD_ERRORS``, says of the config."""
+def cause_of(error: Exception, config: Mapping[str, Any]) -> str:
+    """What ``error``, one of ``BUILD_ERRORS``, says of ``config``."""
     if isinstance(error, KeyError):
         return f"it lacks {error}"
     if missing := re.findall(r"'(\w+)'", str(error)) if "required positional" in str(error) else []:
         return f"it lacks {', '.join(missing)}"
+    text = text_part(config)
+    nulls = [key for key in sorted(family_of_config(text).reads) if text.get(key, 0) is None]
+    if nulls and ("NoneType" in str(error) or isinstance(error, AssertionError)):
+        return f"it has null for {', '.join(nulls)}"
     if isinstance(error, AssertionError) and not str(error):
         return f"it does not hold that {extract_tb(error.__traceback__)[-1].line}"
     return f"{type(error).__name__}: {error}"

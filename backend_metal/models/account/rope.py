@@ -19,6 +19,16 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 PARAMETERS, SCALING = "rope_parameters", "rope_scaling"
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "proportional")
 ALIASES = {"su": "longrope", "mrope": "default", "deepseek_yarn": "yarn", "telechat3-yarn": "yarn"}
+NEEDED = {
+    "linear": ("factor",),
+    "dynamic": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+    "longrope": ("short_factor", "long_factor"),
+}
+NUMBERS = frozenset(
+    {"rope_theta", "factor", "original_max_position_embeddings", "partial_rotary_factor", "alpha"}
+    | {"attention_factor", "beta_fast", "beta_slow", "low_freq_factor", "high_freq_factor"}
+)
 BASES = ("rope_theta", "rotary_emb_base", "rope_freq_constant")
 FRACTIONS = ("partial_rotary_factor", "rotary_pct")
 LOCAL_BASES = ("rope_local_base_freq", "swa_rope_theta")
@@ -210,6 +220,9 @@ def _rope(text: Mapping[str, Any], own: Any, layers: str | None = None) -> Any:
             f"config.json: {where} has the type {named!r}, which is unknown here; those served are "
             f"{', '.join(KINDS)}"
         )
+    for key, value in values.items():
+        if key in NUMBERS and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise ValueError(f"config.json: {where}.{key} must be a number, not {value!r}")
     base = values.pop("rope_theta", None)
     if base is None and not isinstance(base := _first(text, BASES), int | float):
         attention = text.get("attn_config") or {}
@@ -222,8 +235,12 @@ def _rope(text: Mapping[str, Any], own: Any, layers: str | None = None) -> Any:
         values["partial_rotary_factor"], fraction = fraction or 1.0, None
     if (original := text.get("original_max_position_embeddings")) is not None:
         values["original_max_position_embeddings"] = original
-    if kind in ("linear", "dynamic", "llama3") and "factor" not in values and "alpha" not in values:
-        raise ValueError(f"config.json: {where} of the type {named!r} must have a factor")
+    if "alpha" in values:
+        values.setdefault("factor", 1.0)
+    if lacking := [key for key in NEEDED.get(kind, ()) if key not in values]:
+        raise ValueError(
+            f"config.json: {where} of the type {named!r} must have {', '.join(lacking)}"
+        )
     return Rope(kind, base, fraction, values, text.get("max_position_embeddings"))
 
 

@@ -75,9 +75,9 @@ class _Place(NamedTuple):
 def settle_rotary(
     path: Path, network: nn.Module, text: Mapping[str, Any], context: int, *, long: bool
 ) -> None:
-    """Replace each rotary module that rotates otherwise than ``text``,
-    the config of the language model, asks for. ``context``: in tokens; ``long``: as ``rotation_of``
-    has it. Raises ``ValueError`` where the network rotates in a way that can't be changed."""
+    """Replace each rotary module that rotates otherwise than ``text``, the config of the language
+    model, asks for. ``context``: in tokens; ``long``: as ``rotation_of`` has it. Raises
+    ``ValueError`` where the network rotates in a way that can't be changed."""
     places = [] if text.get("model_type") in ONE_WAY else list(_places(network))
     if not places and (scaled := _scaling(text)) is not None:
         raise ValueError(

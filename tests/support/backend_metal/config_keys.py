@@ -30,7 +30,7 @@ OTHER_MODELS = ("bailing_hybrid", "minimax", "pixtral")
 """Types by whose name transformers has another model than mlx-lm."""
 SILU = (
     *("Klear", "afm7", "baichuan_m1", "bailing_moe", "bailing_moe_linear", "bailing_moe_v3"),
-    *("deepseek", "gear", "hunyuan", "internlm2", "iquestloopcoder", "mimo", "minimax"),
+    *("gear", "hunyuan", "internlm2", "iquestloopcoder", "mimo", "minimax"),
     *("minicpm", "nanbeige", "nemotron-nas", "plamo", "plamo2", "qwen", "telechat3"),
 )
 """Types that transformers lacks, whose activation mlx-lm has fixed."""
@@ -39,9 +39,15 @@ SIGMOID = (
     *("kimi_k2", "kimi_k25", "kimi_vl", "mimo_v2_flash", "mistral4"),
 )
 """Types whose experts' scores mlx-lm has fixed."""
+GATED = {"attn_output_gate": True}
 COMPUTED: dict[str, dict[str, Any]] = {
     "apertus": {"post_norm": False, "qk_norm": True},
+    "deepseek": {"hidden_act": "silu", "scoring_func": "softmax"},
+    "deepseek_v2": {"scoring_func": "softmax"},
+    "granitemoehybrid": {"normalization_function": "rmsnorm"},
     "longcat_flash": {"attention_method": "MLA"},
+    **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), GATED),
+    "starcoder2": {"mlp_type": "default", "norm_type": "layer_norm"},
     **{name: {"scoring_func": "sigmoid"} for name in SIGMOID},
     **{name: {"hidden_act": "silu"} for name in SILU},
 }
