@@ -63,8 +63,8 @@ def serving(model: str, parts: GatewayParts) -> Sequence[Replica]:
     if found := parts.directory.lately_serving(parts.directory.name_of(model)):
         return found
     # While there is no replica at all, nobody knows which models there will be.
-    starting = not parts.directory.replicas
-    raise no_replica(model) if starting else model_not_found(model)
+    models = parts.directory.models()
+    raise model_not_found(model, models) if models else no_replica(model)
 
 
 def envelope_for(scope: Scope, parts: GatewayParts) -> Envelope:

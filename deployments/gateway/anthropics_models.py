@@ -27,4 +27,5 @@ def anthropics_model(name: str, max_model_len: int, created: int) -> dict[str, A
         "created_at": datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z"),
         "lifecycle": "active",
         "max_input_tokens": max_model_len,
+        "max_tokens": max_model_len,
     }

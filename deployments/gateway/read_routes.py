@@ -53,7 +53,7 @@ class _Readings:
         name = self._parts.directory.name_of(request.path_params["name"])
         known = self._parts.directory.models()
         if name not in known:
-            raise model_not_found(name)
+            raise model_not_found(name, known)
         if is_anthropics(request.scope):
             return JSONResponse(anthropics_model(name, known[name], STARTED_AT))
         return JSONResponse(_model(name, known[name]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from deployments.backend import (
@@ -20,6 +20,7 @@ FAILURE_HEADER = "X-Pomona-Failure"
 SHOULD_RETRY = "X-Should-Retry"
 NO_RETRY_CURES = frozenset({400, 401, 403, 404, 413, 415, 422})
 MAX_SHOWN_CHARS = 80
+MOST_NAMES = 32
 
 
 def cut(text: str) -> str:
@@ -88,8 +89,10 @@ def unauthorized(message: str) -> ApiError:
     return ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
 
-def model_not_found(name: str) -> ApiError:
-    message = f"The model {shown(name)} does not exist."
+def model_not_found(name: str, served: Iterable[str]) -> ApiError:
+    """``served``: the names of those that do exist."""
+    known = ", ".join(sorted(served)[:MOST_NAMES])
+    message = f"The model {shown(name)} does not exist. These are served: {known}."
     return ApiError(404, message, param="model", code="model_not_found")
 
 

@@ -25,6 +25,14 @@ def _as_parts(value: Any) -> Any:
     return [{"type": "text", "text": value}] if isinstance(value, str) else value
 
 
+def _as_said(part: Any) -> Any:
+    """Of an answer: a refusal is a text, too."""
+    match part:
+        case {"type": "refusal", "refusal": str(said)}:
+            return {"type": "text", "text": said}
+    return part
+
+
 class TextPart(StrictModel):
     unsupported: ClassVar = unsupported.CONTENT_PART_FIELDS
 
@@ -63,33 +71,7 @@ _BY_ROLE: tuple[dict[str, Any], ...] = (
         },
         "required": ["content", "tool_call_id"],
     },
-    {
-        "properties": {
-            "role": {"const": "assistant"},
-            "tool_call_id": _ABSENT,
-            **_SOME_CONTENT,
-        },
-        "required": ["content"],
-    },
-    {
-        "properties": {
-            "role": {"const": "assistant"},
-            "tool_call_id": _ABSENT,
-            "tool_calls": {"type": "array", "minItems": 1},
-        },
-        "required": ["tool_calls"],
-    },
-    *(
-        {
-            "properties": {
-                "role": {"const": "assistant"},
-                "tool_call_id": _ABSENT,
-                name: {"type": "string", "minLength": 1},
-            },
-            "required": [name],
-        }
-        for name in ("reasoning_content", "reasoning")
-    ),
+    {"properties": {"role": {"const": "assistant"}, "tool_call_id": _ABSENT}},
 )
 
 
@@ -124,14 +106,19 @@ class Message(StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _results_are_read_as_text(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("role") == "tool":
-            return {**data, "content": without_unreadable(data.get("content"), "text")}
+    def _what_was_said_and_done_is_read_as_text(cls, data: Any) -> Any:
+        match data:
+            case {"role": "tool"}:
+                return {**data, "content": without_unreadable(data.get("content"), "text")}
+            case {"role": "assistant", "content": [*parts]}:
+                return {**data, "content": [*map(_as_said, parts)]}
+            case {"role": "assistant", "refusal": str(said)} if not data.get("content"):
+                return {**data, "content": said}
         return data
 
     @model_validator(mode="after")
     def _fields_fit_the_role(self) -> Self:
-        if not (self.content or self.tool_calls or self.thought):
+        if self.role != "assistant" and not self.content:
             raise RefusedError(f"is required: {CONTENT}", where=".content")
         if (self.role == "tool") != (self.tool_call_id is not None):
             raise RefusedError(

@@ -58,8 +58,34 @@ VLLM_FIELDS: FieldRules = {
     "watermarking": Refused("answers bear no mark", (False,)),
 }
 
+_OWN_SAMPLING = "tokens are drawn in the ways that the fields of OpenAI and vLLM name"
+
+LOCAL_SERVERS_FIELDS: FieldRules = {
+    "cache_prompt": WithoutEffect("prefixes are cached as there is room", "a boolean", bool),
+    "dry_multiplier": Refused(_OWN_SAMPLING, (0, 0.0)),
+    "dynatemp_range": Refused(_OWN_SAMPLING, (0, 0.0)),
+    "grammar": Refused("structured_outputs has one", ("",)),
+    "id_slot": WithoutEffect("the engine says where an answer is made", "an integer", int),
+    "keep_alive": WithoutEffect("models stay loaded", "a string or an integer", str | int),
+    "mirostat": Refused(_OWN_SAMPLING, (0,)),
+    "n_keep": Refused("no context is shifted", (0, -1)),
+    "n_predict": Refused("max_tokens is its name here", (-1,)),
+    "n_probs": Refused("logprobs is its name here", (0,)),
+    "num_predict": Refused("max_tokens is its name here", (-1,)),
+    "options": Refused("fields stand beside the messages here", ({},)),
+    "repeat_penalty": Refused("repetition_penalty is its name here", (1, 1.0)),
+    "return_progress": Refused("no event tells of a prompt's progress", (False,)),
+    "tfs_z": Refused(_OWN_SAMPLING, (1, 1.0)),
+    "timings_per_token": WithoutEffect("usage tells of the tokens", "a boolean", bool),
+    "top_n_sigma": Refused(_OWN_SAMPLING, (-1, -1.0)),
+    "typical_p": Refused(_OWN_SAMPLING, (1, 1.0)),
+    "xtc_probability": Refused(_OWN_SAMPLING, (0, 0.0)),
+}
+"""llama.cpp's and Ollama's."""
+
 CHAT_FIELDS: FieldRules = {
     **VLLM_FIELDS,
+    **LOCAL_SERVERS_FIELDS,
     **IDENTIFIERS,
     "add_special_tokens": Refused("templates write their own", (False,)),
     "audio": Refused(_TEXT_ALONE),
@@ -93,6 +119,7 @@ CHAT_FIELDS: FieldRules = {
 
 COMPLETION_FIELDS: FieldRules = {
     **VLLM_FIELDS,
+    **LOCAL_SERVERS_FIELDS,
     **IDENTIFIERS,
     "add_special_tokens": Refused("the tokenizer adds its own, if they are not sent", (True,)),
     "best_of": Refused(_OWN_WEIGHTS, (1,)),
@@ -138,7 +165,7 @@ MESSAGE_FIELDS: FieldRules = {
     "provider_specific_fields": WithoutEffect(
         "no template writes what others told of an answer", "an object", dict[str, Any]
     ),
-    "refusal": Refused("no template writes refusals"),
+    "refusal": WithoutEffect("it is the content where there is no other", *_TEXT),
 }
 
 CONTENT_PART_FIELDS: FieldRules = {

@@ -50,7 +50,7 @@ class ReplicaParts:
     def check_model(self, name: str) -> None:
         """Raises ``ApiError`` 404."""
         if name not in (self.model.name, *self.model.other_names):
-            raise model_not_found(name)
+            raise model_not_found(name, [self.model.name])
 
 
 def engine_request_id(scope: Scope) -> str:

@@ -138,9 +138,9 @@ def test_who_may_come_back_is_told_to(status: int) -> None:
 
 
 def test_an_unknown_model_is_told_as_openai_does() -> None:
-    error = model_not_found("gpt-9")
+    error = model_not_found("gpt-9", ["b", "a"])
     assert (error.status, error.param, error.code) == (404, "model", "model_not_found")
-    assert "gpt-9" in error.message
+    assert error.message == 'The model "gpt-9" does not exist. These are served: a, b.'
 
 
 def app() -> Starlette:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from deployments.http.errors import ApiError
+from deployments.backend import ContextLengthError
+from deployments.http.errors import ApiError, api_error_from
 from deployments.protocol import ChatCompletionRequest, ParsedRequest, parse_request
+from deployments.protocol.anthropic.errors import in_anthropics_shape
 
 CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
 
@@ -199,3 +201,57 @@ def test_what_the_system_said_for_one_turn_is_told_in_that_turn() -> None:
     empty = {"role": "system", "output_config": {"effort": "low"}}
     messages, _ = told(message(messages=[asked, reminder, kept, asked, empty, reminder]))
     assert [one["content"] for one in messages] == ["Hi.", "Ever.", "Hi.", "Now."]
+
+
+@pytest.mark.parametrize(
+    ("answer", "content"),
+    [
+        ({"content": None}, ""),
+        ({}, ""),
+        ({"content": None, "refusal": "I won't."}, "I won't."),
+        ({"content": [{"type": "refusal", "refusal": "I won't."}]}, "I won't."),
+    ],
+)
+def test_an_answer_that_said_nothing_or_no_can_be_sent_back(
+    answer: dict[str, Any], content: str
+) -> None:
+    asked = {"role": "user", "content": "hi"}
+    one = parsed(CHAT, messages=[asked, {"role": "assistant", **answer}, asked])
+    assert told(one)[0][1] == {"role": "assistant", "content": content}
+
+
+def test_a_response_that_said_no_can_be_sent_back() -> None:
+    said = [{"type": "refusal", "refusal": "I won't."}]
+    items = [{"role": "assistant", "content": said}, {"role": "user", "content": "hi"}]
+    assert told(parsed(RESPONSES, input=items))[0][0]["content"] == "I won't."
+
+
+@pytest.mark.parametrize(
+    ("fields", "refused"),
+    [
+        ({"store": True, "keep_alive": "5m", "cache_prompt": True}, None),
+        ({"n_predict": -1, "mirostat": 0, "typical_p": 1.0, "options": {}}, None),
+        ({"mirostat": 2}, "mirostat"),
+        ({"n_predict": 9}, "n_predict"),
+        ({"options": {"num_ctx": 9}}, "options"),
+    ],
+)
+def test_what_other_servers_know_is_taken_where_it_changes_nothing(
+    fields: dict[str, Any], refused: str | None
+) -> None:
+    asked = {"messages": [{"role": "user", "content": "hi"}], **fields}
+    if refused is None:
+        assert parsed(CHAT, **asked).dropped == ()
+    else:
+        with pytest.raises(ApiError, match=f"{refused} is not supported"):
+            parsed(CHAT, **asked)
+
+
+@pytest.mark.parametrize("least", ["", "at least "])
+def test_a_prompt_that_is_too_long_is_told_in_the_words_that_agents_know(least: str) -> None:
+    error = ContextLengthError(100, prompt=120, completion=9, param="messages", least=least)
+    told = json.loads(in_anthropics_shape(api_error_from(error).json()))
+    assert told["error"] == {
+        "type": "invalid_request_error",
+        "message": f"prompt is too long: {least}120 tokens > 99 maximum",
+    }

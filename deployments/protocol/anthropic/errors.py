@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,16 +23,19 @@ BY_TYPE: Mapping[str, str] = {
     "service_unavailable": "overloaded_error",
 }
 OTHER = "api_error"
+_TOO_LONG = re.compile(r"context length is (\d+) tokens.*\((at least )?(\d+) in the messages")
 
 
 def in_anthropics_shape(error: bytes, request_id: str | None = None) -> bytes:
     """``error``: the JSON of one in OpenAI's shape."""
     told = json.loads(error)["error"]
     kind = BY_CODE.get(told["code"] or "") or BY_TYPE.get(told["type"], OTHER)
-    body: dict[str, Any] = {
-        "type": "error",
-        "error": {"type": kind, "message": told["message"]},
-    }
+    message = told["message"]
+    if told["code"] == "context_length_exceeded" and (found := _TOO_LONG.search(message)):
+        # Agents read the two numbers, and make room for as much. A token is left for the answer.
+        longest, least, tokens = found.groups("")
+        message = f"prompt is too long: {least}{tokens} tokens > {int(longest) - 1} maximum"
+    body: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": message}}
     if request_id is not None:
         body["request_id"] = request_id
     return json.dumps(body, separators=(",", ":")).encode("ascii")

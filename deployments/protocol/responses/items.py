@@ -59,6 +59,9 @@ def _parse_content(value: Any) -> tuple[str, ...]:
 
 
 def _parse_part(value: Any, where: str) -> ContentPart:
+    match value:
+        case {"type": "refusal", "refusal": str(said)}:
+            value = {"type": "output_text", "text": said}
     try:
         refuse_image(value)
     except RefusedError as error:

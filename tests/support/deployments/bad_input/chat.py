@@ -144,9 +144,6 @@ def chat_messages(model: str) -> list[BadInput]:
             'role "assistant"',
         ),
         messages("unknown field", [user | {"colour": "red"}], "messages[0].colour", "not a known"),
-        messages("refusal", [user | {"refusal": "no"}], "messages[0].refusal", "not supported"),
-        messages("nothing said", [{"role": "assistant", "content": None, "reasoning": ""}],
-                 "messages[0].content", "required"),
         messages("name as a number", [user | {"name": 5}], "messages[0].name", "string"),
         messages(
             "tool calls",
