@@ -54,6 +54,11 @@ def _or_dropped(value: Any, handler: ValidatorFunctionWrapHandler, info: Validat
         raise PydanticUseDefault from None
 
 
+def hint(known: Any) -> WrapValidator:
+    """``HINT``, of which the document shows the type ``known``."""
+    return WrapValidator(_or_dropped, json_schema_input_type=known | Any)
+
+
 HINT = WrapValidator(_or_dropped, json_schema_input_type=Any)
 """Of a field that changes no answer: a value that nobody here knows is as if it were left out."""
 

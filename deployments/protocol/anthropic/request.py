@@ -17,7 +17,7 @@ from deployments.protocol.anthropic.tools import (
 from deployments.protocol.chat import MAX_MESSAGES
 from deployments.protocol.common import MAX_STOP_CHARS, MAX_STOP_STRINGS, StopString
 from deployments.protocol.dropped import drop
-from deployments.protocol.strict import HINT, RefusedError, StrictModel
+from deployments.protocol.strict import HINT, RefusedError, StrictModel, hint
 from deployments.protocol.structured_output import JsonSchema
 from deployments.protocol.tools import MAX_TOOLS
 
@@ -156,8 +156,10 @@ class MessagesRequest(StrictModel):
     tool_choice: MessagesToolChoice | None = Field(None, description="an object")
     thinking: ThinkingConfig | None = Field(None, description="an object")
     output_config: OutputConfig | None = Field(None, description="an object")
-    metadata: Annotated[MessagesMetadata | None, HINT] = Field(None, description="an object")
-    context_management: Annotated[ContextManagement | None, HINT] = Field(
+    metadata: Annotated[MessagesMetadata | None, hint(MessagesMetadata)] = Field(
+        None, description="an object"
+    )
+    context_management: Annotated[ContextManagement | None, hint(ContextManagement)] = Field(
         None, description="an object"
     )
 
