@@ -24,7 +24,7 @@ kinds of fields:
 
 - **honoured**: the answer is what the field asks for; the table says which values are allowed;
 - **accepted**: an answer without it is as right, for the reason given; a value of another type is
-  refused;
+  named in the header `X-Pomona-Dropped`;
 - **refused**: an answer that ignored it would be wrong. It is a 400 that names the field, unless
   its value asks for nothing; which values do is in the table.
 

@@ -35,9 +35,9 @@ def build_gateway_app(parts: GatewayParts) -> Starlette:
     app = Starlette(
         routes=[
             *generation_routes(parts),
+            *token_routes(parts),
             *response_routes(parts.responses),
             *pooling_routes(parts),
-            *token_routes(parts),
             *reading_routes(parts),
             *fleet_routes(parts.watch),
             *(page_routes() if parts.settings.page else ()),

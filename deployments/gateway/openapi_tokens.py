@@ -11,6 +11,9 @@ from deployments.protocol.anthropic import token_count
 from deployments.protocol.anthropic.request import MessagesRequest
 from deployments.protocol.anthropic.token_count import COUNT_TOKENS_PATH
 from deployments.protocol.field_rules import Refused, without_effect
+from deployments.protocol.responses import token_count as input_tokens
+from deployments.protocol.responses.request import ResponsesRequest
+from deployments.protocol.responses.token_count import INPUT_TOKENS_PATH
 from deployments.protocol.strict import StrictModel
 from deployments.protocol.tokenization import (
     DETOKENIZE_PATH,
@@ -38,6 +41,11 @@ def token_paths(errors: Schema, anthropics_errors: Schema) -> Schema:
                 anthropics_errors,
             )
         },
+        INPUT_TOKENS_PATH: {
+            "post": _operation(
+                "countInputTokens", _ref("InputTokensRequest"), "InputTokens", errors
+            )
+        },
         TOKENIZE_PATH: {
             "post": _operation(
                 "tokenize",
@@ -57,13 +65,15 @@ def token_schemas(requests: Schema) -> Schema:
     chat = _counted(ChatCompletionRequest, PROMPT_FIELDS, requests)
     count = _counted(MessagesRequest, token_count.PROMPT_FIELDS, requests)
     count["required"].remove("max_tokens")
+    response = _counted(ResponsesRequest, input_tokens.PROMPT_FIELDS, requests)
+    response["properties"]["previous_response_id"] = {"type": "null"}
     boolean: Schema = {"type": ["boolean", "null"], "description": "a boolean"}
     chat["properties"] |= {
         "add_special_tokens": Refused("the template writes its own", (False,)).json_schema(),
         "return_token_strs": boolean,
     }
     schemas = {one.__name__: requests[one.__name__] for one in TOKEN_MODELS}
-    schemas |= {"TokenizeChat": chat, "CountTokensRequest": count}
+    schemas |= {"TokenizeChat": chat, "CountTokensRequest": count, "InputTokensRequest": response}
     for schema in schemas.values():
         schema["required"] = [name for name in schema["required"] if name != "model"]
         model = schema["properties"]["model"]
@@ -88,6 +98,14 @@ def token_schemas(requests: Schema) -> Schema:
                 "token_strs": {"type": ["array", "null"], "items": _TEXT},
             },
             "required": ["tokens"],
+        },
+        "InputTokens": {
+            "type": "object",
+            "properties": {
+                "object": {"const": "response.input_tokens"},
+                "input_tokens": {"type": "integer"},
+            },
+            "required": ["object", "input_tokens"],
         },
         "Text": {
             "type": "object",

@@ -17,6 +17,8 @@ from deployments.backend import (
 UNAVAILABLE_RETRY_AFTER_S = 1
 FAILURE_HEADER = "X-Pomona-Failure"
 """A ``FailureKind``, on an error of a replica: what its gateway goes by, and clients don't see."""
+SHOULD_RETRY = "X-Should-Retry"
+NO_RETRY_CURES = frozenset({400, 401, 403, 404, 413, 415, 422})
 MAX_SHOWN_CHARS = 80
 
 
@@ -33,6 +35,17 @@ def shown(value: object) -> str:
         if len(text) > MAX_SHOWN_CHARS:
             break
     return cut(text)
+
+
+def _with_retry(status: int, headers: dict[str, str]) -> dict[str, str]:
+    """With what the vendors' clients go by, unless somebody has said it."""
+    names = {name.lower() for name in headers}
+    if SHOULD_RETRY.lower() not in names:
+        if "retry-after" in names:
+            headers[SHOULD_RETRY] = "true"
+        elif status in NO_RETRY_CURES:
+            headers[SHOULD_RETRY] = "false"
+    return headers
 
 
 class ApiError(Exception):
@@ -54,7 +67,7 @@ class ApiError(Exception):
         self.type = type
         self.param = param
         self.code = code
-        self.headers = dict(headers or {})
+        self.headers = _with_retry(status, dict(headers or {}))
 
     def body(self) -> dict[str, Any]:
         return {

@@ -20,7 +20,7 @@ from deployments.protocol.common import (
 )
 from deployments.protocol.messages import Message
 from deployments.protocol.reasoning import ReasoningFields
-from deployments.protocol.strict import RefusedError
+from deployments.protocol.strict import HINT, RefusedError
 from deployments.protocol.tools import (
     CHOICE,
     MAX_TOOLS,
@@ -94,7 +94,7 @@ class ChatCompletionRequest(GenerationFields, ReasoningFields):
     )
     tool_choice: ToolChoiceField = Field(ToolChoice(), description=CHOICE)
     parallel_tool_calls: bool = Field(True, description="a boolean")
-    service_tier: Literal["auto", "default"] | None = Field(
+    service_tier: Annotated[Literal["auto", "default"] | None, HINT] = Field(
         None, description='"auto" or "default", the one tier that there is'
     )
 

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from deployments.http.errors import shown
 from deployments.protocol import unsupported
-from deployments.protocol.strict import RefusedError, StrictModel
+from deployments.protocol.strict import HINT, RefusedError, StrictModel
 from deployments.protocol.structured_output import StructuredOutputFields
 
 MAX_CHOICES = 16
@@ -143,7 +143,7 @@ class GenerationFields(StructuredOutputFields):
         "from -100 to 100",
     )
 
-    prompt_cache_key: str | None = Field(None, description="a string")
+    prompt_cache_key: Annotated[str | None, HINT] = Field(None, description="a string")
 
     top_k: int | None = Field(
         None, ge=-1, le=_INT32_MAX, description="an integer of at least -1; 0 and -1 turn it off"

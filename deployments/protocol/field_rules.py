@@ -18,26 +18,25 @@ from deployments.http.errors import shown
 
 @dataclass(frozen=True)
 class WithoutEffect:
-    """Accepted if it is well formed."""
+    """Accepted, whatever its value is."""
 
     why: str
     """An answer without it is right: for the table of fields."""
     allowed: str
-    """Completes "<field> must be ..."."""
+    """What clients send."""
     shape: Any
-    """A type, for pydantic."""
+    """The same as a type, for pydantic."""
 
-    def problem(self, value: Any) -> str | None:
-        """What is wrong with ``value``; completes "<field> ..."."""
+    def knows(self, value: Any) -> bool:
+        """Whether ``value`` is what clients are known to send."""
         try:
             self._adapter.validate_python(value)
         except ValidationError:
-            return f"must be {self.allowed}, not {shown(value)}"
-        return None
+            return False
+        return True
 
     def json_schema(self) -> dict[str, Any]:
-        told = {"description": without_effect(self.allowed, self.why)}
-        return {"anyOf": [self._adapter.json_schema(), {"type": "null"}], **told}
+        return {"description": without_effect(self.allowed, self.why)}
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, FailFast, Field, model_validator
 
 from deployments.protocol import unsupported
-from deployments.protocol.left_out import without_unreadable
+from deployments.protocol.left_out import refuse_image, without_unreadable
 from deployments.protocol.strict import RefusedError, StrictModel
 from deployments.protocol.tools import MAX_CALLS, ToolCall
 
@@ -30,6 +30,12 @@ class TextPart(StrictModel):
 
     type: Literal["text"] = Field(description='"text", the only kind of part that is supported')
     text: str = Field(description="a string")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_read_here(cls, data: Any) -> Any:
+        refuse_image(data)
+        return data
 
 
 _ABSENT = {"type": "null"}
@@ -120,7 +126,7 @@ class Message(StrictModel):
     @classmethod
     def _results_are_read_as_text(cls, data: Any) -> Any:
         if isinstance(data, dict) and data.get("role") == "tool":
-            return {**data, "content": without_unreadable(data.get("content"))}
+            return {**data, "content": without_unreadable(data.get("content"), "text")}
         return data
 
     @model_validator(mode="after")

@@ -37,6 +37,8 @@ class ParsedRequest:
     stream_form: StreamForm = StreamForm()
     own_names: Mapping[str, str] = field(default_factory=dict)
     """Of fields of ``form`` that have other names in ``asked``."""
+    dropped: tuple[str, ...] = ()
+    """What the answer goes without."""
 
 
 def in_own_names(error: ApiError, own_names: Mapping[str, str]) -> ApiError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from deployments.protocol.anthropic.request import MessagesRequest
 from deployments.protocol.background import Background
 from deployments.protocol.chat import ChatCompletionRequest
 from deployments.protocol.completions import CompletionRequest
+from deployments.protocol.dropped import dropped_names
 from deployments.protocol.json_body import decode_object
 from deployments.protocol.parsed import GenerationForm, ParsedRequest
 from deployments.protocol.responses.context import Context
@@ -54,9 +56,13 @@ def parse_request(path: str, body: bytes, context: bytes = b"") -> ParsedRequest
     404 for a path that isn't one of ``GENERATION_PATHS``, or 400."""
     if path not in PARSERS:
         raise unknown_url("POST", path)
-    if context and path == RESPONSES_PATH:
-        return parse_responses(decode_object(body), Context.decode(context))
-    return PARSERS[path](decode_object(body))
+    data = decode_object(body)
+    with dropped_names() as dropped:
+        if context and path == RESPONSES_PATH:
+            parsed = parse_responses(data, Context.decode(context))
+        else:
+            parsed = PARSERS[path](data)
+    return replace(parsed, dropped=tuple(dropped))
 
 
 async def parse_body(path: str, body: bytes, context: bytes = b"") -> ParsedRequest:

@@ -14,22 +14,48 @@ from pydantic import (
     ConfigDict,
     GetJsonSchemaHandler,
     ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     model_validator,
 )
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, PydanticUseDefault
 
 from deployments.http.errors import ApiError, cut, shown
-from deployments.protocol.field_rules import FieldRules, without_effect
+from deployments.protocol.dropped import drop
+from deployments.protocol.field_rules import FieldRules, Refused, WithoutEffect, without_effect
 
 
 class RefusedError(ValueError):
-    """Completes "<field> ..."; ``where`` is the path of the field below the validated value."""
+    """Completes "<field> ..."; ``where`` is the path of the field below the validated value, and
+    ``lead`` stands before it."""
 
-    def __init__(self, message: str, *, where: str = "") -> None:
+    def __init__(self, message: str, *, where: str = "", lead: str = "") -> None:
         super().__init__(message)
         self.where = where
+        self.lead = lead
+
+
+def _check_unserved(rule: WithoutEffect | Refused, name: str, value: Any) -> None:
+    if isinstance(rule, WithoutEffect):
+        if not rule.knows(value):
+            drop(name)
+    elif problem := rule.problem(value):
+        raise RefusedError(problem, where=f".{name}")
+
+
+def _or_dropped(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    try:
+        return handler(value)
+    except ValidationError:
+        drop(str(info.field_name))
+        raise PydanticUseDefault from None
+
+
+HINT = WrapValidator(_or_dropped, json_schema_input_type=Any)
+"""Of a field that changes no answer: a value that nobody here knows is as if it were left out."""
 
 
 class StrictModel(BaseModel):
@@ -56,8 +82,8 @@ class StrictModel(BaseModel):
         served, unknown = {}, False
         for name, value in data.items():
             if name in cls.unsupported:
-                if value is not None and (problem := cls.unsupported[name].problem(value)):
-                    raise RefusedError(problem, where=f".{name}")
+                if value is not None:
+                    _check_unserved(cls.unsupported[name], name, value)
             elif name in fields:
                 if value is not None:
                     served[name] = value
@@ -108,7 +134,7 @@ def _told(model: type[StrictModel], error: ValidationError) -> ApiError:
     allowed = field.description if field else None
     if isinstance(cause, RefusedError):
         path = f"{path}{cause.where}".removeprefix(".")
-        message = f"{path} {cause}."
+        message = f"{cause.lead}{path} {cause}."
     elif kind == "extra_forbidden":
         close = get_close_matches(cut(str(location[-1])), owner.wire_fields(), 1)
         hint = f" Did you mean {close[0]}?" if close else ""

@@ -9,20 +9,23 @@ from typing import Any
 from deployments.protocol.anthropic.token_count import COUNT_TOKENS_PATH, CountTokens
 from deployments.protocol.json_body import decode_object
 from deployments.protocol.parsing import off_the_loop
+from deployments.protocol.responses.token_count import INPUT_TOKENS_PATH, InputTokens
 from deployments.protocol.tokenization import (
     DETOKENIZE_PATH,
     TOKENIZE_PATH,
+    CountedChat,
     DetokenizeRequest,
     TokenizeRequest,
     parse_tokenize,
 )
 
-TokenRequest = TokenizeRequest | CountTokens | DetokenizeRequest
+TokenRequest = TokenizeRequest | CountedChat | DetokenizeRequest
 
 TOKEN_PATHS: Mapping[str, Callable[[dict[str, Any]], TokenRequest]] = {
     TOKENIZE_PATH: parse_tokenize,
     DETOKENIZE_PATH: DetokenizeRequest.parse,
     COUNT_TOKENS_PATH: CountTokens.parse,
+    INPUT_TOKENS_PATH: InputTokens.parse,
 }
 """By path: its parser, which raises ``ApiError`` 400."""
 

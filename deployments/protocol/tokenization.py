@@ -3,7 +3,7 @@ llama.cpp's server, which calls a text ``content``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -126,6 +126,20 @@ class ChatTokens:
         """Raises ``InvalidRequestError``."""
         (request,) = to_generation_requests(self.chat, request_id, default_sampling, dialect)
         return request
+
+
+@dataclass(frozen=True)
+class CountedChat(ChatTokens):
+    """Of another API, which tells how many they are."""
+
+    spells: ClassVar = False
+    own_names: Mapping[str, str]
+    """Of the chat's fields."""
+
+    def answer(
+        self, token_ids: Sequence[int], spelled: Sequence[SpelledToken], max_model_len: int
+    ) -> dict[str, Any]:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

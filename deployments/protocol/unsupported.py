@@ -30,7 +30,7 @@ IDENTIFIERS: FieldRules = {
         Annotated[dict[str, str], Field(max_length=MAX_PAIRS)],
     ),
     "safety_identifier": WithoutEffect("nobody is watched for abuse", *_TEXT),
-    "store": Refused("no answer can be asked for later", (False,)),
+    "store": WithoutEffect(_FOR_THE_VENDOR, "a boolean", bool),
     "user": WithoutEffect("keys, not users, have limits and shares", *_TEXT),
 }
 
@@ -44,7 +44,7 @@ VLLM_FIELDS: FieldRules = {
     "logprob_token_ids": Refused("alternatives are the most likely tokens"),
     "prompt_embeds": Refused(_TEXT_ALONE),
     "repetition_detection": Refused("an answer may repeat itself"),
-    "request_id": Refused("the header X-Request-Id names a request"),
+    "request_id": WithoutEffect("the header X-Request-Id names a request", *_TEXT),
     "session_id": WithoutEffect("headers and prompt_cache_key name a session", *_TEXT),
     "spaces_between_special_tokens": Refused("the tokenizer says what is between tokens", (True,)),
     "stream_interval": WithoutEffect(
@@ -73,8 +73,10 @@ CHAT_FIELDS: FieldRules = {
     "mm_processor_kwargs": Refused(_TEXT_ALONE),
     "modalities": Refused(_TEXT_ALONE, (["text"],)),
     "moderation": Refused("nothing is moderated"),
-    "prediction": Refused("nothing is drafted"),
-    "prompt_cache_options": Refused("prefixes are cached as the engine has room"),
+    "prediction": WithoutEffect("an answer is the same without it", "an object", dict[str, Any]),
+    "prompt_cache_options": WithoutEffect(
+        "prefixes are cached as the engine has room", "an object", dict[str, Any]
+    ),
     "prompt_cache_retention": WithoutEffect(
         "prefixes are cached as long as there is room",
         '"in_memory", "in-memory" or "24h"',
@@ -201,7 +203,11 @@ RESPONSES_FIELDS: FieldRules = {
     "client_metadata": WithoutEffect(
         "it is for the vendor's own statistics", "an object", dict[str, Any]
     ),
-    "context_management": Refused("the client says what the context is", ([],)),
+    "context_management": WithoutEffect(
+        "edits make room, and here all that was said has room or is refused",
+        "an array of objects",
+        list[dict[str, Any]],
+    ),
     "conversation": Refused("responses are kept, and previous_response_id names them"),
     "image": Refused(_TEXT_ALONE),
     "max_tool_calls": WithoutEffect(
@@ -210,6 +216,7 @@ RESPONSES_FIELDS: FieldRules = {
         Annotated[int, Field(ge=1)],
     ),
     "moderation": Refused("nothing is moderated"),
+    "personality": WithoutEffect("it is a hint, which no open model knows", *_TEXT),
     "prompt": Refused("prompts are kept with their answers alone"),
     "prompt_cache_options": CHAT_FIELDS["prompt_cache_options"],
     "prompt_cache_retention": CHAT_FIELDS["prompt_cache_retention"],
@@ -251,6 +258,17 @@ RESPONSES_ITEM_FIELDS: FieldRules = {
         '"in_progress", "completed" or "incomplete"',
         Literal["in_progress", "completed", "incomplete"],
     ),
+}
+
+RESPONSES_CALL_FIELDS: FieldRules = {
+    **RESPONSES_ITEM_FIELDS,
+    "async": WithoutEffect("a call was answered when it was", "a boolean", bool),
+}
+
+RESPONSES_OUTPUT_FIELDS: FieldRules = {
+    **RESPONSES_ITEM_FIELDS,
+    "name": WithoutEffect("a call is known by its id", *_TEXT),
+    "namespace": WithoutEffect("a call is known by its id", *_TEXT),
 }
 
 RESPONSES_TOOL_FIELDS: FieldRules = {

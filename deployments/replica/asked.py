@@ -17,9 +17,10 @@ from deployments.wire.checkpoint import Progress
 from deployments.wire.envelope import CHECKPOINTS_HEADER, Envelope
 from deployments.wire.failure import BelatedError
 
-DROPPED_TOOLS_HEADER = "X-Pomona-Dropped-Tools"
-"""Kinds of tools that were asked for, and that the model was not told of."""
-MOST_DROPPED_TOOLS = 32
+DROPPED_HEADER = "X-Pomona-Dropped"
+"""What was asked for and the answer goes without: kinds of tools, kinds of blocks, and fields whose
+value says nothing here."""
+MOST_DROPPED = 32
 """That are named, since proxies take headers of some KiB."""
 
 
@@ -55,11 +56,11 @@ class Answer:
         return {**self.progress.cached_tokens, **seen}
 
     @property
-    def dropped_tools(self) -> str:
-        """Kinds with commas between them; of many, the first."""
-        if isinstance(self.request, CompletionRequest):
-            return ""
-        return ", ".join(self.request.dropped_tools[:MOST_DROPPED_TOOLS])
+    def dropped(self) -> str:
+        """Names with commas between them; of many, the first."""
+        form = self.request
+        tools = [] if isinstance(form, CompletionRequest) else form.dropped_tools
+        return ", ".join([*tools, *self.parsed.dropped][:MOST_DROPPED])
 
     def continued(self, requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
         """``requests``, one a prompt, with what the envelope says of them, and with the tokens
@@ -95,8 +96,8 @@ class Answer:
         headers = {}
         if self.request.stream:
             headers = {"Content-Type": sse.CONTENT_TYPE, **sse.HEADERS}
-        if dropped := self.dropped_tools:
-            headers[DROPPED_TOOLS_HEADER] = dropped
+        if dropped := self.dropped:
+            headers[DROPPED_HEADER] = dropped
         return begin_response(headers, for_gateway=self.for_gateway)
 
     def refusal(self, error: BackendError) -> ApiError:

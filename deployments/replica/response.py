@@ -73,7 +73,7 @@ class GenerationResponse(BackendResponse):
         }
 
     def _log_fields(self) -> Mapping[str, Any]:
-        tokens, dropped = self._usage.as_json(), self._answer.dropped_tools
+        tokens, dropped = self._usage.as_json(), self._answer.dropped
         return {
             "model": self._request.model,
             "prompt_tokens": tokens["prompt_tokens"],
@@ -82,7 +82,7 @@ class GenerationResponse(BackendResponse):
             "completion_tokens": tokens["completion_tokens"],
             "first_token_s": round(self._first_token_s, 3),
             "engine_request_id": self._request_id,
-            **({"dropped_tools": dropped} if dropped else {}),
+            **({"dropped": dropped} if dropped else {}),
         }
 
     async def _send(self, send: Send) -> None:

@@ -14,10 +14,9 @@ from deployments.backend import BackendError
 from deployments.http.errors import api_error_from
 from deployments.http.request_body import read_body
 from deployments.http.request_id import SCOPE_KEY
-from deployments.protocol.anthropic.token_count import CountTokens
 from deployments.protocol.parsed import in_own_names
 from deployments.protocol.token_paths import TOKEN_PATHS, parse_token_body
-from deployments.protocol.tokenization import DetokenizeRequest, TokenizeRequest
+from deployments.protocol.tokenization import CountedChat, DetokenizeRequest, TokenizeRequest
 from deployments.replica.answer_json import encode
 from deployments.replica.parts import ReplicaParts
 from deployments.wire.envelope import ENVELOPE_HEADER, Envelope
@@ -42,7 +41,7 @@ def token_routes(parts: ReplicaParts, check_secret: Callable[[Request], None]) -
         return Response(encode(told), media_type="application/json")
 
     async def tokenized(
-        asked: TokenizeRequest | CountTokens, request_id: str, tenant: str
+        asked: TokenizeRequest | CountedChat, request_id: str, tenant: str
     ) -> dict[str, Any]:
         try:
             request = asked.to_generation_request(request_id, model.default_sampling, parts.dialect)
@@ -50,7 +49,7 @@ def token_routes(parts: ReplicaParts, check_secret: Callable[[Request], None]) -
             adds = asked.add_special_tokens
             token_ids = await backend.tokenize(request, add_special_tokens=adds)
         except BackendError as error:
-            own_names = asked.own_names if isinstance(asked, CountTokens) else {}
+            own_names = asked.own_names if isinstance(asked, CountedChat) else {}
             raise in_own_names(api_error_from(error), own_names) from error
         spelled = await backend.spell(token_ids, tenant=tenant) if asked.spells else []
         return asked.answer(token_ids, spelled, model.max_model_len)

@@ -120,6 +120,23 @@ def test_a_message_may_quote_what_utf8_cannot_say() -> None:
     assert json.loads(ApiError(400, "not \ud800").json())["error"]["message"] == "not \ud800"
 
 
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 415, 422])
+def test_what_no_retry_cures_says_so(status: int) -> None:
+    assert ApiError(status, "no").headers["X-Should-Retry"] == "false"
+    waits = ApiError(status, "wait", headers={"retry-after": "1"})
+    assert waits.headers["X-Should-Retry"] == "true"
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_who_may_come_back_is_told_to(status: int) -> None:
+    assert (
+        ApiError(status, "wait", headers={"Retry-After": "1"}).headers["X-Should-Retry"] == "true"
+    )
+    told = ApiError(status, "no", headers={"x-should-retry": "false"})
+    assert told.headers == {"x-should-retry": "false"}
+    assert ApiError(status, "no").headers == {}
+
+
 def test_an_unknown_model_is_told_as_openai_does() -> None:
     error = model_not_found("gpt-9")
     assert (error.status, error.param, error.code) == (404, "model", "model_not_found")

@@ -192,7 +192,7 @@ async def test_thoughts_may_be_left_out() -> None:
 
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
-LEFT_OUT = "[image left out: this model reads text alone]"
+LEFT_OUT = "[image left out: this model reads text]"
 DOCUMENT = {
     "type": "document",
     "title": "Title",
@@ -274,7 +274,7 @@ async def test_tools_of_a_vendor_are_dropped_by_name() -> None:
     tools = [*TOOLS, {"type": "web_search_20250305", "name": "web_search"}]
     async with fake_replica(Scripted("ok")) as one, gateway([one]) as running:
         response = await running.client.post(PATH, json=body(tools=tools))
-    assert response.headers["x-pomona-dropped-tools"] == "web_search_20250305"
+    assert response.headers["x-pomona-dropped"] == "web_search_20250305"
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,8 @@ CASES = [
     ("post", "/v1/completions", NEGATIVE),
     ("post", "/v1/responses", POSITIVE),
     ("post", "/v1/responses", NEGATIVE),
+    ("post", "/v1/responses/input_tokens", POSITIVE),
+    ("post", "/v1/responses/input_tokens", NEGATIVE),
     # No generated id is one that is kept.
     ("get", "/v1/responses/{response_id}", POSITIVE),
     ("delete", "/v1/responses/{response_id}", POSITIVE),

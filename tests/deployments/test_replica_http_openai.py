@@ -45,7 +45,7 @@ def ask_in_every_way(url: str) -> None:
     raw = client.chat.completions.with_raw_response.create(
         model=MODEL, messages=QUESTION, service_tier="auto", metadata={"a": "b"}, tools=tools
     )
-    assert raw.headers["X-Pomona-Dropped-Tools"] == "web_search, code_interpreter"
+    assert raw.headers["X-Pomona-Dropped"] == "web_search, code_interpreter"
     assert raw.parse().service_tier == "default"
     assert raw.parse().choices[0].message.content == text
     tiers = client.chat.completions.create(

@@ -232,7 +232,7 @@ async def test_a_custom_tool_is_called_with_text() -> None:
     backend = Scripted(CUSTOM)
     async with in_memory(await app_of(backend)) as client:
         response = await client.post(PATH, json=ASKED | {"tools": CUSTOM_TOOLS})
-    assert response.headers["x-pomona-dropped-tools"] == "web_search"
+    assert response.headers["x-pomona-dropped"] == "web_search"
     _, call = response.json()["output"]
     assert (call["type"], call["name"], call["namespace"]) == ("custom_tool_call", "patch", "fs")
     assert call["input"] == '*** "a"\nü🍎\\'
@@ -267,7 +267,7 @@ async def test_what_was_cut_short_is_incomplete() -> None:
 
 
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}
-LEFT_OUT = "[image left out: this model reads text alone]"
+LEFT_OUT = "[image left out: this model reads text]"
 
 
 async def test_items_become_messages_of_the_template() -> None:
@@ -435,7 +435,7 @@ async def test_codex_is_answered() -> None:
     async with in_memory(await app_of(backend)) as client:
         response = await client.post(PATH, json=asked | {"model": MODEL, "stream": False})
     assert response.status_code == 200, response.text
-    assert response.headers["x-pomona-dropped-tools"] == "web_search"
+    assert response.headers["x-pomona-dropped"] == "web_search"
     openai_types.response(response.json())
     prompt = backend.asked[0].prompt
     assert [message["role"] for message in prompt.messages] == ["system", "system", "user", "user"]

@@ -23,6 +23,7 @@ from tests.support.deployments.gateway_harness import (
 )
 
 TOOL = {"type": "function", "function": {"name": "time"}}
+INPUT_TOKENS = "/v1/responses/input_tokens"
 WORDS = [token_id(word) for word in ("one", "two")]
 
 
@@ -68,6 +69,34 @@ async def test_a_chat_is_tokenized_as_it_would_run() -> None:
     asked, ran = backend.requests
     assert asked.prompt == ran.prompt
     assert asked.sampling.temperature == ran.sampling.temperature
+
+
+async def test_a_response_is_counted_as_it_would_run() -> None:
+    said = {"input": "one two", "instructions": "Be brief."}
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "one two"},
+    ]
+    async with fake_replica() as one, gateway([one]) as running:
+        chat = await running.client.post("/tokenize", json={"messages": messages})
+        counted = await running.client.post(INPUT_TOKENS, json=said)
+        kept = await running.client.post(INPUT_TOKENS, json=said | {"previous_response_id": "r"})
+    assert counted.json() == {
+        "object": "response.input_tokens",
+        "input_tokens": chat.json()["count"],
+    }
+    assert (kept.status_code, error_of(kept)["param"]) == (400, "previous_response_id")
+
+
+async def test_no_other_route_is_a_responses_id() -> None:
+    async with fake_replica() as one, gateway([one]) as running:
+        for method in ("GET", "DELETE"):
+            response = await running.client.request(method, INPUT_TOKENS)
+            assert (response.status_code, error_of(response)["code"]) == (405, "method_not_allowed")
+        for method in ("GET", "DELETE", "POST"):
+            response = await running.client.request(method, "/v1/responses/compact")
+            assert response.status_code == 404
+            assert "is not served" in error_of(response)["message"]
 
 
 async def test_llama_cpps_shape() -> None:

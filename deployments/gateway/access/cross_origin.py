@@ -10,7 +10,7 @@ from starlette.middleware.cors import CORSMiddleware
 ANY = "*"
 RESPONSE_HEADERS = (
     "Retry-After",
-    "X-Pomona-Dropped-Tools",
+    "X-Pomona-Dropped",
     "Request-Id",
     "X-Request-Id",
     *(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -16,10 +17,12 @@ from deployments.gateway.responses.shared import SharedStore
 from deployments.gateway.responses.store import StoredItem, StoredResponse, StoreUnavailableError
 from deployments.http.errors import UNAVAILABLE_RETRY_AFTER_S, ApiError, shown
 from deployments.protocol import RESPONSES_PATH
+from deployments.protocol.responses.token_count import INPUT_TOKENS_PATH
 
 ONE_PATH = f"{RESPONSES_PATH}/{{response_id}}"
 INPUT_ITEMS_PATH = f"{ONE_PATH}/input_items"
 CANCEL_PATH = f"{ONE_PATH}/cancel"
+COMPACT_PATH = f"{RESPONSES_PATH}/compact"
 MOST_ITEMS = 100
 ITEMS = 20
 
@@ -41,11 +44,25 @@ def response_routes(store: SharedStore | None) -> list[Route]:
     """None: nothing is kept, and nothing found."""
     kept = _Kept(store)
     return [
+        Route(INPUT_TOKENS_PATH, _only_post, methods=["GET", "DELETE"]),
+        Route(COMPACT_PATH, _compact, methods=["GET", "DELETE", "POST"]),
         Route(ONE_PATH, kept.retrieve, methods=["GET"]),
         Route(ONE_PATH, kept.delete, methods=["DELETE"]),
         Route(INPUT_ITEMS_PATH, kept.input_items, methods=["GET"]),
         Route(CANCEL_PATH, kept.cancel, methods=["POST"]),
     ]
+
+
+async def _only_post(request: Request) -> Response:
+    raise HTTPException(405)
+
+
+async def _compact(request: Request) -> Response:
+    raise ApiError(
+        404,
+        f"{COMPACT_PATH} is not served: a client sums up what was said itself.",
+        code="unknown_url",
+    )
 
 
 class _Kept:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -9,8 +10,9 @@ from pydantic import BeforeValidator, FailFast, Field, model_validator
 
 from deployments.http.errors import shown
 from deployments.protocol.anthropic import rules
+from deployments.protocol.dropped import drop
 from deployments.protocol.json_body import is_deeper
-from deployments.protocol.left_out import without_unreadable
+from deployments.protocol.left_out import refuse_image, without_unreadable
 from deployments.protocol.messages import MAX_PARTS
 from deployments.protocol.strict import RefusedError, StrictModel
 from deployments.protocol.structured_output import MAX_SCHEMA_DEPTH
@@ -31,8 +33,13 @@ _KINDS = {
     "redacted_thinking": _Kind(("data",)),
     "tool_use": _Kind(("id", "name", "input")),
     "tool_result": _Kind(("tool_use_id",), ("content", "is_error")),
+    "tool_reference": _Kind(("tool_name",)),
 }
-_UNREADABLE = ("image", "document", "search_result", "container_upload", "file")
+_UNREADABLE = ("document", "search_result", "container_upload", "file")
+_HOSTED = re.compile(
+    "(server|mcp)_tool_use|mcp_tool_listing|fallback|compaction|[a-z_]{1,48}_tool_result"
+)
+"""Of what a vendor ran for an earlier answer: no model here has seen its like."""
 _TYPES = ", ".join(map(shown, _KINDS))
 
 
@@ -43,28 +50,33 @@ def as_blocks(value: Any) -> Any:
 
 
 def _as_result(value: Any) -> Any:
-    return as_blocks(without_unreadable(_with_texts(value)))
+    if isinstance(value, list):
+        value = [_as_text(one) for one in value]
+    return as_blocks(without_unreadable(value, "text", "tool_reference"))
 
 
-def _with_texts(blocks: Any) -> Any:
-    return [_text_of_document(one) for one in blocks] if isinstance(blocks, list) else blocks
-
-
-def _text_of_document(block: Any) -> Any:
-    """A document that is text as a block of text."""
+def _as_text(block: Any) -> Any:
+    """As a block of text, if that is all there is in it."""
     match block:
-        case {"type": "document", "source": {"type": "text", "data": str(text)}}:
+        case {"type": "document", "source": {"type": "text", "data": said}}:
             pass
-        case {"type": "document", "source": {"type": "content", "content": str(text)}}:
+        case {"type": "document", "source": {"type": "content", "content": said}}:
             pass
-        case {"type": "document", "source": {"type": "content", "content": [*parts]}} if all(
-            isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts
-        ):
-            text = "\n".join(part["text"] for part in parts)
+        case {"type": "search_result" | "compaction", "content": said}:
+            pass
         case _:
             return block
-    about = (block.get(name) for name in ("title", "context"))
-    return {"type": "text", "text": "\n".join([*(a for a in about if isinstance(a, str)), text])}
+    parts = [{"text": said}] if isinstance(said, str) else said
+    texts = [
+        one["text"]
+        for one in (parts if isinstance(parts, list) else ())
+        if isinstance(one, dict) and isinstance(one.get("text"), str)
+    ]
+    if not texts or len(texts) < len(parts):
+        return block
+    about = (block.get(name) for name in ("title", "source", "context"))
+    lines = [*(one for one in about if isinstance(one, str)), *texts]
+    return {"type": "text", "text": "\n".join(lines)}
 
 
 def _checked_input(value: Any) -> Any:
@@ -85,9 +97,9 @@ class ContentBlock(StrictModel):
         "signature": "a model is told a thought whoever has signed it",
     }
 
-    type: Literal["text", "thinking", "redacted_thinking", "tool_use", "tool_result"] = Field(
-        description=f"one of {_TYPES}"
-    )
+    type: Literal[
+        "text", "thinking", "redacted_thinking", "tool_use", "tool_result", "tool_reference"
+    ] = Field(description=f"one of {_TYPES}")
     text: str | None = Field(None, description="a string")
     thinking: str | None = Field(None, description="a string")
     signature: str | None = Field(None, description="a string")
@@ -117,15 +129,19 @@ class ContentBlock(StrictModel):
         ),
     ] = Field([], description=CONTENT)
     is_error: bool | None = Field(None, description="a boolean")
+    tool_name: str | None = Field(None, pattern=NAME_PATTERN, description=NAME)
 
     @model_validator(mode="before")
     @classmethod
     def _is_read_here(cls, data: Any) -> Any:
-        data = _text_of_document(data)
-        if isinstance(data, dict) and data.get("type") in _UNREADABLE:
-            raise RefusedError(
-                f"is {shown(data['type'])}, but models here read text alone", where=".type"
-            )
+        data = _as_text(data)
+        refuse_image(data)
+        kind = data.get("type") if isinstance(data, dict) else None
+        if isinstance(kind, str) and kind in _UNREADABLE:
+            raise RefusedError(f"is {shown(kind)}, but this model reads text", where=".type")
+        if isinstance(kind, str) and _HOSTED.fullmatch(kind):
+            drop(kind)
+            return {"type": "text", "text": ""}
         return data
 
     @model_validator(mode="after")
@@ -137,7 +153,8 @@ class ContentBlock(StrictModel):
                 raise RefusedError(f"is required: {description}", where=f".{name}")
         for name in self.model_fields_set - {"type", *kind.needs, *kind.may_have}:
             raise RefusedError(f"is not for a block of type {self.type}", where=f".{name}")
-        refuse_other_types(self.content, ("text",), "the content of a tool_result")
+        told = ("text", "tool_reference")
+        refuse_other_types(self.content, told, "the content of a tool_result")
         return self
 
     @classmethod

@@ -10,6 +10,7 @@ from deployments.backend.written import dumps
 from deployments.http.errors import ApiError
 from deployments.protocol.anthropic.blocks import ContentBlock
 from deployments.protocol.anthropic.request import MessagesRequest
+from deployments.protocol.anthropic.tools import MessagesTool
 from deployments.protocol.chat import ChatCompletionRequest
 from deployments.protocol.parsed import in_own_names
 
@@ -40,7 +41,7 @@ def to_chat(request: MessagesRequest) -> ChatCompletionRequest:
         "temperature": request.temperature,
         "top_p": request.top_p,
         "top_k": request.top_k,
-        "tools": [tool.for_chat() for tool in request.tools],
+        "tools": [tool.for_chat() for _, tool in _told_tools(request)],
         **_continued(request),
         **_tool_choice(request),
         **_thinking(request),
@@ -60,41 +61,75 @@ def to_chat(request: MessagesRequest) -> ChatCompletionRequest:
 def own_names(request: MessagesRequest) -> dict[str, str]:
     """Of the chat's fields."""
     names = dict(_OWN_NAMES)
-    for index in range(len(request.tools)):
-        shared = f"tools[{index}].function"
+    for told, (index, _) in enumerate(_told_tools(request)):
+        shared = f"tools[{told}].function"
         names |= {shared: f"tools[{index}]", f"{shared}.parameters": f"tools[{index}].input_schema"}
     return names
+
+
+def _told_tools(request: MessagesRequest) -> list[tuple[int, MessagesTool]]:
+    """With their places. One that is deferred is told once it was named, or where nobody could."""
+    named = {request.tool_choice.name} if request.tool_choice else set()
+    for message in request.messages:
+        for block in message.content:
+            named |= {block.name, *(one.tool_name for one in block.content)}
+    is_all = any(tool.searches for tool in request.tools)
+    return [
+        (index, tool)
+        for index, tool in enumerate(request.tools)
+        if is_all or not tool.defer_loading or tool.name in named
+    ]
 
 
 def _messages(request: MessagesRequest) -> Iterator[ChatMessage]:
     """Turns of one role that follow each other are one."""
     system = [block for block in request.system if not _is_billing_line(block)]
     turns = [("system", system)] if system else []
-    turns += [(one.role, one.content) for one in request.messages]
+    last_asked = max(
+        (i for i, message in enumerate(request.messages) if message.role == "user"), default=-1
+    )
+    turns += [
+        (one.role, one.content)
+        for i, one in enumerate(request.messages)
+        if one.content or one.role != "system"
+        if one.clear_at != "next_user_message" or i > last_asked
+    ]
+    tools = {tool.name: tool for tool in request.tools if tool.name}
     for role, group in groupby(turns, lambda turn: turn[0]):
         blocks = [block for _, content in group for block in content]
         if role == "system":
             yield {"role": role, "content": _text(blocks)}
         else:
-            yield from [_answer(blocks)] if role == "assistant" else _asked(blocks)
+            yield from [_answer(blocks)] if role == "assistant" else _asked(blocks, tools)
 
 
 def _is_billing_line(block: ContentBlock) -> bool:
     return (block.text or "").startswith(BILLING_LINE)
 
 
-def _asked(blocks: Iterable[ContentBlock]) -> Iterator[ChatMessage]:
+def _asked(
+    blocks: Iterable[ContentBlock], tools: Mapping[str, MessagesTool]
+) -> Iterator[ChatMessage]:
     """A user's turn: results of tools are messages of their own."""
     for kind, group in groupby(blocks, lambda block: block.type):
         if kind == "text":
             yield {"role": "user", "content": _text(group)}
         else:
-            yield from map(_result, group)
+            yield from (_result(one, tools) for one in group)
 
 
-def _result(block: ContentBlock) -> ChatMessage:
-    told = _text(block.content) or (FAILED if block.is_error else "")
+def _result(block: ContentBlock, tools: Mapping[str, MessagesTool]) -> ChatMessage:
+    told = "\n".join(_told(one, tools) for one in block.content) or (
+        FAILED if block.is_error else ""
+    )
     return {"role": "tool", "tool_call_id": block.tool_use_id, "content": told}
+
+
+def _told(block: ContentBlock, tools: Mapping[str, MessagesTool]) -> str:
+    """A tool that is referred to with all that is known of it."""
+    if (tool := tools.get(block.tool_name or "")) is not None:
+        return dumps(tool.for_chat()["function"], ensure_ascii=False)
+    return block.text or block.tool_name or ""
 
 
 def _answer(blocks: Iterable[ContentBlock]) -> ChatMessage:
@@ -120,7 +155,7 @@ def _call(block: ContentBlock) -> dict[str, Any]:
 
 
 def _text(blocks: Iterable[ContentBlock]) -> str:
-    return "\n".join(block.text or "" for block in blocks)
+    return "\n".join(block.text for block in blocks if block.text)
 
 
 def _continued(request: MessagesRequest) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pydantic import FailFast, Field, model_validator
 
 from deployments.http.errors import shown
 from deployments.protocol.anthropic import rules
-from deployments.protocol.anthropic.blocks import Blocks, refuse_other_types
+from deployments.protocol.anthropic.blocks import CONTENT, Blocks, refuse_other_types
 from deployments.protocol.anthropic.tools import (
     MessagesToolChoice,
     MessagesTools,
@@ -16,14 +16,15 @@ from deployments.protocol.anthropic.tools import (
 )
 from deployments.protocol.chat import MAX_MESSAGES
 from deployments.protocol.common import MAX_STOP_CHARS, MAX_STOP_STRINGS, StopString
-from deployments.protocol.strict import RefusedError, StrictModel
+from deployments.protocol.dropped import drop
+from deployments.protocol.strict import HINT, RefusedError, StrictModel
 from deployments.protocol.structured_output import JsonSchema
 from deployments.protocol.tools import MAX_TOOLS
 
 MAX_USER_ID_CHARS = 512
 _INT32_MAX = 2**31 - 1
 _TEXTS = "a string or an array of text blocks"
-_EDITS = ("clear_thinking_20251015", "clear_tool_uses_20250919")
+_EDITS = ("clear_thinking_20251015", "clear_tool_uses_20250919", "compact_20260112")
 """Without them a model is told more, not less."""
 _BY_ROLE = {
     "user": ("text", "tool_result"),
@@ -33,19 +34,40 @@ _BY_ROLE = {
 
 
 class InputMessage(StrictModel):
+    unsupported: ClassVar = rules.MESSAGE_FIELDS
+
     role: Literal["user", "assistant", "system"] = Field(
         description='"user", "assistant" or "system"'
     )
-    content: Blocks = Field(description="a string or an array of blocks")
+    content: Blocks = Field([], description=CONTENT)
+    clear_at: Literal["next_user_message", "never"] | None = Field(
+        None, description='"next_user_message" or "never", with role "system"'
+    )
 
     @model_validator(mode="after")
     def _blocks_fit_the_role(self) -> Self:
+        if self.role != "system" and "content" not in self.model_fields_set:
+            raise RefusedError(f"is required: {CONTENT}", where=".content")
+        if self.role != "system" and self.clear_at is not None:
+            raise RefusedError('is only allowed with role "system"', where=".clear_at")
         refuse_other_types(self.content, _BY_ROLE[self.role], f"a message of role {self.role}")
         return self
 
+    @classmethod
+    def complete_schema(cls, described: dict[str, Any]) -> None:
+        others = {
+            "role": {"enum": ["user", "assistant"]},
+            "content": {"type": ["string", "array"]},
+            "clear_at": {"type": "null"},
+        }
+        described["anyOf"] = [
+            {"properties": others, "required": ["content"]},
+            {"properties": {"role": {"const": "system"}}},
+        ]
+
 
 class MessagesMetadata(StrictModel):
-    user_id: str | None = Field(
+    user_id: Annotated[str | None, HINT] = Field(
         None,
         max_length=MAX_USER_ID_CHARS,
         description=f"a string of at most {MAX_USER_ID_CHARS} characters",
@@ -53,14 +75,16 @@ class MessagesMetadata(StrictModel):
 
 
 class ThinkingConfig(StrictModel):
-    type: Literal["enabled", "adaptive", "disabled"] = Field(
-        description='"enabled", "adaptive" or "disabled"'
+    unsupported: ClassVar = rules.THINKING_FIELDS
+
+    type: Literal["enabled", "adaptive", "between_tools", "disabled"] = Field(
+        description='"enabled", "adaptive", "between_tools" or "disabled"'
     )
     budget_tokens: int | None = Field(
         None, ge=1, le=_INT32_MAX, description="an integer of at least 1"
     )
-    display: Literal["summarized", "omitted"] | None = Field(
-        None, description='"summarized" or "omitted"; nothing is summarized'
+    display: Annotated[Literal["summarized", "updates", "omitted"] | None, HINT] = Field(
+        None, description='"summarized", "updates" or "omitted"; nothing is summarized'
     )
 
     @model_validator(mode="after")
@@ -79,6 +103,8 @@ class OutputFormat(StrictModel):
 
 
 class OutputConfig(StrictModel):
+    unsupported: ClassVar = rules.OUTPUT_FIELDS
+
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(
         None, description='"low", "medium", "high", "xhigh" or "max"'
     )
@@ -94,13 +120,9 @@ class ContextManagement(StrictModel):
     edits: list[dict[str, Any]] = Field([], max_length=16, description="an array of edits")
 
     @model_validator(mode="after")
-    def _edits_only_leave_out(self) -> Self:
-        for index, edit in enumerate(self.edits):
-            if (kind := edit.get("type")) not in _EDITS:
-                raise RefusedError(
-                    f"must be {' or '.join(map(shown, _EDITS))}, not {shown(kind)}",
-                    where=f".edits[{index}].type",
-                )
+    def _only_known_edits_are_meant(self) -> Self:
+        if any(edit.get("type") not in _EDITS for edit in self.edits):
+            drop("edits")
         return self
 
 
@@ -134,8 +156,10 @@ class MessagesRequest(StrictModel):
     tool_choice: MessagesToolChoice | None = Field(None, description="an object")
     thinking: ThinkingConfig | None = Field(None, description="an object")
     output_config: OutputConfig | None = Field(None, description="an object")
-    metadata: MessagesMetadata | None = Field(None, description="an object")
-    context_management: ContextManagement | None = Field(None, description="an object")
+    metadata: Annotated[MessagesMetadata | None, HINT] = Field(None, description="an object")
+    context_management: Annotated[ContextManagement | None, HINT] = Field(
+        None, description="an object"
+    )
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 from deployments.backend import SpelledToken
 from deployments.protocol.anthropic.conversion import own_names, to_chat
 from deployments.protocol.anthropic.request import MessagesRequest
-from deployments.protocol.tokenization import ChatTokens
+from deployments.protocol.tokenization import CountedChat
 
 COUNT_TOKENS_PATH = "/v1/messages/count_tokens"
 
@@ -17,13 +16,8 @@ PROMPT_FIELDS = ("messages", "model", "output_config", "system", "thinking", "to
 """What the count depends on."""
 
 
-@dataclass(frozen=True)
-class CountTokens(ChatTokens):
+class CountTokens(CountedChat):
     """Whatever a message is asked with is taken, and counted as it would run."""
-
-    spells: ClassVar = False
-    own_names: Mapping[str, str]
-    """Of the chat's fields."""
 
     @classmethod
     def parse(cls, data: dict[str, Any]) -> CountTokens:

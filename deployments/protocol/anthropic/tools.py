@@ -31,6 +31,10 @@ class MessagesTool(StrictModel):
     description: str | None = Field(None, description="a string")
     input_schema: Parameters | None = Field(None, description="a JSON schema of an object")
     strict: bool = Field(False, description="a boolean")
+    defer_loading: bool = Field(
+        False,
+        description="a boolean; true: the model is told of it once a tool_reference has named it",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -40,11 +44,16 @@ class MessagesTool(StrictModel):
 
     @model_validator(mode="after")
     def _has_what_is_told_of_it(self) -> Self:
-        for name in ("name", "input_schema"):
+        for name in ("name",) if self.defer_loading else ("name", "input_schema"):
             if self.type == OWN_KIND and getattr(self, name) is None:
                 description = type(self).model_fields[name].description
                 raise RefusedError(f"is required: {description}", where=f".{name}")
         return self
+
+    @property
+    def searches(self) -> bool:
+        """Whether it would find deferred tools, if its vendor ran it here."""
+        return self.type.startswith("tool_search_tool_")
 
     def for_chat(self) -> dict[str, Any]:
         if self.type != OWN_KIND:

@@ -8,9 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator
 
-from deployments.http.errors import shown
+from deployments.http.errors import cut, shown
 from deployments.protocol import unsupported
-from deployments.protocol.left_out import without_unreadable
+from deployments.protocol.dropped import drop
+from deployments.protocol.left_out import refuse_image, without_unreadable
 from deployments.protocol.messages import MAX_PARTS
 from deployments.protocol.responses.carried_thought import read_carried
 from deployments.protocol.responses.kinds import parse_one_of
@@ -54,7 +55,15 @@ def _parse_content(value: Any) -> tuple[str, ...]:
         raise RefusedError(f"must be {CONTENT}, not {shown(value)}")
     if len(value) > MAX_PARTS:
         raise RefusedError(f"must have at most {MAX_PARTS} parts, not {len(value)}")
-    return tuple(parse_one_of(_PARTS, part, f"[{i}]").text for i, part in enumerate(value))
+    return tuple(_parse_part(part, f"[{i}]").text for i, part in enumerate(value))
+
+
+def _parse_part(value: Any, where: str) -> ContentPart:
+    try:
+        refuse_image(value)
+    except RefusedError as error:
+        raise RefusedError(str(error), where=where + error.where, lead=error.lead) from None
+    return parse_one_of(_PARTS, value, where)
 
 
 Content = Annotated[
@@ -86,6 +95,8 @@ def _checked_arguments(value: Any) -> str:
 
 
 class FunctionCallItem(Item):
+    unsupported: ClassVar = unsupported.RESPONSES_CALL_FIELDS
+
     type: Literal["function_call"] = Field(description='"function_call"')
     call_id: str = Field(min_length=1, max_length=256, description=CALL_ID)
     name: str = Field(pattern=NAME_PATTERN, description=NAME)
@@ -96,6 +107,8 @@ class FunctionCallItem(Item):
 
 
 class CustomCallItem(Item):
+    unsupported: ClassVar = unsupported.RESPONSES_CALL_FIELDS
+
     type: Literal["custom_tool_call"] = Field(description='"custom_tool_call"')
     call_id: str = Field(min_length=1, max_length=256, description=CALL_ID)
     name: str = Field(pattern=NAME_PATTERN, description=NAME)
@@ -104,11 +117,13 @@ class CustomCallItem(Item):
 
 
 def _parse_output(value: Any) -> tuple[str, ...]:
-    return _parse_content(without_unreadable(value, "input_text"))
+    return _parse_content(without_unreadable(value, "input_text", "output_text"))
 
 
 class OutputItem(Item):
     """What came of a call."""
+
+    unsupported: ClassVar = unsupported.RESPONSES_OUTPUT_FIELDS
 
     type: Literal["function_call_output", "custom_tool_call_output"] = Field(
         description='"function_call_output" or "custom_tool_call_output"'
@@ -196,5 +211,6 @@ def parse_item(value: Any, where: str) -> InputItem | ItemReference:
     default = "item_reference" if is_reference else "message"
     kind = value.get("type") if isinstance(value, dict) else None
     if isinstance(kind, str) and kind not in ITEMS and _HOSTED.match(kind):
+        drop(cut(kind))
         return HostedItem(type=kind)
     return parse_one_of(ITEMS, value, where, default=default)

@@ -18,9 +18,9 @@ def parse_as(model: type[T], value: Any, where: str) -> T:
     try:
         return model.parse(value)
     except ApiError as error:
-        param = error.param or ""
-        said = error.message.removeprefix(param).strip().removesuffix(".")
-        raise RefusedError(said, where=f"{where}.{param}") from None
+        lead, param, said = error.message.partition(error.param or " ")
+        said = said.strip().removesuffix(".")
+        raise RefusedError(said, where=f"{where}.{param.strip()}", lead=lead) from None
 
 
 def parse_one_of(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
 from deployments.http.errors import shown
 from deployments.protocol import unsupported
 from deployments.protocol.common import MAX_LOGPROBS
+from deployments.protocol.dropped import drop
 from deployments.protocol.reasoning import EFFORT, Effort
 from deployments.protocol.responses.items import (
     InputItem,
@@ -23,7 +24,7 @@ from deployments.protocol.responses.tools import (
     callables,
     check_choice,
 )
-from deployments.protocol.strict import RefusedError, StrictModel
+from deployments.protocol.strict import HINT, RefusedError, StrictModel
 from deployments.protocol.structured_output import JsonSchema
 from deployments.protocol.tools import MAX_TOOLS
 from deployments.protocol.unsupported import MAX_PAIRS
@@ -40,6 +41,15 @@ Included = Literal[
     "web_search_call.action.sources",
     "web_search_call.results",
 ]
+
+
+def _known_included(value: Any) -> Any:
+    """The names that are known here: what others would tell no answer has."""
+    if not isinstance(value, list):
+        return value
+    if any(isinstance(one, str) and one not in get_args(Included) for one in value):
+        drop("include")
+    return [one for one in value if not isinstance(one, str) or one in get_args(Included)]
 
 
 class TextFormat(StrictModel):
@@ -74,7 +84,7 @@ class TextConfig(StrictModel):
     only_checked: ClassVar = {"verbosity": "it is a hint, which no open model knows"}
 
     format: TextFormat = Field(TextFormat(type="text"), description="an object")
-    verbosity: Literal["low", "medium", "high"] | None = Field(
+    verbosity: Annotated[Literal["low", "medium", "high"] | None, HINT] = Field(
         None, description='"low", "medium" or "high"'
     )
 
@@ -128,7 +138,7 @@ class ResponsesRequest(StrictModel):
     top_logprobs: int = Field(
         0, ge=0, le=MAX_LOGPROBS, description=f"an integer from 0 to {MAX_LOGPROBS}"
     )
-    include: list[Included] = Field(
+    include: Annotated[list[Included], BeforeValidator(_known_included)] = Field(
         [],
         description="an array of names of what is to be told; what is about tools that only their "
         "vendor can run is without effect: there are none",
@@ -144,15 +154,17 @@ class ResponsesRequest(StrictModel):
     parallel_tool_calls: bool = Field(True, description="a boolean")
     text: TextConfig = Field(TextConfig(), description="an object")
     reasoning: ReasoningConfig = Field(ReasoningConfig(), description="an object")
-    prompt_cache_key: str | None = Field(None, description="a string")
-    service_tier: Literal["auto", "default"] | None = Field(
+    prompt_cache_key: Annotated[str | None, HINT] = Field(None, description="a string")
+    service_tier: Annotated[Literal["auto", "default"] | None, HINT] = Field(
         None, description='"auto" or "default", the one tier that there is'
     )
-    metadata: Annotated[dict[str, str], Field(max_length=MAX_PAIRS)] = Field(
+    metadata: Annotated[dict[str, str], Field(max_length=MAX_PAIRS), HINT] = Field(
         {}, description=f"an object of at most {MAX_PAIRS} strings; it is told back"
     )
-    user: str | None = Field(None, description="a string; it is told back")
-    safety_identifier: str | None = Field(None, description="a string; it is told back")
+    user: Annotated[str | None, HINT] = Field(None, description="a string; it is told back")
+    safety_identifier: Annotated[str | None, HINT] = Field(
+        None, description="a string; it is told back"
+    )
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:

@@ -32,8 +32,6 @@ def chat_tools(model: str) -> list[BadInput]:
               "not supported"),
         tools("no function", [{"type": "function"}], "tools[0].function", "required"),
         tools("no kind", [{}], "tools[0].type", "required"),
-        tools("cache_control", [tool() | {"cache_control": 1}], "tools[0].cache_control",
-              "an object"),
         tools("choice of a dropped one", [{"type": "web_search"}], "tool_choice", '"auto"',
               tool_choice={"type": "web_search"}),
         tools("choice of dropped ones", [{"type": "web_search"}], "tool_choice", "no tools",
