@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Set
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ IRRELEVANT = {
     r"num_batches_tracked$": "a counter of training",
 }
 """Tensors that no forward of a language model reads, with the reason."""
+_IRRELEVANT = re.compile("|".join(IRRELEVANT))
 _HEAD = re.compile(r"(^|\.)lm_head\.(weight|scales|biases)$")
 _EMBEDDINGS = re.compile(r"(embed_tokens|wte|tok_embeddings|word_embeddings|embeddings?)\.weight$")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
@@ -86,11 +88,17 @@ def classes_reading(
 
     repeats_embeddings = own_head(tensors) is None
 
-    def is_irrelevant(name: str, config: Mapping[str, Any]) -> bool:
-        # What a model needs is not looked up here, so an equal head is one of tied embeddings.
-        return _is_irrelevant(name, config) or (repeats_embeddings and bool(_HEAD.search(name)))
-
     def classes(config: dict[str, Any]) -> Classes:
+        depth = _depth_before_prediction(config)
+
+        def is_irrelevant(name: str) -> bool:
+            # What a model needs is not looked up here: an equal head is one of tied embeddings.
+            return bool(
+                _is_irrelevant(_kind(name))
+                or (repeats_embeddings and _HEAD.search(name))
+                or (depth and (layer := _LAYER.search(name)) and int(layer[1]) >= depth)
+            )
+
         model_class, arguments = _get_classes(config)
 
         class Reading(model_class):  # type: ignore[misc,valid-type]
@@ -102,7 +110,7 @@ def classes_reading(
                 if own is None:
                     return stored
                 taken = own(dict(stored))
-                relevant = {name for name in stored if not is_irrelevant(name, config)}
+                relevant = {name for name in stored if not is_irrelevant(name)}
                 if left := _left_out(own, stored, taken, relevant):
                     raise ValueError(
                         f"{path} has tensors that mlx-lm's {config['model_type']} leaves out, so "
@@ -115,7 +123,7 @@ def classes_reading(
                 named = {
                     name: weight
                     for name, weight in weights
-                    if name in wanted or not is_irrelevant(name, config)
+                    if name in wanted or not is_irrelevant(name)
                 }
                 _check_weights(path, wanted, named, config, storage)
                 super().load_weights([*named.items()], strict=strict)
@@ -160,15 +168,12 @@ def _check_weights(
             )
 
 
-def _is_irrelevant(name: str, config: Mapping[str, Any]) -> bool:
-    if any(re.search(pattern, name) for pattern in IRRELEVANT):
-        return True
-    # Multi-token prediction has layers behind the last one.
+def _depth_before_prediction(config: Mapping[str, Any]) -> int | None:
+    """The number of layers, if multi-token prediction has further ones behind them."""
     text = config.get("text_config")
     part = text if isinstance(text, Mapping) else config
-    depth, layer = part.get("num_hidden_layers"), _LAYER.search(name)
-    predicts = any(value for key, value in part.items() if re.search("nextn|mtp", key))
-    return predicts and layer is not None and isinstance(depth, int) and int(layer[1]) >= depth
+    predicts = any(value for key, value in part.items() if "nextn" in key or "mtp" in key)
+    return part.get("num_hidden_layers") if predicts else None
 
 
 def _left_out(
@@ -196,7 +201,13 @@ def _left_out(
 
 
 def _kind(name: str) -> str:
-    return re.sub(r"\d+", "N", name)
+    """The same for each layer and each expert."""
+    return re.sub(r"\d+", "0", name)
+
+
+@lru_cache
+def _is_irrelevant(kind: str) -> bool:
+    return _IRRELEVANT.search(kind) is not None
 
 
 def _dequantized(tensors: StoredTensors, storage: Storage) -> Weights:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
@@ -23,8 +22,7 @@ MOST_NAMES = 3
 """In one message."""
 
 
-@dataclass(frozen=True)
-class StoredTensor:
+class StoredTensor(NamedTuple):
     file: Path
     dtype: str
     """As the format spells it, such as ``F8_E4M3``."""
@@ -60,13 +58,14 @@ class StoredTensors:
                 f"{checkpoint} holds no model*.safetensors; `mlx_lm.convert` makes them from other "
                 "formats"
             )
-        self._headers = {file: read_header(file) for file in files}
+        self._headers = {file.name: read_header(file) for file in files}
         index = checkpoint / INDEX
         self._tensors = (
             self._listed(index)
             if index.is_file()
             else {name: _only(name, tensors) for name, tensors in self._by_name().items()}
         )
+        self.files = {tensor.file for tensor in self._tensors.values()}
         if unused := [file.name for file in files if file not in self.files]:
             logger.warning(
                 "%s: no weight comes from %s, which %s does not list",
@@ -74,10 +73,6 @@ class StoredTensors:
                 abridged(unused),
                 INDEX,
             )
-
-    @property
-    def files(self) -> set[Path]:
-        return {tensor.file for tensor in self._tensors.values()}
 
     @property
     def by_name(self) -> Mapping[str, StoredTensor]:
@@ -95,22 +90,17 @@ class StoredTensors:
             absent = sorted(shard for shard in shards if not (index.parent / shard).is_file())
             where = f"lacks {abridged(absent)}" if absent else f"has no tensor {abridged(missing)}"
             raise ValueError(f"{index.parent} {where}, which {index.name} lists")
-        stale = sorted(
-            name
-            for name, shard in listed.items()
-            if name not in self._headers.get(index.parent / shard, {})
-        )
+        stale = {name for name, shard in listed.items() if name not in self._headers.get(shard, {})}
         if stale:
-            logger.warning("%s is stale: %s lie in other files", index, abridged(stale))
+            logger.warning("%s is stale: %s lie in other files", index, abridged(sorted(stale)))
         tensors = {
-            name: _only(name, by_name[name])
-            if name in stale
-            else self._headers[index.parent / shard][name]
+            name: _only(name, by_name[name]) if name in stale else self._headers[shard][name]
             for name, shard in listed.items()
         }
-        for file in sorted({tensor.file for tensor in tensors.values()}):
-            tensors = self._headers[file] | tensors
-        return tensors
+        forgotten: dict[str, StoredTensor] = {}
+        for file in sorted({tensor.file.name for tensor in tensors.values()}):
+            forgotten |= self._headers[file]
+        return forgotten | tensors
 
     def _by_name(self) -> dict[str, list[StoredTensor]]:
         by_name: dict[str, list[StoredTensor]] = {}

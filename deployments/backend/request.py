@@ -41,6 +41,8 @@ class FreeText:
     unlike: str = ""
     thought: tuple[str, str] | None = None
     """What an answer may begin with for a thought to follow, and what ends that."""
+    call: str = ""
+    """What ends a thought, too, for a call to follow, as ``marker``; empty: nothing does."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class Thoughts:
     whatever it would draw. None: it ends its thoughts itself."""
     before: tuple[str, ...] = ()
     """Behind the first of these texts nothing is a thought: calls have begun."""
+    ended_by_calls: bool = False
+    """Whether they may stand in a thought, which ends there."""
 
     def __post_init__(self) -> None:
         if self.budget is not None and self.budget < 0:

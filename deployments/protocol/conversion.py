@@ -166,6 +166,7 @@ def _tools_grammar(
             parallel=request.parallel_tool_calls,
             special_tokens=dialect.special_tokens,
             has_content=content is not None,
+            ends_thoughts=dialect.calls_end_thoughts,
         )
     except UnenforceableError as error:
         raise InvalidRequestError(str(error), param=error.param) from error
@@ -173,7 +174,12 @@ def _tools_grammar(
         SchemaPart(one.param, one.part(one.parameters), not one.is_strict) for one in tools
     )
     is_answer = content is None and not request.tool_choice.required
-    free = free_text(dialect.chat_format, dialect.special_tokens, is_answer=is_answer)
+    free = free_text(
+        dialect.chat_format,
+        dialect.special_tokens,
+        is_answer=is_answer,
+        ends_thoughts=dialect.calls_end_thoughts,
+    )
     if content is None:
         return Grammar("grammar", text, "tools", parts=parts, free=free)
     return replace(content, frame=text, parts=parts, free=free)

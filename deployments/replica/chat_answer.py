@@ -164,6 +164,7 @@ class ChatAnswers:
             tools=self._tools,
             reads_calls=bool(self._tools),
             thinks=self._dialect.thinks(self._prompt_end()),
+            calls_end_thoughts=self._dialect.calls_end_thoughts,
         )
 
     def _call_id(self, choice: int, number: int, name: str) -> str:

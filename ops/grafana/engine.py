@@ -204,8 +204,11 @@ REQUESTS = Row(
                     rate("pomona_request_failure_total", "error_type", labels=OF_ENGINES),
                     "{{error_type}}",
                 ),
+                Query(
+                    rate("pomona_grammar_dead_ends_total", labels=OF_ENGINES),
+                    "of these, a grammar left no token",
+                ),
             ),
-            kind="stacked",
             unit="reqps",
         ),
         Panel(

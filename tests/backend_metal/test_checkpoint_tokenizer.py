@@ -105,7 +105,7 @@ def test_the_log_has_what_differs(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 
 @pytest.mark.parametrize(
     ("model_type", "version", "is_fixed"),
-    [("mistral", "4.50.0", True), ("mistral3", "5.0.0", False), ("llama", "4.50.0", False)],
+    [("mistral", "4.50.0", True), ("mistral3", "5.0.0", False)],
 )
 def test_mistrals_wrong_split_is_corrected(
     model_type: str, version: str, is_fixed: bool, tmp_path: Path

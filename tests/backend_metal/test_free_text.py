@@ -125,15 +125,23 @@ WITH_CALLS = sorted(name for name, one in FORMATS.items() if one.calls)
 
 @pytest.mark.parametrize("are_special", [False, True])
 @pytest.mark.parametrize("required", [False, True])
+@pytest.mark.parametrize("ends_thoughts", [False, True])
 @pytest.mark.parametrize("name", WITH_CALLS)
-def test_answers_that_may_call_tools(name: str, required: bool, are_special: bool) -> None:
+def test_answers_that_may_call_tools(
+    name: str, required: bool, are_special: bool, ends_thoughts: bool
+) -> None:
     chat_format = FORMATS[name]
     marks = {chat_format.calls[0].start, *chat_format.wrappers, *(chat_format.thinking or ())}
     words = Vocabulary(sorted(marks - {""}) if are_special else ())
     grammar = tools_grammar(
-        chat_format, TOOLS, required=required, parallel=True, special_tokens=words.ids
+        chat_format,
+        TOOLS,
+        required=required,
+        parallel=True,
+        special_tokens=words.ids,
+        ends_thoughts=ends_thoughts,
     )
-    free = free_text(chat_format, words.ids, is_answer=not required)
+    free = free_text(chat_format, words.ids, is_answer=not required, ends_thoughts=ends_thoughts)
     counts = list(compare(words, grammar, free, pieces_of(name)))
     if free.marker or (free.thought and required):
         assert sum(counts) > 5

@@ -1,18 +1,24 @@
 from pathlib import Path
 
+from backend_metal.engine.grammar.guide import Guide
+from backend_metal.engine.grammar.thought_meter import ThoughtMeter
 from backend_metal.engine.schedule.sequence import Sequence
 from backend_metal.engine.schedule.step import TokenDraw
 from backend_metal.engine.text.output import SequenceOutput
 from backend_metal.engine.text.token_text import TokenText
-from deployments.backend import Delta, SamplingParams
+from deployments.backend import Delta, SamplingParams, Thoughts
 from tests.support.backend_metal.engine_harness import byte_tokenizer
 
 
 def push_all(path: Path, token_ids: list[int], **sampling: object) -> list[Delta]:
     tokenizer = byte_tokenizer(path)
-    params = SamplingParams(**sampling)
-    sequence = Sequence("a", 0, [65], params, max_tokens=len(token_ids), seed=0, arrival=0)
-    output = SequenceOutput(sequence, tokenizer, TokenText(tokenizer), frozenset())
+    params, texts = SamplingParams(**sampling), TokenText(tokenizer)
+    meter = ThoughtMeter(params.thoughts, has_begun=True) if params.thoughts else None
+    guide = Guide(texts.utf8, thoughts=meter) if meter else None
+    sequence = Sequence(
+        "a", 0, [65], params, max_tokens=len(token_ids), seed=0, arrival=0, guide=guide
+    )
+    output = SequenceOutput(sequence, tokenizer, texts, frozenset())
     deltas = []
     for token_id in token_ids:
         sequence.tokens.append(token_id)
@@ -53,6 +59,12 @@ def test_what_ended_an_answer_may_be_part_of_it(tmp_path: Path) -> None:
         deltas = push_all(tmp_path, [*b"AB"], stop_token_ids=(0x42,), include_stop=included)
         assert "".join(delta.text for delta in deltas) == text[:2]
         assert deltas[-1].finish_reason == "stop"
+
+
+def test_a_stop_string_counts_behind_the_thoughts_alone(tmp_path: Path) -> None:
+    deltas = push_all(tmp_path, [*b"aBC</t>dBCe"], stop=("BC",), thoughts=Thoughts("<t>", "</t>"))
+    assert "".join(delta.text for delta in deltas) == "aBC</t>d"
+    assert deltas[-1].stop_string == "BC"
 
 
 def test_special_tokens_are_text_where_they_are_not_skipped(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -19,11 +21,14 @@ PIECES = (
 tokens_of_text = st.lists(st.sampled_from(PIECES), max_size=24)
 
 
-def thought_spans(text: bytes, begun: bool) -> list[tuple[int, int]]:
+def thought_spans(text: bytes, begun: bool, by_calls: bool) -> list[tuple[int, int]]:
     spans, at, inside = [], 0, begun
     while True:
         if inside:
             end = text.find(END, at)
+            call = text.find(CALL, at) if by_calls else -1
+            if call >= 0 and not 0 <= end < call:
+                return [*spans, (at, call)]
             spans.append((at, len(text) if end < 0 else end))
             if end < 0:
                 return spans
@@ -34,14 +39,17 @@ def thought_spans(text: bytes, begun: bool) -> list[tuple[int, int]]:
         at, inside = start + len(START), True
 
 
+@pytest.mark.parametrize("by_calls", [False, True])
 @given(tokens=tokens_of_text, begun=st.booleans())
 @example(tokens=[b"a", b"</th", b"ink>", b"b"], begun=True)
 @example(tokens=[b"<think>", b"a", b"</think>", b"<tool_call>", b"<think>", b"b"], begun=False)
-def test_a_token_counts_if_any_of_it_is_thought(tokens: list[bytes], begun: bool) -> None:
-    meter = ThoughtMeter(THOUGHTS, has_begun=begun)
+def test_a_token_counts_if_any_of_it_is_thought(
+    by_calls: bool, tokens: list[bytes], begun: bool
+) -> None:
+    meter = ThoughtMeter(replace(THOUGHTS, ended_by_calls=by_calls), has_begun=begun)
     for token in tokens:
         meter.push(token)
-    spans = thought_spans(b"".join(tokens), begun)
+    spans = thought_spans(b"".join(tokens), begun, by_calls)
     expected, at = 0, 0
     for token in tokens:
         expected += any(at < end and start < at + len(token) for start, end in spans)

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from deployments.protocol.chat_formats.events import CallArguments, CallStart
+from deployments.protocol.chat_formats.events import CallArguments, CallStart, Reasoning
 from deployments.protocol.chat_formats.formats import FORMATS
 from deployments.protocol.chat_formats.grammar import content_grammar, tools_grammar
 from deployments.protocol.chat_formats.messages import MARKERS
@@ -111,6 +111,45 @@ def test_what_a_family_writes_is_let(vocabulary: LLTokenizer, name: str) -> None
         assert accepts(vocabulary, f"{thinking[0]}hm{thinking[1]}\n\n{calls}", name, TOOLS)
         assert not accepts(vocabulary, f"hm{thinking[1]}{calls}", name, TOOLS)
         assert not accepts(vocabulary, f"{thinking[0]}hm{thinking[1]}", name, TOOLS)
+
+
+@pytest.mark.parametrize("are_special", [False, True])
+@pytest.mark.parametrize("name", [one for one in WITH_CALLS if FORMATS[one].thinking])
+def test_a_call_in_a_thought_ends_it(name: str, are_special: bool) -> None:
+    chat_format = FORMATS[name]
+    begin, end = chat_format.thinking or ("", "")
+    calls = only_calls(name)
+    marks = [begin.removesuffix("thought"), end, chat_format.first_marker] if are_special else []
+    vocabulary = vocabulary_with(marks)
+    ids = {mark: 257 + number for number, mark in enumerate(marks)}
+    thought = f"{begin}hm <x"
+    for required in (False, True):
+        for ends in (False, True):
+            grammar = tools_grammar(
+                chat_format,
+                TOOLS,
+                required=required,
+                parallel=True,
+                special_tokens=ids,
+                ends_thoughts=ends,
+            )
+            matcher = LLMatcher(vocabulary, LLMatcher.grammar_from_lark(grammar))
+            for text, is_let in (
+                (thought + calls, ends),
+                (f"{thought}{end}\n\n{calls}", True),
+                (thought, False),
+                (thought + calls[:-1], False),
+            ):
+                matcher.reset()
+                tokens = vocabulary.tokenize_str(text, parse_special=True)
+                taken = matcher.try_consume_tokens(tokens)
+                assert (taken == len(tokens) and matcher.is_accepting()) == is_let, text
+    reader = AnswerReader(chat_format, thinks=True)
+    events = [*reader.feed(f"hm <x\n{calls}"), *reader.finish()]
+    assert events[:2] == [Reasoning("hm <x"), CallStart("f")]
+    assert events[-2:] == [CallStart("g"), CallArguments("{}")]
+    told = AnswerReader(chat_format, thinks=True, calls_end_thoughts=False)
+    assert {*map(type, [*told.feed(f"hm {calls}"), *told.finish()])} == {Reasoning}
 
 
 @pytest.mark.parametrize("name", WITH_CALLS)

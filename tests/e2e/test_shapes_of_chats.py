@@ -158,12 +158,10 @@ async def test_a_result_goes_back(shaped: Running) -> None:
     assert message["content"] is not None
     assert "tool_calls" not in message
 
+    # As a call that max_tokens has cut.
     call["function"] = {"name": "calculate", "arguments": "{"}
-    refused = await shaped.client.post(PATH, json={"model": "demo", "messages": asked})
-    assert refused.status_code == 400
-    error = refused.json()["error"]
-    assert error["type"] == "invalid_request_error"
-    assert error["param"] == "messages[2].tool_calls[0].function.arguments"
+    again = await shaped.client.post(PATH, json={"model": "demo", "messages": asked})
+    assert again.status_code == 200
 
 
 @pytest.mark.parametrize(

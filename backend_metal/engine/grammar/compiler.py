@@ -66,14 +66,14 @@ class GrammarCompiler:
         grammars = [answer]
         if grammar.frame:
             grammars = [{"lark_grammar": grammar.frame}, {**answer, "name": "content"}]
+        matcher = _matcher(vocabulary, grammars)
         thought_end = ""
         if thoughts is not None and thoughts.has_begun(prompt_end):
             thought_end = thoughts.end
-            grammars[0] = {**grammars[0], "name": "answer"}
-            grammars.insert(0, {"lark_grammar": self._thought(thought_end)})
-        matcher = LLMatcher(
-            vocabulary, json.dumps({"grammars": grammars}), log_level=0, limits=LIMITS
-        )
+            if not self._begins_thought(matcher, grammar, thoughts.start):
+                grammars[0] = {**grammars[0], "name": "answer"}
+                thought = {"lark_grammar": self._thought(thought_end)}
+                matcher = _matcher(vocabulary, [thought, *grammars])
         if not matcher.is_error():
             # The first mask takes longest of all. Copies have it from here.
             matcher.compute_bitmask()
@@ -83,6 +83,16 @@ class GrammarCompiler:
         if thought_end or grammar.free != FreeText():
             free = FreeTextReader(vocabulary, self._eos_token_ids, grammar.free, thought_end)
         return GrammarMatcher(matcher, grammar.param, free)
+
+    def _begins_thought(self, matcher: LLMatcher, grammar: Grammar, start: str) -> bool:
+        """Whether ``matcher`` has come to where the grammar's own thought has begun: it knows what
+        may end one. What must match could begin in the same way, unless it is JSON."""
+        has_thought = grammar.free.thought is not None and bool(grammar.free.call)
+        is_certain = not grammar.frame or grammar.kind == "json_schema"
+        if matcher.is_error() or not (has_thought and is_certain):
+            return False
+        tokens = self._vocabulary.tokenize_str(start, parse_special=True)
+        return int(matcher.try_consume_tokens(tokens)) == len(tokens)
 
     def _check_patterns(self, grammar: Grammar) -> None:
         """Raises ``InvalidRequestError`` for a pattern that matches a member which is listed: it
@@ -206,6 +216,10 @@ def _only(source: str) -> dict[str, Any]:
     (grammar,) = json.loads(source)["grammars"]
     found: dict[str, Any] = grammar
     return found
+
+
+def _matcher(vocabulary: LLTokenizer, grammars: list[dict[str, Any]]) -> LLMatcher:
+    return LLMatcher(vocabulary, json.dumps({"grammars": grammars}), log_level=0, limits=LIMITS)
 
 
 class _UnusableError(Exception):

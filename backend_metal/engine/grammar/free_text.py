@@ -77,10 +77,11 @@ class FreeTextReader:
         self.is_free = (
             self._marker is not None
             and bool(self._tail)
-            and not (is_cut(self._tail) or _begins_in(self._tail, self._marker))
+            and not (is_cut(self._tail) or any(_begins_in(self._tail, one) for one in self._ends))
         )
         if self._marker is not None:
-            self._tail = self._tail[-(len(self._marker.encode()) + MOST_BYTES_TO_COME) :]
+            longest = max(len(one.encode()) for one in self._ends)
+            self._tail = self._tail[-(longest + MOST_BYTES_TO_COME) :]
 
     def _is_plain(self, token_id: int) -> bool:
         """Whether it is whole characters, and no marker begins in them."""
@@ -88,9 +89,16 @@ class FreeTextReader:
         if not text or self._is_special(token_id):
             return False
         try:
-            return self._marker is not None and self._marker[:1] not in text.decode()
+            whole = text.decode()
         except UnicodeDecodeError:
             return False
+        return self._marker is not None and not any(one[:1] in whole for one in self._ends)
+
+    @property
+    def _ends(self) -> list[str]:
+        """What may end the text that has begun."""
+        call = self._free.call if self._is_thought else ""
+        return [one for one in (self._marker, call) if one]
 
     def _is_special(self, token_id: int) -> bool:
         """Whether it is none that text is cut into."""
@@ -110,12 +118,14 @@ class FreeTextReader:
         """Whether a text begins or ends in the tail: then what follows is left there."""
         if self._marker is None:
             return self._may_begin()
-        marker = self._marker.encode()
-        at = self._tail.find(marker)
-        if at < 0:
+        found = [(at, one) for one in self._ends if (at := self._tail.find(one.encode())) >= 0]
+        if not found:
             return False
-        self._tail = self._tail[at + len(marker) :]
+        at, marker = min(found)
+        self._tail = self._tail[at + len(marker.encode()) :]
         self._end()
+        # Behind a call's there is none any more.
+        self._is_over = self._is_over or marker == self._free.call
         return True
 
     def _may_begin(self) -> bool:

@@ -77,6 +77,11 @@ class Guide:
         """Whether nothing but the end may follow."""
         return self.matcher is not None and self.matcher.is_complete
 
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the answer is within a thought."""
+        return self._thoughts is not None and self._thoughts.is_inside
+
     def check_end(self) -> None:
         """Raises ``DeadEndError`` where the answer may not end: nothing but that was left."""
         if self.matcher is not None:

@@ -18,8 +18,9 @@ class ThoughtMeter:
         self._start = thoughts.start.encode()
         self._end = thoughts.end.encode()
         self._closers = [text.encode() for text in thoughts.before]
+        self._ends = [self._end, *(self._closers if thoughts.ended_by_calls else [])]
         self._budget = thoughts.budget
-        self._is_inside = has_begun
+        self.is_inside = has_begun
         self._is_over = False
         """No thought may begin any more."""
         self._tail = b""
@@ -32,7 +33,7 @@ class ThoughtMeter:
     @property
     def is_due(self) -> bool:
         """Whether the thought is to end here: it has had its tokens, and no character is cut."""
-        if self._budget is None or not self._is_inside:
+        if self._budget is None or not self.is_inside:
             return False
         beyond = self.num_tokens - self._budget
         return beyond >= MOST_BYTES_TO_COME or (beyond >= 0 and not is_cut(self._tail))
@@ -41,9 +42,9 @@ class ThoughtMeter:
         """The next token's bytes."""
         if self._is_over:
             return
-        if self._is_inside and token:
+        if self.is_inside and token:
             self._count(len(self._tail))
-        elif self._is_inside:
+        elif self.is_inside:
             self.num_tokens += 1
         self._tail += token
         while self._turns():
@@ -58,16 +59,17 @@ class ThoughtMeter:
 
     def _turns(self) -> bool:
         """Whether a marker stands in the tail: then what follows it is left there."""
-        marker = self._end if self._is_inside else self._first_marker()
+        marker = self._first_marker()
         if marker is None or (at := self._tail.find(marker)) < 0:
             return False
         self._tail = self._tail[at + len(marker) :]
-        if self._is_inside:
+        if self.is_inside:
             self.num_tokens -= sum(begin >= at for begin in self._begin)
             self._begin.clear()
-            self._is_inside = False
+            self.is_inside = False
+            self._is_over = marker != self._end
         elif marker == self._start:
-            self._is_inside = True
+            self.is_inside = True
             if self._tail:
                 self._count(0)
         else:
@@ -76,5 +78,6 @@ class ThoughtMeter:
         return True
 
     def _first_marker(self) -> bytes | None:
-        found = [(at, m) for m in (self._start, *self._closers) if (at := self._tail.find(m)) >= 0]
+        markers = self._ends if self.is_inside else (self._start, *self._closers)
+        found = [(at, m) for m in markers if (at := self._tail.find(m)) >= 0]
         return min(found)[1] if found else None

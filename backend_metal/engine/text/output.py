@@ -142,7 +142,9 @@ class SequenceOutput:
         if sequence.restrictions is not None and not is_forced:
             sequence.restrictions.check(token_id, sequence.output_token_ids[: self.num_tokens])
         self.num_tokens += 1
-        may_stop = self.num_tokens > sampling.min_tokens
+        # A stop string is one of what the client reads as the answer.
+        is_thinking = guide is not None and guide.is_thinking
+        may_stop = self.num_tokens > sampling.min_tokens and not is_thinking
         finish_reason: FinishReason | None = None
         text = ""
         if token_id in self._stop_token_ids:

@@ -23,6 +23,8 @@ class Dialect:
     template_variables: Mapping[str, Set[str]] = field(default_factory=dict)
     """What the chat template can be told, with the texts that it tells apart there."""
 
+    calls_end_thoughts: bool = False
+    """Whether calls begin with a token of their own, which no thought has in it."""
     infill: InfillFormat | None = None
     """How it is asked for what stands between two texts; None: it can't be."""
     infill_ends: tuple[int, ...] = ()
@@ -54,6 +56,7 @@ class Dialect:
                 if text in special_tokens and any(text in one for one in markers(chat_format))
             },
             template_variables or {},
+            any(len(text) > 1 and text in chat_format.first_marker for text in added_tokens),
             infill,
             tuple(added_tokens[end] for end in ends if end in added_tokens),
         )
@@ -85,7 +88,8 @@ class Dialect:
             return None
         start, end = marks
         starts = (*self.chat_format.wrappers[:1], *(form.start for form in self.chat_format.calls))
-        return Thoughts(start, end, budget, tuple(filter(None, starts)) if with_calls else ())
+        before = tuple(filter(None, starts)) if with_calls else ()
+        return Thoughts(start, end, budget, before, self.calls_end_thoughts)
 
 
 TEXT_ALONE = Dialect()

@@ -24,12 +24,14 @@ def tools_grammar(
     parallel: bool,
     special_tokens: Mapping[str, int] | None = None,
     has_content: bool = False,
+    ends_thoughts: bool = False,
 ) -> str:
     """Calls of ``tools``, at least one; or, unless they are ``required``, text with or without
     calls behind it. One only unless they are ``parallel``. A thought may come first.
 
     ``special_tokens``: ids of those tokens that are no text for the tokenizer. ``has_content``:
     instead of text there is what ``CONTENT`` stands for, without calls behind it.
+    ``ends_thoughts``: a call may begin in a thought, which ends there.
 
     Raises ``UnenforceableError`` for what the form can't hold a strict tool to.
     """
@@ -38,13 +40,17 @@ def tools_grammar(
     if chat_format.has_messages:
         start = MessageRules(rules).start(tools, required=required, content=text)
     else:
-        start = _Grammar(rules, chat_format).start(tools, required, parallel, text)
+        start = _Grammar(rules, chat_format, ends_thoughts).start(tools, required, parallel, text)
     rules.add("start", start)
     return str(rules)
 
 
 def free_text(
-    chat_format: ChatFormat, special_tokens: Mapping[str, int], *, is_answer: bool
+    chat_format: ChatFormat,
+    special_tokens: Mapping[str, int],
+    *,
+    is_answer: bool,
+    ends_thoughts: bool = False,
 ) -> FreeText:
     """What these grammars leave to the model. ``is_answer``: not only its thoughts, if it has any,
     since neither calls are required nor is there a ``CONTENT``."""
@@ -53,12 +59,13 @@ def free_text(
     rules = Rules(special_tokens)
     thinking = chat_format.thinking
     thought = thinking and (thinking[0], rules.first_piece(thinking[1]))
+    call = rules.first_piece(chat_format.first_marker) if ends_thoughts else ""
     if not (is_answer and chat_format.calls):
-        return FreeText(thought=thought)
+        return FreeText(thought=thought, call=call)
     (form,) = chat_format.calls
-    first = (chat_format.wrappers[0] if chat_format.wrappers else form.start) or ""
+    first = chat_format.first_marker
     unlike = form.opening[:1] + (thinking[0][:1] if thinking else "")
-    return FreeText(rules.first_piece(first), unlike, thought)
+    return FreeText(rules.first_piece(first), unlike, thought, call)
 
 
 def content_grammar(chat_format: ChatFormat, special_tokens: Mapping[str, int]) -> str:
@@ -77,18 +84,20 @@ def content_grammar(chat_format: ChatFormat, special_tokens: Mapping[str, int]) 
 class _Grammar:
     """Of formats that have markers around calls."""
 
-    def __init__(self, rules: Rules, chat_format: ChatFormat) -> None:
+    def __init__(self, rules: Rules, chat_format: ChatFormat, ends_thoughts: bool = False) -> None:
         self._rules = rules
         self._forms = chat_format.calls
         self._thinking = chat_format.thinking
         self._wrappers = chat_format.wrappers
+        self._first = chat_format.first_marker
+        self._ends_thoughts = ends_thoughts
 
     def start(
         self, tools: Sequence[Tool], required: bool, parallel: bool, content: str | None
     ) -> str:
         (form,) = self._forms
         calls = CallRules(self._rules, form, tools)
-        first = self._wrappers[0] if self._wrappers else form.start
+        first = self._first
         body = self._body(calls, parallel)
         rest = self._rest(body, parallel)
         thought = self.thought()
@@ -104,13 +113,19 @@ class _Grammar:
             answer = f"FREE? | ({self._rules.behind('FREE', first)}) {rest}"
         if form.opening:
             answer += f" | {calls.as_json() if form.opening == '{' and content else body}"
-        return f"({thought})? ({answer})" if thought else answer
+        if not thought:
+            return answer
+        answer = f"({thought})? ({answer})"
+        if self._thinking is not None and self._ends_thoughts:
+            begin = self._rules.marker(self._thinking[0])
+            answer += f" | {begin} ({self._rules.behind('UNENDED', first)}) {rest}"
+        return answer
 
     def thought(self) -> str:
         if self._thinking is None:
             return ""
         begin, end = self._thinking
-        self._rules.free("UNENDED", end)
+        self._rules.free("UNENDED", end, *([self._first] if self._ends_thoughts else []))
         self._rules.add("WHITE", f"/{THOUGHT_WHITESPACE}/")
         return f"{self._rules.marker(begin)} ({self._rules.behind('UNENDED', end)}) WHITE?"
 

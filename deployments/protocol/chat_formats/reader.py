@@ -21,6 +21,7 @@ from deployments.protocol.chat_formats.form import (
     Tools,
     passes,
     peek,
+    takes,
 )
 from deployments.protocol.chat_formats.messages import read_messages
 from deployments.protocol.chat_formats.stream import WHITE, Stream
@@ -47,6 +48,12 @@ class ChatFormat:
     def calls_tools(self) -> bool:
         return bool(self.calls) or self.has_messages
 
+    @property
+    def first_marker(self) -> str:
+        """What calls begin with; empty: nothing."""
+        starts = (*self.wrappers[:1], *(form.start for form in self.calls))
+        return next(iter(starts), "")
+
 
 class AnswerReader:
     """Reads one answer. The same text gives the same events however it is cut into pieces, but for
@@ -64,9 +71,10 @@ class AnswerReader:
         tools: Tools = MappingProxyType({}),
         reads_calls: bool = True,
         thinks: bool = False,
+        calls_end_thoughts: bool = True,
     ) -> None:
         """``reads_calls``: whether there are any; ``thinks``: whether the prompt has begun a
-        thought."""
+        thought; ``calls_end_thoughts``: whether a call that begins in one ends it."""
         self._format = chat_format
         self._reads_calls = reads_calls
         self._forms = {form.start: form for form in chat_format.calls if reads_calls}
@@ -77,6 +85,9 @@ class AnswerReader:
             *(self._thinking or ())[:1],
         )
         self._tools = tools
+        self._in_thoughts: Sequence[str] = (
+            (*self._forms, *chat_format.wrappers[:1]) if reads_calls and calls_end_thoughts else ()
+        )
         self._stream = Stream()
         self._events: list[Event] = []
         self._white = ""
@@ -84,6 +95,9 @@ class AnswerReader:
         self._drops_white = False
         """Until text follows: a marker stood before."""
         self._has_said = False
+        self._has_thought = False
+        self._thought_white = ""
+        """As ``_white``, of a thought."""
         self._has_answer_marks = False
         self._has_begun_call = False
         self._has_arguments = False
@@ -161,22 +175,40 @@ class AnswerReader:
         assert self._thinking is not None
         end = self._thinking[1]
         self._pass_marker()
-        has_thought, white = False, ""
+        self._has_thought, self._thought_white = False, ""
         marker = None
         while marker is None and not (self._stream.has_ended and not self._stream.text):
-            before, marker = self._stream.take_until((end,))
-            thought = (white + before).rstrip(WHITE)
-            white = (white + before)[len(thought) :]
-            if not has_thought:
-                thought = thought.lstrip(WHITE)
-            if thought:
-                has_thought = True
-                self._tell(Reasoning(thought))
+            before, marker = self._stream.take_until((end, *self._in_thoughts))
+            self._tell_thought(before)
             if marker is None:
                 yield
+            elif marker != end and not (yield from self._call_in_thought(marker)):
+                self._tell_thought(marker)
+                marker = None
         if self._format.answer and not self._has_answer_marks:
             self._has_answer_marks = True
             self._markers = (*self._markers, *self._format.answer)
+
+    def _tell_thought(self, text: str) -> None:
+        text = self._thought_white + text
+        thought = text.rstrip(WHITE)
+        self._thought_white = text[len(thought) :]
+        if not self._has_thought:
+            thought = thought.lstrip(WHITE)
+        if thought:
+            self._has_thought = True
+            self._tell(Reasoning(thought))
+
+    def _call_in_thought(self, marker: str) -> Generator[None, None, bool]:
+        """Whether a call follows ``marker``, which is read then."""
+        self._stream.keep()
+        self._has_begun_call = False
+        (form,) = self._forms.values()
+        if marker == form.start or (yield from takes(self._stream, form.start)):
+            yield from self._read_call(form)
+        if not self._has_begun_call:
+            self._stream.rewind()
+        return self._has_begun_call
 
     def _bare_calls(self) -> Reading:
         """Calls without a start, if nothing was said before."""

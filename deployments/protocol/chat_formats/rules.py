@@ -19,6 +19,8 @@ ANYTHING = "(?s:.*)"
 WHITE = r"[ \t\r\n]*"
 LONGEST_SPELLED = 64
 """Characters of a marker whose absence is spelled out: the expression grows with their square."""
+MOST_SPELLED = 2
+"""Markers whose absence is."""
 
 
 class Rules:
@@ -48,8 +50,9 @@ class Rules:
         expressions."""
         texts = [one for one in markers if len(self._pieces(one)) == 1 and not self._is_token(one)]
         body = f"/{ANYTHING}/"
-        if len(texts) == 1 and len(texts[0]) <= LONGEST_SPELLED:
-            body = f"/{without(texts[0])}/"
+        is_short = all(len(one) <= LONGEST_SPELLED for one in texts)
+        if texts and is_short and len(texts) <= MOST_SPELLED:
+            body = " & ".join(f"/{without(one)}/" for one in texts)
         elif texts:
             marks = "|".join(map(escaped, texts))
             body += f" & ~/{ANYTHING}({marks}){ANYTHING}/"
@@ -62,7 +65,7 @@ class Rules:
         first, *rest = self._pieces(marker)
         if self._is_token(first):
             return f"{free}? {self.marker(marker)}"
-        ended = self.add(f"{free}_ENDED", f"{free} {literal(first)}")
+        ended = self.add(f"{free}_ENDED_{len(self._rules)}", f"{free} {literal(first)}")
         return " ".join([ended, *map(self.marker, rest)])
 
     def until(self, name: str, *ends: str) -> str:

@@ -233,6 +233,7 @@ OF_A_RESPONSE = {
         },
         in_a_conversation,
     ),
+    "HostedItem": response({"type": "web_search_call"}, {"type": Kind()}, in_a_conversation),
     "ItemReference": response(
         {"type": "item_reference", "id": "msg_1"},
         {
