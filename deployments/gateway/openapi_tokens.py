@@ -66,7 +66,8 @@ def token_schemas(requests: Schema) -> Schema:
     count = _counted(MessagesRequest, token_count.PROMPT_FIELDS, requests)
     count["required"].remove("max_tokens")
     response = _counted(ResponsesRequest, input_tokens.PROMPT_FIELDS, requests)
-    response["properties"]["previous_response_id"] = {"type": "null"}
+    kept = Refused("nothing that is kept is counted: send the items")
+    response["properties"]["previous_response_id"] = kept.json_schema()
     boolean: Schema = {"type": ["boolean", "null"], "description": "a boolean"}
     chat["properties"] |= {
         "add_special_tokens": Refused("the template writes its own", (False,)).json_schema(),

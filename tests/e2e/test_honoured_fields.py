@@ -12,6 +12,7 @@ import pytest
 
 from deployments.protocol import tokenization
 from deployments.protocol.anthropic import token_count
+from deployments.protocol.responses import token_count as input_tokens
 from ops.api_reference import DOCUMENT
 from tests.support.deployments.gateway_harness import Running
 from tests.support.e2e.honoured.objects import OBJECTS
@@ -40,6 +41,12 @@ COUNTED = {
         "ChatCompletionRequest",
         {*tokenization.PROMPT_FIELDS},
         {"tool_choice": Shown("none", {"tools": [TOOL]})},
+    ),
+    "InputTokensRequest": (
+        "/v1/responses/input_tokens",
+        "ResponsesRequest",
+        {*input_tokens.PROMPT_FIELDS},
+        {"tool_choice": Shown("none", {"tools": [{"type": "function", "name": "look"}]})},
     ),
     "CountTokensRequest": (
         "/v1/messages/count_tokens",

@@ -72,14 +72,6 @@ DIFFERENCES = [
     Difference(
         200,
         CHAT,
-        {"messages": HELLO, "timings_per_token": True},
-        400,
-        "timings_per_token",
-        OWN_FIELD,
-    ),
-    Difference(
-        200,
-        CHAT,
         {"messages": HELLO, "stream": True, "return_progress": True},
         400,
         "return_progress",

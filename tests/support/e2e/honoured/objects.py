@@ -85,6 +85,7 @@ RESULT = {"type": "tool_result", "tool_use_id": "c"}
 USE = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
 SAYS_ABC = {"type": "json_schema", "name": "n", "schema": ABC}
 REQUIRED = {"tool_choice": "required", "max_output_tokens": 120}
+AGENTS = "deployments/test_what_agents_send.py"
 IS_STRICT = Elsewhere("e2e/test_honoured_fields.py", "test_a_strict_tool_is_held_or_refused")
 OLDER_TAG = Elsewhere("deployments/test_structural_tag.py", "test_the_older_notation")
 OF_A_CHAT = {
@@ -316,7 +317,13 @@ OF_A_RESPONSE = {
 OF_MESSAGES = {
     "InputMessage": message(
         HELLO,
-        {"content": Shown("Bye"), "role": Shown("assistant")},
+        {
+            "clear_at": Elsewhere(
+                AGENTS, "test_what_the_system_said_for_one_turn_is_told_in_that_turn"
+            ),
+            "content": Shown("Bye"),
+            "role": Shown("assistant"),
+        },
         lambda one: {"messages": [HELLO, one]},
     ),
     "ContentBlock": message(
@@ -329,6 +336,7 @@ OF_MESSAGES = {
             "name": Shown("another", USE),
             "text": Shown("Bye", TEXT_BLOCK),
             "thinking": Shown("Oh.", {"type": "thinking", "thinking": "Hm."}),
+            "tool_name": Elsewhere(AGENTS, "test_a_deferred_tool_is_told_once_it_was_referred_to"),
             "tool_use_id": Shown("d", RESULT),
             "type": Kind(TEXT_BLOCK),
         },
@@ -337,6 +345,7 @@ OF_MESSAGES = {
     "MessagesTool": message(
         MESSAGES_TOOL,
         {
+            "defer_loading": Shown(True),
             "description": Shown("Looks."),
             "input_schema": Shown(TWO),
             "name": Shown("another"),
