@@ -248,7 +248,6 @@ BAD = [
     ("no dimensions", EMBEDDINGS, {"dimensions": 0}, "dimensions", "at least 1"),
     ("too many dimensions", EMBEDDINGS, {"dimensions": 9}, "dimensions", "at most 8"),
     ("dimensions as text", EMBEDDINGS, {"dimensions": "3"}, "dimensions", "an integer"),
-    ("a user as a number", EMBEDDINGS, {"user": 7}, "user", "a string"),
     ("nothing left", EMBEDDINGS, {"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "-1"),
     ("less", EMBEDDINGS, {"truncate_prompt_tokens": -2}, "truncate_prompt_tokens", "at least 1"),
     ("a stream", EMBEDDINGS, {"stream": True}, "stream", "not a known field"),
