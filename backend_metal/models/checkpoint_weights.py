@@ -69,8 +69,8 @@ def untied(head: StoredTensor, config: Mapping[str, Any]) -> dict[str, Any]:
     parts = [config, text] if isinstance(text, Mapping) else [config]
     if any(part.get("tie_word_embeddings") for part in parts):
         logger.warning(
-            "%s has an LM head that differs from the embeddings, which serves, though config.json "
-            "says tie_word_embeddings: true",
+            "%s has an LM head that differs from the embeddings; the head is used although "
+            "config.json has tie_word_embeddings: true",
             head.file,
         )
     changed: dict[str, Any] = {"tie_word_embeddings": False}

@@ -104,8 +104,8 @@ class ChatTemplate:
 
     @property
     def source(self) -> str:
-        """That of requests with tools, which may write more. Empty for a function, and where there
-        is none."""
+        """The template that renders requests with tools. Empty for a function and without a
+        template."""
         if self._is_function or not self.exists:
             return ""
         return self._named.get(WITH_TOOLS) or self._named.get(DEFAULT, "")
@@ -116,7 +116,7 @@ class ChatTemplate:
         return found if isinstance(found, Mapping) else {DEFAULT: str(found)}
 
     def _chosen(self, *, has_tools: bool) -> str:
-        """As transformers chooses among named ones."""
+        """Select the named template that transformers would."""
         name = WITH_TOOLS if has_tools and WITH_TOOLS in self._named else DEFAULT
         if name not in self._named:
             raise InvalidRequestError(
@@ -177,7 +177,7 @@ def _compared_with(template: nodes.Template, name: str) -> frozenset[str]:
 
 
 def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
-    """As transformers' filter, with numbers as they were written."""
+    """transformers' `tojson` filter, which keeps the spelling of numbers."""
     return dumps(value, ensure_ascii=ensure_ascii, **options)
 
 

@@ -10,8 +10,8 @@ Messages = list[dict[str, Any]]
 
 
 def folded(messages: Messages) -> Iterator[Messages]:
-    """Other ways to say the same: what the system says first as one message, and later in the
-    user's turn; or all of it there, if the user says anything."""
+    """Yield rewritten messages, in the order to try them: one leading system message, with later
+    ones moved into the user's turn; then all system messages in the user's turn."""
     first = [*takewhile(_is_system, messages)]
     rest = messages[len(first) :]
     if any(map(_is_system, messages[1:])):
@@ -26,7 +26,7 @@ def _is_system(message: Mapping[str, Any]) -> bool:
 
 
 def _in_turns(messages: Messages) -> Messages:
-    """With the system's texts in the turn that they stand in."""
+    """Move each system message into the user's turn at its position."""
     told: Messages = []
     was_system = False
     for message in messages:

@@ -1,4 +1,4 @@
-"""What a config.json says is what runs: everything in it is used, irrelevant, or a refusal.
+"""Account for every key of a config.json: it is used, irrelevant, or refused.
 
 mlx-lm's classes leave out what they don't know, without a word. ``config.normalized`` spells a
 config as they read it. After mlx-lm has built the network, ``network.settle`` holds its windows and

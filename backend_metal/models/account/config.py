@@ -25,7 +25,7 @@ NO_SCALING: Mapping[str, Mapping[str, Any]] = {
     "hunyuan": {"type": "dynamic", "factor": 1.0, "alpha": 1.0},
     "minicpm3": {"type": "default"},
 }
-"""What classes that can't do without a ``rope_scaling`` take for none."""
+"""Values that mean no scaling, for classes that require a ``rope_scaling``."""
 
 
 def normalized(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def normalized(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sizes(text: Mapping[str, Any]) -> dict[str, Any]:
-    """What the null of a size means."""
+    """Resolve sizes that are null to their documented defaults."""
     sizes: dict[str, Any] = {}
     heads, hidden = text.get("num_attention_heads"), text.get("hidden_size")
     if heads and text.get("num_key_value_heads", 0) is None:

@@ -1,4 +1,4 @@
-"""What mlx-lm's and transformers' classes make of the keys of a config.json, by ``model_type``.
+"""How mlx-lm's and transformers' classes use the keys of a config.json, by ``model_type``.
 
 ``families.json`` is written by ``tests/support/backend_metal/config_keys.py``, and a test holds it
 to the installed releases.
@@ -18,20 +18,20 @@ PATH = Path(__file__).with_name("families.json")
 
 @dataclass(frozen=True)
 class Keys:
-    """Of one type of model."""
+    """The keys of one model type."""
 
     reads: frozenset[str] = frozenset()
     """Those that mlx-lm's class computes with."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Those that it leaves out, with the value that it computes as if there were."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """What those of rotary embeddings and of the context's length mean where they are left out."""
+    """Defaults of the keys for rotary embeddings and the context length."""
     saved: Mapping[str, str] = field(default_factory=dict)
-    """By what mlx-lm's class reads: the name that transformers saves it by."""
+    """mlx-lm's name of a key to transformers' name of it."""
 
 
 def family_of_config(config: Mapping[str, Any]) -> Keys:
-    """By its ``model_type``; nothing of one that is unknown."""
+    """The keys of the config's ``model_type``; empty for an unknown type."""
     return _families().get(config.get("model_type", ""), Keys())
 
 

@@ -22,7 +22,7 @@ from backend_metal.models.cache_kinds import AttentionKind, cache_kinds, single_
 logger = logging.getLogger(__name__)
 
 BUILD_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError)
-"""What a config lacks, or has in another shape, shows as whatever mlx-lm stumbles over."""
+"""Exceptions that mlx-lm raises for missing or malformed keys."""
 UNBOUNDED = 2**20
 """Tokens of context of a model that keeps states and windows alone, and has no length."""
 SLIDING_LAYERS = ("mistral", "mixtral", "phi3", "phimoe", "qwen3_moe", "starcoder2")
