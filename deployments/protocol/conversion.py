@@ -24,7 +24,7 @@ from deployments.protocol.chat_formats.switches import (
     UnservedThinkingError,
     thinking_of,
 )
-from deployments.protocol.chat_formats.tool import UnenforceableError
+from deployments.protocol.chat_formats.tool import Tool, UnenforceableError
 from deployments.protocol.completions import CompletionRequest
 from deployments.protocol.parsed import GenerationForm
 
@@ -158,21 +158,6 @@ def _tools_grammar(
         one.as_called(f"tools[{numbers[one.name]}].function.parameters")
         for one in request.usable_tools
     ]
-    try:
-        text = tools_grammar(
-            dialect.chat_format,
-            tools,
-            required=request.tool_choice.required,
-            parallel=request.parallel_tool_calls,
-            special_tokens=dialect.special_tokens,
-            has_content=content is not None,
-            ends_thoughts=dialect.calls_end_thoughts,
-        )
-    except UnenforceableError as error:
-        raise InvalidRequestError(str(error), param=error.param) from error
-    parts = tuple(
-        SchemaPart(one.param, one.part(one.parameters), not one.is_strict) for one in tools
-    )
     is_answer = content is None and not request.tool_choice.required
     free = free_text(
         dialect.chat_format,
@@ -180,9 +165,37 @@ def _tools_grammar(
         is_answer=is_answer,
         ends_thoughts=dialect.calls_end_thoughts,
     )
-    if content is None:
-        return Grammar("grammar", text, "tools", parts=parts, free=free)
-    return replace(content, frame=text, parts=parts, free=free)
+    left_out = tuple(".".join((one.name, *path)) for one in tools for path in one.left_out)
+
+    def with_parts(parts: tuple[SchemaPart, ...]) -> Grammar:
+        try:
+            text = tools_grammar(
+                dialect.chat_format,
+                [Tool(one.tool, one.schema, not one.is_lenient, one.param) for one in parts],
+                required=request.tool_choice.required,
+                parallel=request.parallel_tool_calls,
+                special_tokens=dialect.special_tokens,
+                has_content=content is not None,
+                ends_thoughts=dialect.calls_end_thoughts,
+            )
+        except UnenforceableError as error:
+            raise InvalidRequestError(str(error), param=error.param) from error
+        except RecursionError as error:
+            raise InvalidRequestError(
+                "tools can't be enforced: their references are too deep", param="tools"
+            ) from error
+        if content is None:
+            whole = Grammar("grammar", text, "tools")
+        else:
+            whole = replace(content, frame=text)
+        return replace(whole, parts=parts, free=free, with_parts=with_parts, left_out=left_out)
+
+    return with_parts(
+        tuple(
+            SchemaPart(one.param, one.part(one.parameters), not one.is_strict, one.name)
+            for one in tools
+        )
+    )
 
 
 def _sampling(request: GenerationForm, default: SamplingParams) -> SamplingParams:

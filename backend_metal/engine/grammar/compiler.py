@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Set
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -24,7 +25,13 @@ from backend_metal.engine.grammar.depth import (
 )
 from backend_metal.engine.grammar.free_text import FreeTextReader
 from backend_metal.engine.grammar.matcher import GrammarMatcher
-from backend_metal.engine.grammar.refusals import describe, reason_of, schemas_in
+from backend_metal.engine.grammar.refusals import (
+    ANY_ARGUMENTS,
+    describe,
+    mended,
+    reason_of,
+    schemas_in,
+)
 from backend_metal.engine.grammar.vocabulary import vocabulary_of
 from deployments.backend import (
     JSON_WHITESPACE,
@@ -38,6 +45,10 @@ from deployments.backend import (
 
 LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
 """Some 100 MB at most for a matcher, and some 20 ms for a mask."""
+MOST_KNOWN = 4096
+"""Schemas of tools, which agents send with each request; those of a fleet of agents."""
+MAX_KNOWN_CHARS = 8192
+"""Of each of them."""
 
 
 class GrammarCompiler:
@@ -57,6 +68,7 @@ class GrammarCompiler:
 
         Takes milliseconds, the first time a second. Raises ``InvalidRequestError`` saying what
         can't be enforced, and where it stands."""
+        grammar = self._with_mended_parts(grammar)
         _check_depth(grammar)
         try:
             vocabulary, answer = self._vocabulary, _source(grammar)
@@ -78,11 +90,28 @@ class GrammarCompiler:
             # The first mask takes longest of all. Copies have it from here.
             matcher.compute_bitmask()
         if matcher.is_error():
+            if (looser := _looser(grammar)) is not None:
+                return self.compile(looser, thoughts, prompt_end)
             raise _refused(grammar, matcher.get_error())
         free = None
         if thought_end or grammar.free != FreeText():
             free = FreeTextReader(vocabulary, self._eos_token_ids, grammar.free, thought_end)
-        return GrammarMatcher(matcher, grammar.param, free)
+        return GrammarMatcher(matcher, grammar.param, free, grammar.left_out)
+
+    def _with_mended_parts(self, grammar: Grammar) -> Grammar:
+        """``grammar`` without what of its lenient parts can't be enforced."""
+        parts, left_out = [], [*grammar.left_out]
+        for part in grammar.parts:
+            if part.is_lenient:
+                text = json.dumps(part.schema)
+                find = _known_mended if len(text) <= MAX_KNOWN_CHARS else _mended
+                schema, places = find(text)
+                part = replace(part, schema=schema)
+                left_out += [f"{part.tool}{place}" for place in places]
+            parts.append(part)
+        if grammar.with_parts is None or len(left_out) == len(grammar.left_out):
+            return grammar
+        return replace(grammar.with_parts(tuple(parts)), left_out=tuple(left_out))
 
     def _begins_thought(self, matcher: LLMatcher, grammar: Grammar, start: str) -> bool:
         """Whether ``matcher`` has come to where the grammar's own thought has begun: it knows what
@@ -149,6 +178,36 @@ class GrammarCompiler:
         return vocabulary_of(fast, self._vocab_size, self._eos_token_ids)
 
 
+def _mended(text: str) -> tuple[dict[str, Any], list[str]]:
+    """A schema without what can't be enforced, and the places of it."""
+    schema = json.loads(text)
+    if schema_levels(schema) > MAX_SCHEMA_LEVELS:
+        return ANY_ARGUMENTS, [""]
+    return mended(schema, partial(_problem_of, is_lenient=False))
+
+
+_known_mended = lru_cache(MOST_KNOWN)(_mended)
+
+
+def _looser(grammar: Grammar) -> Grammar | None:
+    """The same with any arguments in place of its largest lenient parts, which together are more
+    than can be compiled; None: it has none left."""
+    sizes = {
+        part.param: len(json.dumps(part.schema))
+        for part in grammar.parts
+        if part.is_lenient and part.schema != ANY_ARGUMENTS
+    }
+    if grammar.with_parts is None or not sizes:
+        return None
+    loose = {param for param, size in sizes.items() if 2 * size >= max(sizes.values())}
+    parts = tuple(
+        replace(part, schema=ANY_ARGUMENTS) if part.param in loose else part
+        for part in grammar.parts
+    )
+    names = (part.tool for part in grammar.parts if part.param in loose)
+    return replace(grammar.with_parts(parts), left_out=(*grammar.left_out, *names))
+
+
 def _check_depth(grammar: Grammar) -> None:
     """Raises ``InvalidRequestError``. Of what a client wrote: what stands around it is flat."""
     schemas = [(part.param, part.schema) for part in _schemas(grammar)]
@@ -198,18 +257,22 @@ def _source(grammar: Grammar) -> dict[str, Any]:
 
 
 def _of_schema(text: str, *, is_lenient: bool) -> str:
-    return LLMatcher.grammar_from_json_schema(
-        text,
-        # Not as defaults: a schema may bring its own, and so turn enforcement off.
-        overrides={
-            "item_separator": ",",
-            "key_separator": ":",
-            "whitespace_flexible": True,
-            "whitespace_pattern": JSON_WHITESPACE,
-            "coerce_one_of": False,
-            "lenient": is_lenient,
-        },
-    )
+    """Raises ``_UnusableError`` for numbers that are out of range."""
+    try:
+        return LLMatcher.grammar_from_json_schema(
+            text,
+            # Not as defaults: a schema may bring its own, and so turn enforcement off.
+            overrides={
+                "item_separator": ",",
+                "key_separator": ":",
+                "whitespace_flexible": True,
+                "whitespace_pattern": JSON_WHITESPACE,
+                "coerce_one_of": False,
+                "lenient": is_lenient,
+            },
+        )
+    except ValueError as error:
+        raise _UnusableError(str(error)) from error
 
 
 def _only(source: str) -> dict[str, Any]:
@@ -238,11 +301,22 @@ def _refused(grammar: Grammar, problem: str) -> InvalidRequestError:
     for part in _schemas(grammar):
         if described := describe(part.schema, partial(_problem_of, is_lenient=part.is_lenient)):
             return InvalidRequestError(f"{part.param}{described}", param=part.param)
+    for part in grammar.parts:
+        # What is optional may have no value, but where it is a grammar of its own.
+        _, places = _mended(json.dumps(part.schema))
+        if places and not part.is_lenient:
+            together = ", ".join(place.removeprefix(".") for place in places)
+            return InvalidRequestError(
+                f"{part.param} can't be enforced with {together}", param=part.param
+            )
     return InvalidRequestError(
         f"{grammar.param} can't be enforced: {reason_of(problem)}", param=grammar.param
     )
 
 
 def _problem_of(schema: Any, *, is_lenient: bool) -> str:
-    source = _of_schema(json.dumps(schema), is_lenient=is_lenient)
+    try:
+        source = _of_schema(json.dumps(schema), is_lenient=is_lenient)
+    except _UnusableError as error:
+        return str(error)
     return str(LLMatcher.validate_grammar(source, limits=LIMITS))

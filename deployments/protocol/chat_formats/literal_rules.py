@@ -136,7 +136,7 @@ class LiteralRules:
         listed = members_of(schema)
         others = schema.get("additionalProperties", None if listed else {})
         if isinstance(patterns := schema.get("patternProperties"), Mapping):
-            others = {"anyOf": [*patterns.values(), others or False]}
+            others = {"anyOf": [*patterns.values(), False if others is None else others]}
         if self._is_python:
             colon = sequence('":"', self._gap)
             keys = {name: f"({self._choice(name)}) {colon}" for name in listed}
