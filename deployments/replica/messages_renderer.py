@@ -10,6 +10,7 @@ from pydantic_core import from_json
 from deployments.backend import Delta
 from deployments.protocol.anthropic.events import STREAM_FORM, delta_event, event
 from deployments.protocol.anthropic.request import MessagesRequest
+from deployments.protocol.carried_thought import carried
 from deployments.replica.answer_json import encode
 from deployments.replica.chat_answer import (
     Added,
@@ -33,8 +34,7 @@ class MessagesRenderer:
         self._answers = answers
         bounds = (request.max_tokens, envelope.max_tokens)
         self._most_tokens = min(one for one in bounds if one is not None)
-        self._signature = envelope.answer_id
-        """Of thoughts. Nobody checks it: what comes back is told to the model as it comes."""
+        self._answer_id = envelope.answer_id
         self._frame = {
             "id": f"msg_{envelope.answer_id}",
             "type": "message",
@@ -114,8 +114,10 @@ class MessagesRenderer:
         if index < 0:
             return ""
         signed = ""
-        if isinstance(self._answer.parts[index], ReasoningPart):
-            signed = delta_event(index, "signature_delta", "signature", self._signature)
+        part = self._answer.parts[index]
+        if isinstance(part, ReasoningPart):
+            signature = self._signature("".join(part.pieces))
+            signed = delta_event(index, "signature_delta", "signature", signature)
         return signed + event("content_block_stop", index=index)
 
     def _block(self, part: Part, text: str) -> dict[str, Any]:
@@ -124,13 +126,21 @@ class MessagesRenderer:
                 return {"type": "text", "text": text}
             case ReasoningPart():
                 thinking = text if self._is_told(part) else ""
-                return {"type": "thinking", "thinking": thinking, "signature": self._signature}
+                return {
+                    "type": "thinking",
+                    "thinking": thinking,
+                    "signature": self._signature(text),
+                }
             case CallPart(id=its_id, name=name):
                 if its_id.startswith(_PLAIN_CALL_ID):
                     its_id = _TOOL_USE_ID + its_id.removeprefix(_PLAIN_CALL_ID)
                 # What was cut short is told as far as it goes.
                 arguments = from_json(text or "{}", allow_partial=True)
                 return {"type": "tool_use", "id": its_id, "name": name, "input": arguments}
+
+    def _signature(self, thought: str) -> str:
+        """Nobody checks it, but it carries a thought that is told nowhere else."""
+        return self._answer_id if self._request.shows_thinking else carried(thought)
 
     def _is_told(self, part: Part) -> bool:
         return self._request.shows_thinking or not isinstance(part, ReasoningPart)

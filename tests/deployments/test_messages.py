@@ -191,6 +191,29 @@ async def test_thoughts_may_be_left_out() -> None:
     ]
 
 
+async def test_a_thought_that_was_left_out_comes_back_in_its_signature() -> None:
+    """The prompt of a later turn is the same, however the thought was shown."""
+    for is_streamed in (False, True):
+        prompts = []
+        for display in ("summarized", "omitted"):
+            asked: Any = body(thinking={"type": "adaptive", "display": display})
+            async with fake_replica(Scripted(ANSWER)) as one, gateway([one]) as running:
+                client = AsyncAnthropic(base_url=running.url, api_key="any", max_retries=0)
+                async with client, client.messages.stream(**asked) as stream:
+                    answer = await (
+                        stream.get_final_message()
+                        if is_streamed
+                        else client.messages.create(**asked)
+                    )
+            content = [block.to_dict() for block in answer.content[:2]]
+            assert content[0]["thinking"] == ("" if display == "omitted" else "Where?")
+            said = {"role": "assistant", "content": content}
+            turns = [*asked["messages"], said, {"role": "user", "content": "Go."}]
+            prompts.append((await prompt_of(messages=turns)).messages)
+        assert prompts[0] == prompts[1]
+        assert prompts[0][1]["reasoning_content"] == "Where?"
+
+
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
 LEFT_OUT = "[image left out: this model reads text]"
 DOCUMENT = {
