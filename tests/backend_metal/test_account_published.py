@@ -12,6 +12,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from backend_metal import LLM, SamplingParams
+from backend_metal.models import hunyuan
 from backend_metal.models.account.sizes import check_sizes
 from tests.backend_metal.test_account_rotary import built
 from tests.support.backend_metal import tiny_models
@@ -43,6 +44,21 @@ def test_a_model_without_experts_has_none() -> None:
     check_sizes(Path(), config)
     network, _ = built(config)
     assert not any("experts" in name or "switch" in name for name, _ in network.named_modules())
+
+
+def test_hunyuans_experts_are_weighed_as_the_config_asks() -> None:
+    network, config = tiny_models.build("hunyuan")
+    experts = network.layers[0].mlp
+    rows = mx.array(np.random.default_rng(1).standard_normal((5, config["hidden_size"])))
+
+    def routed() -> mx.array:
+        return experts(rows) - experts.shared_mlp(rows)
+
+    plain = routed()
+    hunyuan.adapt(network, {"norm_topk_prob": True})
+    weights = mx.topk(mx.softmax(experts.gate.wg(rows), axis=-1), config["moe_topk"], axis=-1)
+    expected = plain / mx.sum(weights, axis=-1, keepdims=True)
+    np.testing.assert_allclose(routed(), expected, atol=1e-5)
 
 
 def test_no_length_at_all_names_the_setting(tmp_path: Path) -> None:
