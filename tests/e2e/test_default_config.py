@@ -216,7 +216,7 @@ def test_errors_are_typed_exceptions(client: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError):
         client.chat.completions.create(model="gpt-4", messages=messages("hi"))
     with pytest.raises(openai.BadRequestError) as error:
-        client.chat.completions.create(model=MODEL, messages=messages("word " * 5000))
+        client.chat.completions.create(model=MODEL, messages=messages("word " * 20_000))
     assert error.value.code == "context_length_exceeded"
     assert error.value.param == "messages"
     with pytest.raises(openai.BadRequestError) as error:

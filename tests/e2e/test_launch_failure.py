@@ -16,7 +16,7 @@ def test_what_only_loading_shows_is_told_in_a_line_and_ends_it() -> None:
     ):
         pytest.fail("it is ready")
     told = str(ended.value)
-    assert "pomona: EngineReplica: engine.max_model_len must be at most 2048" in told
+    assert "pomona: EngineReplica: engine.max_model_len must be at most 8192" in told
     assert "Traceback" not in told
     lines = [line for line in told.splitlines() if not line.startswith("Waiting for ")]
     assert len(lines) < 30
