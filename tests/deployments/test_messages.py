@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from anthropic import AsyncAnthropic, NotFoundError
+from anthropic.types import ModelInfo
+from pydantic import BaseModel
 
 from deployments.backend import ChatPrompt
 from deployments.gateway.routing import affinity_of
@@ -408,6 +410,22 @@ async def test_tokens_are_counted_as_they_would_run() -> None:
     assert counted.input_tokens == 5
 
 
+def extras(model: BaseModel) -> dict[str, Any]:
+    """All that its type does not know, at any depth."""
+    inner = (value for _, value in model if isinstance(value, BaseModel))
+    return dict(model.model_extra or {}, **{k: v for one in inner for k, v in extras(one).items()})
+
+
+async def test_a_model_that_thinks_is_told_as_one() -> None:
+    async with fake_replica() as one, gateway([replace(one, thinks=True)]) as running:
+        told = await running.client.get("/v1/models/demo", headers={"anthropic-version": "1"})
+    capabilities = ModelInfo.model_validate(told.json()).capabilities
+    assert capabilities is not None
+    assert capabilities.thinking.supported
+    assert capabilities.thinking.types.enabled.supported
+    assert capabilities.effort.low.supported
+
+
 async def test_the_models_are_told_as_the_package_reads_them() -> None:
     async with fake_replica() as one, gateway([one], keys=["good"]) as running:
         client = AsyncAnthropic(base_url=running.url, api_key="good", max_retries=0)
@@ -423,6 +441,11 @@ async def test_the_models_are_told_as_the_package_reads_them() -> None:
     assert (model.max_input_tokens, model.max_tokens) == (4096, 4096)
     assert model.created_at.year > 2024
     assert not model.model_extra
+    assert model.capabilities is not None
+    assert not extras(model.capabilities)
+    assert model.capabilities.structured_outputs.supported
+    assert model.capabilities.thinking.types.adaptive.supported
+    assert not model.capabilities.thinking.supported
     assert not page.has_next_page()
     assert caught.value.type == "not_found_error"
     assert openais.json()["object"] == "list"
