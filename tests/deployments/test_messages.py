@@ -193,6 +193,20 @@ async def test_thoughts_may_be_left_out() -> None:
     ]
 
 
+OMITTED = {"type": "adaptive", "display": "omitted"}
+LONG_THOUGHT = ANSWER.replace("Where?", "Where? " * 20)
+
+
+async def test_of_thoughts_that_are_left_out_their_tokens_are_told_as_they_come() -> None:
+    events = await streamed(Scripted(LONG_THOUGHT), thinking=OMITTED)
+    deltas = [one["delta"] for one in events if one["type"] == "content_block_delta"]
+    told = [one for one in deltas if one["type"] == "thinking_delta"]
+    assert [(one["thinking"], one["estimated_tokens"]) for one in told] == [("", 32)] * 4
+    assert 4 * 32 <= events[-2]["usage"]["output_tokens_details"]["thinking_tokens"] < 5 * 32
+    shown = await streamed(Scripted(LONG_THOUGHT))
+    assert not [one for one in shown if "estimated_tokens" in one.get("delta", {})]
+
+
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
 LEFT_OUT = "[image left out: this model reads text]"
 DOCUMENT = {
@@ -457,9 +471,12 @@ async def test_somebody_is_there() -> None:
     assert response.status_code == 200
 
 
-async def test_a_stream_goes_on_elsewhere_wherever_it_was_cut() -> None:
+@pytest.mark.parametrize(("answer", "thinking"), [(ANSWER, None), (LONG_THOUGHT, OMITTED)])
+async def test_a_stream_goes_on_elsewhere_wherever_it_was_cut(
+    answer: str, thinking: dict[str, Any] | None
+) -> None:
     """In the middle of a thought, of a text and of a call."""
-    first, second = Scripted(ANSWER), Scripted(ANSWER)
+    first, second = Scripted(answer), Scripted(answer)
     cut = Cut(await replica_app(first))
     async with (
         serving(cut) as url,
@@ -470,7 +487,7 @@ async def test_a_stream_goes_on_elsewhere_wherever_it_was_cut() -> None:
         async def ask(number: int) -> list[dict[str, Any]]:
             dying = replica_at(url, name=f"a-{number}")
             running.directory.replace([dying, replace(other, replica_id=f"b-{number}")])
-            asked = body(stream=True, tools=TOOLS)
+            asked = body(stream=True, tools=TOOLS, thinking=thinking)
             response = await running.client.post(PATH, json=asked)
             events = checked_events(response.text)
             check_order(events)
