@@ -65,7 +65,7 @@ class MessagesRenderer:
     def replay(self, choice: int, delta: Delta) -> None:
         self._has_begun = True
         self._num_begun += sum(added.begins for added in self._read(delta))
-        self._estimated(delta)
+        self._estimate(delta)
 
     def end(self, usage: Usage) -> bytes:
         told = event("message_delta", delta=self._why(usage), usage=_usage(usage))
@@ -117,15 +117,12 @@ class MessagesRenderer:
 
     def _estimate(self, delta: Delta) -> str:
         """How much more was thought, for clients that show that something happens."""
-        if not (more := self._estimated(delta)):
+        before = self._num_estimated
+        self._num_estimated = delta.num_thought_tokens // _ESTIMATE_STEP * _ESTIMATE_STEP
+        if not (more := self._num_estimated - before):
             return ""
         told = {"type": "thinking_delta", "thinking": "", "estimated_tokens": more}
         return event("content_block_delta", index=self._num_begun - 1, delta=told)
-
-    def _estimated(self, delta: Delta) -> int:
-        before = self._num_estimated
-        self._num_estimated = delta.num_thought_tokens // _ESTIMATE_STEP * _ESTIMATE_STEP
-        return self._num_estimated - before
 
     def _end_of_latest(self) -> str:
         """If there is one."""
