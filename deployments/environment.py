@@ -67,7 +67,8 @@ def main() -> int:
         # What evaluates this fails, too.
         sys.stdout.write("false\n")
         return 1
-    sys.stdout.write(f"umask 077\nexport RAY_TMPDIR={shlex.quote(str(folder))}\n")
+    quoted = shlex.quote(str(folder))
+    sys.stdout.write(f"umask 077\nexport RAY_TMPDIR={quoted} TMPDIR={quoted}\n")
     for name, value in variables(role).items():
         # What the user has set wins.
         sys.stdout.write(f'export {name}="${{{name}:-{shlex.quote(value)}}}"\n')

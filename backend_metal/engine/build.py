@@ -25,6 +25,8 @@ from backend_metal.engine.schedule.snapshot_borders import SnapshotPolicy
 from backend_metal.engine.schedule.state_slots import StateSlots
 from backend_metal.engine.state_memory import StatePlan
 from backend_metal.engine.step_clock import StepClock
+from backend_metal.models.account.length import check_wanted, context_length, stated_length
+from backend_metal.models.account.rope import text_part
 from backend_metal.models.find import find_config
 from backend_metal.models.generation_config import default_sampling
 from backend_metal.models.loader import LoadedModel, load
@@ -41,7 +43,11 @@ def check_config(config: EngineConfig) -> None:
     """What can be told without loading the model. Raises ``ValueError`` naming what must change."""
     _check_options(config)
     device = select_device(config.device)
-    path, _ = find_config(config.model, config.revision)
+    path, stored = find_config(config.model, config.revision)
+    text = text_part(stored)
+    if (stated := stated_length(text)) is not None:
+        context, _ = context_length(text, stated, config.max_model_len)
+        check_wanted(config.max_model_len, context, config.model)
     default_sampling(path, config.generation_config, config.generation_defaults)
     check_stored_weights(
         path,

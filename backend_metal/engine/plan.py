@@ -115,15 +115,8 @@ def _outlined(config: EngineConfig, device: Device) -> OutlinedModel:
 
 
 def context_of(config: EngineConfig, sized: SizedModel) -> int:
-    """In tokens. Raises ``ValueError`` for a context that the model doesn't have."""
-    if config.max_model_len is None:
-        return sized.max_model_len
-    if config.max_model_len > sized.max_model_len:
-        raise ValueError(
-            f"engine.max_model_len must be at most {sized.max_model_len}, the context of "
-            f"{config.model}, not {config.max_model_len}"
-        )
-    return config.max_model_len
+    """In tokens."""
+    return sized.max_model_len if config.max_model_len is None else config.max_model_len
 
 
 def demand_of(config: EngineConfig, device: Device, max_model_len: int) -> Demand:

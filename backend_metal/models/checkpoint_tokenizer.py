@@ -38,7 +38,8 @@ def load_checkpoint_tokenizer(
     path: Path, config: Mapping[str, Any], *, trust_remote_code: bool, template: str | None
 ) -> TokenizerWrapper:
     """``template`` replaces the checkpoint's. Raises ``ValueError`` when no tokenizer loads."""
-    extra: dict[str, Any] = {"trust_remote_code": True} if trust_remote_code else {}
+    # Without it, transformers asks at the terminal.
+    extra: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     if template is not None:
         # The empty type switches off templates that mlx-lm writes in Python for some models.
         extra |= {"chat_template": template, "chat_template_type": ""}
@@ -67,7 +68,8 @@ def _load(path: Path, extra: dict[str, Any], eos_token_ids: Any) -> TokenizerWra
         return load_tokenizer(path, alone, eos_token_ids=eos_token_ids)
     except Exception as error:
         if not (path / FILE).is_file():
-            hint = "" if "trust_remote_code" in extra else "; engine.trust_remote_code runs its own"
+            is_trusted = extra["trust_remote_code"]
+            hint = "" if is_trusted else "; engine.trust_remote_code runs its own"
             raise ValueError(f"{path}: no tokenizer can be loaded: {_line(first)}{hint}") from error
     logger.warning("%s: %s alone makes the tokenizer: %s", path, FILE, _line(first))
     try:

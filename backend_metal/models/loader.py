@@ -16,6 +16,7 @@ from mlx_lm.utils import load_model
 
 from backend_metal.models.account.config import normalized
 from backend_metal.models.account.keys import warn_of_unknown_keys
+from backend_metal.models.account.length import check_wanted
 from backend_metal.models.account.network import BUILD_ERRORS, Settled, cause_of, settle
 from backend_metal.models.bitnet import unpack_ternary
 from backend_metal.models.checkpoint_quantization import storage_of
@@ -83,6 +84,7 @@ def outline(
     path, config = find_checkpoint(model, revision)
     on_cpu = device.type == mx.cpu
     network, config, settled, _ = _build(path, config, trust_remote_code, max_model_len)
+    check_wanted(max_model_len, settled.context, model)
     weight_bytes = convert(
         network,
         dtype=_dtype(dtype, on_cpu),
@@ -140,6 +142,7 @@ def load(
     on_cpu = device.type == mx.cpu
     warn_of_unknown_keys(path, config)
     network, config, settled, generates = _build(path, config, trust_remote_code, max_model_len)
+    check_wanted(max_model_len, settled.context, model)
     weight_bytes = materialize(
         network,
         dtype=_dtype(dtype, on_cpu),

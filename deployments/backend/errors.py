@@ -76,13 +76,15 @@ class ContextLengthError(InvalidRequestError):
         prompt: int,
         completion: int | None,
         param: str,
-        least: str = "",
+        or_more: bool = False,
     ) -> None:
-        """``prompt``, ``completion``: their tokens; ``least`` is ``"at least "`` for a bound."""
+        """``prompt``, ``completion``: their tokens; ``or_more``: of the prompt there may be more.
+        Agents read a number behind "requested"."""
         completion = 1 if completion is None else completion
+        more = " or more" if or_more else ""
         super().__init__(
             f"This model's maximum context length is {max_model_len} tokens. However, you "
-            f"requested {least}{prompt + completion} tokens ({least}{prompt} in the messages, "
+            f"requested {prompt + completion} tokens{more} ({prompt}{more} in the messages, "
             f"{completion} in the completion). Please reduce the length of the messages or "
             "completion. (context_length_exceeded)",
             param=param,
@@ -96,8 +98,8 @@ class PromptTooLongError(BackendError):
     error_type = "rate_limit_error"
     code = "rate_limit_exceeded"
 
-    def __init__(self, num_tokens: int, max_tokens: int, *, least: str = "") -> None:
-        """``least``: ``"at least "`` for a bound."""
+    def __init__(self, num_tokens: int, max_tokens: int, *, or_more: bool = False) -> None:
+        least = "at least " if or_more else ""
         super().__init__(
             f"Request too large: the API key's limit leaves {max_tokens} tokens for the prompt "
             f"now, which has {least}{num_tokens}."

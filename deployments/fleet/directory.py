@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 POLL_INTERVAL_S = 0.02
@@ -30,6 +30,8 @@ class Replica:
     """Of the model, in requests."""
     longest_token: int = 0
     """Characters of a text that one token takes, at most; 0: nobody knows."""
+    thinks: bool = False
+    """Whether a request can make the model think."""
 
     @property
     def lineage(self) -> tuple[str, int]:
@@ -43,7 +45,9 @@ class Replica:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Replica:
-        return cls(**metadata)
+        """Fields of another release are passed over."""
+        known = {one.name for one in fields(cls)}
+        return cls(**{name: value for name, value in metadata.items() if name in known})
 
 
 class ReplicaDirectory:

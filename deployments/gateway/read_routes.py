@@ -46,7 +46,8 @@ class _Readings:
     async def models(self, request: Request) -> Response:
         models = sorted(self._parts.directory.models().items())
         if is_anthropics(request.scope):
-            return JSONResponse(anthropics_models(models, STARTED_AT))
+            told = [(*model, self._thinks(model[0])) for model in models]
+            return JSONResponse(anthropics_models(told, STARTED_AT))
         return JSONResponse({"object": "list", "data": [_model(*item) for item in models]})
 
     async def model(self, request: Request) -> Response:
@@ -55,8 +56,12 @@ class _Readings:
         if name not in known:
             raise model_not_found(name, known)
         if is_anthropics(request.scope):
-            return JSONResponse(anthropics_model(name, known[name], STARTED_AT))
+            thinks = self._thinks(name)
+            return JSONResponse(anthropics_model(name, known[name], thinks, STARTED_AT))
         return JSONResponse(_model(name, known[name]))
+
+    def _thinks(self, name: str) -> bool:
+        return any(one.thinks for one in self._parts.directory.serving(name))
 
     async def openapi(self, request: Request) -> Response:
         return JSONResponse(openapi_document())

@@ -141,6 +141,7 @@ def announce(
     )
     if settings.gateway.page:
         logger.info("A page to chat and to watch: %s/", url)
+        logger.info("Lines to copy for coding agents: %s/#/connect", url)
     if engines:
         logger.info(
             "Or ask from another terminal:\n%s", curl(url, engines[0].name, bool(with_keys))

@@ -16,7 +16,9 @@ def prepare() -> None:
     give_way()
     folder = ray_folder()
     keep_private(folder)
-    os.environ["RAY_TMPDIR"] = str(folder)
+    # Ray's dashboard has a socket among Python's temporary files, and does not start if its path is
+    # too long.
+    os.environ["RAY_TMPDIR"] = os.environ["TMPDIR"] = str(folder)
     # A cluster that runs already has hosts that are known by their addresses.
     role: Role = "worker" if os.environ.get("RAY_ADDRESS") else "alone"
     for name, value in variables(role).items():

@@ -16,7 +16,8 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 def ray_folder() -> Path:
     """Where Ray's files go: the user's choice, or one of this user's, the same for each terminal.
 
-    It is short, since below it Ray has sockets, whose paths may have 103 characters on macOS.
+    It is short, since Ray and Python have sockets below it, whose paths may have 103 characters on
+    macOS.
     """
     return Path(os.environ.get("RAY_TMPDIR") or f"/tmp/pomona-{os.getuid()}")
 

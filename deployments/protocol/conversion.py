@@ -147,7 +147,10 @@ def _tools_grammar(
     """Of calls; or, unless one is required, of ``content`` or any text."""
     if not dialect.calls_tools:
         raise InvalidRequestError(
-            "this model's chat template has no form of tool calls that is known here", param="tools"
+            "tools can't be served: this model's chat template has no form of tool calls that is "
+            "known here. Send no tools, or set engine.chat_template to a template with tools, or "
+            "engine.chat_format to the form of its calls",
+            param="tools",
         )
     if request.tool_choice.required:
         content = None

@@ -23,7 +23,7 @@ def context_error(
         prompt=least,
         completion=form.max_new_tokens,
         param="prompt" if isinstance(form, CompletionRequest) else "messages",
-        least="" if is_exact else "at least ",
+        or_more=not is_exact,
     )
     return in_own_names(api_error_from(error), parsed.own_names)
 

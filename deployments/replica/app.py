@@ -137,6 +137,7 @@ def build_replica_app(
     )
     app.router.redirect_slashes = False
     app.state.draining = False
+    app.state.can_think = dialect.can_think
     return app
 
 

@@ -10,6 +10,7 @@ from pydantic_core import from_json
 from deployments.backend import Delta
 from deployments.protocol.anthropic.events import STREAM_FORM, delta_event, event
 from deployments.protocol.anthropic.request import MessagesRequest
+from deployments.protocol.carried_thought import carried
 from deployments.replica.answer_json import encode
 from deployments.replica.chat_answer import (
     Added,
@@ -25,6 +26,8 @@ from deployments.wire.envelope import Envelope
 
 _PLAIN_CALL_ID = "call_"
 _TOOL_USE_ID = "toolu_"
+_ESTIMATE_STEP = 32
+"""Tokens of a thought that is left out, each time that they are told."""
 
 
 class MessagesRenderer:
@@ -33,8 +36,7 @@ class MessagesRenderer:
         self._answers = answers
         bounds = (request.max_tokens, envelope.max_tokens)
         self._most_tokens = min(one for one in bounds if one is not None)
-        self._signature = envelope.answer_id
-        """Of thoughts. Nobody checks it: what comes back is told to the model as it comes."""
+        self._answer_id = envelope.answer_id
         self._frame = {
             "id": f"msg_{envelope.answer_id}",
             "type": "message",
@@ -44,6 +46,8 @@ class MessagesRenderer:
         self._has_begun = False
         self._num_begun = 0
         """Blocks that the client has been told of: a delta may hold several."""
+        self._num_estimated = 0
+        """Tokens of thoughts that were left out, as far as they were told."""
         self._stop_sequence: str | None = None
 
     def chunks(self, choice: int, delta: Delta) -> bytes:
@@ -53,7 +57,7 @@ class MessagesRenderer:
                 told += self._end_of_latest()
                 self._num_begun += 1
                 told += self._start_of_latest()
-            told += self._more(added)
+            told += self._more(added, delta)
         if delta.finish_reason:
             told += self._end_of_latest()
         return told.encode()
@@ -61,6 +65,7 @@ class MessagesRenderer:
     def replay(self, choice: int, delta: Delta) -> None:
         self._has_begun = True
         self._num_begun += sum(added.begins for added in self._read(delta))
+        self._estimate(delta)
 
     def end(self, usage: Usage) -> bytes:
         told = event("message_delta", delta=self._why(usage), usage=_usage(usage))
@@ -102,11 +107,22 @@ class MessagesRenderer:
             block["signature"] = ""
         return event("content_block_start", index=index, content_block=block)
 
-    def _more(self, added: Added) -> str:
+    def _more(self, added: Added, delta: Delta) -> str:
+        if not self._is_told(added.part):
+            return self._estimate(delta)
         kind, member = _DELTAS[type(added.part)]
-        if not added.text or not self._is_told(added.part):
+        if not added.text:
             return ""
         return delta_event(self._num_begun - 1, kind, member, added.text)
+
+    def _estimate(self, delta: Delta) -> str:
+        """How much more was thought, for clients that show that something happens."""
+        before = self._num_estimated
+        self._num_estimated = delta.num_thought_tokens // _ESTIMATE_STEP * _ESTIMATE_STEP
+        if not (more := self._num_estimated - before):
+            return ""
+        told = {"type": "thinking_delta", "thinking": "", "estimated_tokens": more}
+        return event("content_block_delta", index=self._num_begun - 1, delta=told)
 
     def _end_of_latest(self) -> str:
         """If there is one."""
@@ -114,8 +130,10 @@ class MessagesRenderer:
         if index < 0:
             return ""
         signed = ""
-        if isinstance(self._answer.parts[index], ReasoningPart):
-            signed = delta_event(index, "signature_delta", "signature", self._signature)
+        part = self._answer.parts[index]
+        if isinstance(part, ReasoningPart):
+            signature = self._signature("".join(part.pieces))
+            signed = delta_event(index, "signature_delta", "signature", signature)
         return signed + event("content_block_stop", index=index)
 
     def _block(self, part: Part, text: str) -> dict[str, Any]:
@@ -124,13 +142,21 @@ class MessagesRenderer:
                 return {"type": "text", "text": text}
             case ReasoningPart():
                 thinking = text if self._is_told(part) else ""
-                return {"type": "thinking", "thinking": thinking, "signature": self._signature}
+                return {
+                    "type": "thinking",
+                    "thinking": thinking,
+                    "signature": self._signature(text),
+                }
             case CallPart(id=its_id, name=name):
                 if its_id.startswith(_PLAIN_CALL_ID):
                     its_id = _TOOL_USE_ID + its_id.removeprefix(_PLAIN_CALL_ID)
                 # What was cut short is told as far as it goes.
                 arguments = from_json(text or "{}", allow_partial=True)
                 return {"type": "tool_use", "id": its_id, "name": name, "input": arguments}
+
+    def _signature(self, thought: str) -> str:
+        """Nobody checks it, but it carries a thought that is told nowhere else."""
+        return self._answer_id if self._request.shows_thinking else carried(thought)
 
     def _is_told(self, part: Part) -> bool:
         return self._request.shows_thinking or not isinstance(part, ReasoningPart)

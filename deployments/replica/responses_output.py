@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
-from deployments.protocol.responses.carried_thought import carried
+from deployments.protocol.carried_thought import carried
 from deployments.protocol.responses.tools import CallableTool, CustomTool
 from deployments.replica.answer_json import encode
 from deployments.replica.chat_answer import CallPart, ReasoningPart, TextPart

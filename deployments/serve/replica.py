@@ -100,6 +100,7 @@ class EngineReplica:
             revision=model.revision,
             other_names=model.other_names,
             longest_token=model.longest_token,
+            thinks=self._app.state.can_think,
         )
         self._load_log = asyncio.create_task(log_load(self._backend.stats))
         self._ending = asyncio.create_task(end_with(self._backend))

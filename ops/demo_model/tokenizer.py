@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from ops.demo_model.corpus import Document, Message
 
 VOCAB_SIZE = 2048
-MAX_LENGTH = 2048
+MAX_LENGTH = 8192
 END_OF_TEXT = "<|endoftext|>"
 IM_START = "<|im_start|>"
 IM_END = "<|im_end|>"
@@ -20,12 +20,34 @@ NUM_SPECIAL_TOKENS = len(SPECIAL_TOKENS)
 """The special tokens have the first ids."""
 
 CHAT_TEMPLATE = """\
-{%- for message in messages %}
-    {%- if message.role not in ['system', 'user', 'assistant'] %}
-        {{- raise_exception("messages[" ~ loop.index0 ~ "].role must be 'system', 'user' or \
-'assistant', not '" ~ message.role ~ "'") }}
+{%- if tools %}
+    {{- '<|im_start|>system\\n' }}
+    {%- if messages[0].role == 'system' %}
+        {{- messages[0].content + '\\n\\n' }}
     {%- endif %}
-    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+    {{- '# Tools\\n\\n<tools>' }}
+    {%- for tool in tools %}
+        {{- '\\n' + (tool | tojson) }}
+    {%- endfor %}
+    {{- '\\n</tools>\\n\\nCall one with <tool_call>\\n{"name": <name>, "arguments": <arguments>}\\n\
+</tool_call><|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if message.role not in ['system', 'user', 'assistant', 'tool'] %}
+        {{- raise_exception("messages[" ~ loop.index0 ~ "].role must be 'system', 'user', \
+'assistant' or 'tool', not '" ~ message.role ~ "'") }}
+    {%- elif message.role == 'tool' %}
+        {{- '<|im_start|>user\\n<tool_response>\\n' + message.content + '\\n</tool_response>\
+<|im_end|>\\n' }}
+    {%- elif not (tools and loop.first and message.role == 'system') %}
+        {{- '<|im_start|>' + message.role + '\\n' + (message.content or '') }}
+        {%- for call in message.tool_calls or [] %}
+            {{- '' if loop.first and not message.content else '\\n' }}
+            {{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' + \
+(call.function.arguments | tojson) + '}\\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\\n' }}
+    {%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}
     {{- '<|im_start|>assistant\\n' }}

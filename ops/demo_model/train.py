@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -39,6 +40,18 @@ logger = logging.getLogger(__name__)
 
 # More documents would not change which pairs of letters are frequent.
 TOKENIZER_DOCUMENTS = 8000
+TRAINED_LENGTH = 2048
+FACTOR = MAX_LENGTH / TRAINED_LENGTH
+SCALING = {
+    "rope_type": "yarn",
+    "factor": FACTOR,
+    "original_max_position_embeddings": TRAINED_LENGTH,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+}
+"""Of the rotary embeddings, once the model is trained. YaRN's attention factor is not in it but in
+the weights: kernels for the heads rotate and scale nothing."""
+ATTENTION_FACTOR = 0.1 * math.log(FACTOR) + 1
 
 
 @dataclass(frozen=True)
@@ -67,7 +80,7 @@ def model_args() -> ModelArgs:
         head_dim=64,
         rms_norm_eps=1e-6,
         vocab_size=VOCAB_SIZE,
-        max_position_embeddings=MAX_LENGTH,
+        max_position_embeddings=TRAINED_LENGTH,
         rope_theta=10000.0,
         tie_word_embeddings=True,
     )
@@ -131,12 +144,15 @@ def train(model: Model, rows: Rows, training: Training) -> Iterator[mx.array]:
 
 
 def save(model: Model, tokenizer: Tokenizer, directory: Path) -> None:
-    """Writes a folder that ``mlx_lm.load`` reads, with float16 weights."""
+    """Writes a folder that ``mlx_lm.load`` reads, with float16 weights, and lengthens the context:
+    ``model`` is another one then."""
     directory.mkdir(parents=True, exist_ok=True)
     ends = [tokenizer.token_to_id(IM_END), tokenizer.token_to_id(END_OF_TEXT)]
     padding = tokenizer.token_to_id(END_OF_TEXT)
     config = {key: value for key, value in asdict(model.args).items() if value is not None}
     config |= {
+        "max_position_embeddings": MAX_LENGTH,
+        "rope_scaling": SCALING,
         "architectures": ["Qwen3ForCausalLM"],
         "dtype": "float16",
         "hidden_act": "silu",
@@ -148,6 +164,9 @@ def save(model: Model, tokenizer: Tokenizer, directory: Path) -> None:
     for name, content in (("config", config), ("generation_config", generation)):
         (directory / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
     save_tokenizer(tokenizer, directory)
+    for layer in model.layers:
+        for norm in (layer.self_attn.q_norm, layer.self_attn.k_norm):
+            norm.weight = norm.weight * ATTENTION_FACTOR
     weights = {
         name: value.astype(mx.float16) for name, value in sorted(tree_flatten(model.parameters()))
     }

@@ -18,6 +18,7 @@ from backend_metal.models.account.families import PATH
 from backend_metal.models.account.keys import check_keys, warn_of_unknown_keys
 from tests.backend_metal.test_account_rotary import built
 from tests.support.backend_metal import config_keys, tiny_models
+from tests.support.backend_metal.published_configs import PUBLISHED
 from tests.support.backend_metal.tiny_configs import FAMILY_CONFIGS
 
 CHECKPOINT = Path("checkpoint")
@@ -87,6 +88,12 @@ def test_what_transformers_saves_is_the_same_network(family: str, tmp_path: Path
             "text_config.no_rope_layers is",
         ),
         ("olmoe", {"clip_qkv": 8.0}, "clip_qkv is 8.0, .* as if it were None: this one can't be"),
+        ("minimax", {"attn_type_list": [1, 0]}, r"attn_type_list is \[1, 0\], .* were \[1, 1\]"),
+        (
+            "deepseek_v32",
+            {"model_type": "glm_moe_dsa", "indexer_types": ["full"] * 20 + ["shared"] * 58},
+            r"indexer_types is \['full', .{,50} \.{3}, and models .* were \['full', .{,50} \.{3}: ",
+        ),
     ],
 )
 def test_a_value_that_is_computed_otherwise_is_refused(
@@ -104,6 +111,7 @@ def test_a_value_that_is_computed_otherwise_is_refused(
         ("llama4", {"text_config": {"no_rope_layers": []}}),
         ("llama4", {"text_config": {"no_rope_layers": [1, 1, 1, 0]}}),
         ("olmoe", {"clip_qkv": None}),
+        ("minimax", {"attn_type_list": [1, 1]}),
         ("llama", {"attention_dropout": 0.5, "torch_dtype": "bfloat16", "vision_config": {"a": 1}}),
     ],
 )
@@ -118,6 +126,16 @@ def test_unknown_keys_are_named(caplog: pytest.LogCaptureFixture) -> None:
     (message,) = caplog.messages
     assert message.startswith("checkpoint/config.json has keys that nothing here reads")
     assert message.endswith("its answers are wrong: logit_temperature: 3.0")
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_no_key_of_a_published_config_is_refused_or_unknown(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_keys(CHECKPOINT, PUBLISHED[name].config)
+    with caplog.at_level(logging.WARNING):
+        warn_of_unknown_keys(CHECKPOINT, PUBLISHED[name].config)
+    assert not caplog.messages
 
 
 def test_known_keys_are_not(caplog: pytest.LogCaptureFixture) -> None:

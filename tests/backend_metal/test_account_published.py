@@ -12,12 +12,17 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from backend_metal import LLM, SamplingParams
+from backend_metal.models import checkpoint_tokenizer, hunyuan
+from backend_metal.models.account.config import normalized
 from backend_metal.models.account.sizes import check_sizes
-from tests.backend_metal.test_account_rotary import built
+from tests.backend_metal.test_account_rotary import as_mlx_lm, built
 from tests.support.backend_metal import tiny_models
-from tests.support.backend_metal.checkpoints import TOKENS, dense_logits, load_cpu, logits_of
+from tests.support.backend_metal.checkpoints import dense_logits, load_cpu, logits_of
 from tests.support.backend_metal.packed_step import relative_rms
 from tests.support.backend_metal.published_configs import PUBLISHED
+
+PROMPT = [token * 13 % tiny_models.VOCAB_SIZE for token in range(24)]
+GENERATED = 8
 
 
 def save(family: str, config: dict[str, Any], directory: Path) -> None:
@@ -26,16 +31,32 @@ def save(family: str, config: dict[str, Any], directory: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_published_configs_load(name: str, tmp_path: Path) -> None:
+def test_published_configs_generate_the_tokens_of_mlx_lm(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The tokenizer is the same for all.
+    monkeypatch.setattr(checkpoint_tokenizer, "PROBES", ())
     published = PUBLISHED[name]
-    save(published.family, published.config, tmp_path)
-    wanted = 4096 if published.context is None else None
-    loaded = load_cpu(tmp_path, max_model_len=wanted)
-    assert loaded.max_model_len == (published.context or wanted)
-    network, _ = tiny_models.build(published.family)
-    # Some layers attend over the caches of others.
-    expected = network(mx.array(TOKENS[None]), cache=make_prompt_cache(network))[0]
-    assert relative_rms(logits_of(loaded), np.array(expected)) <= 1e-5
+    network, context = built(published.config)
+    assert context == published.context
+    model_type = published.config["model_type"]
+    tiny_models.randomize(network, model_type, name)
+    tiny_models.write(network, published.config, tmp_path)
+    tiny_models.save_tokenizer(tmp_path)
+    llm = LLM(str(tmp_path), max_num_seqs=1, num_kv_blocks=16, device="cpu")
+    sampling = SamplingParams(temperature=0, max_tokens=GENERATED, ignore_eos=True, logprobs=0)
+    output = llm.generate([PROMPT], sampling, show_progress=False)[0]
+    if not published.differs:
+        network = as_mlx_lm(published.config)
+        tiny_models.randomize(network, model_type, name)
+    elif model_type == "hunyuan":
+        hunyuan.adapt(network, published.config)
+    # Each token follows from those before it.
+    tokens = mx.array([[*PROMPT, *output.token_ids[:-1]]])
+    logits = network(tokens, cache=make_prompt_cache(network))[0, len(PROMPT) - 1 :]
+    assert output.token_ids == mx.argmax(logits, axis=-1).tolist()
+    expected = mx.max(logits - mx.logsumexp(logits, axis=-1, keepdims=True), axis=-1)
+    np.testing.assert_allclose([one.logprob for one in output.logprobs], expected, atol=2e-4)
 
 
 def test_a_model_without_experts_has_none() -> None:
@@ -45,19 +66,46 @@ def test_a_model_without_experts_has_none() -> None:
     assert not any("experts" in name or "switch" in name for name, _ in network.named_modules())
 
 
+def test_sizes_may_be_of_each_layer() -> None:
+    check_sizes(Path(), {"intermediate_size": [16384] * 35})
+
+
+def test_a_text_config_leaves_out_what_its_class_has() -> None:
+    """LLaVA 1.5 7B is published so."""
+    text = {"model_type": "llama", "rms_norm_eps": 1e-05, "vocab_size": 32064}
+    config = {"model_type": "llava", "text_config": text}
+    sizes = {"hidden_size": 4096, "num_attention_heads": 32, "intermediate_size": 11008}
+    assert normalized(config)["text_config"].items() >= (text | sizes).items()
+
+
+def test_what_is_left_out_is_what_transformers_has() -> None:
+    assert normalized(PUBLISHED["MiniCPM 3 4B"].config)["tie_word_embeddings"]
+    limit = normalized(PUBLISHED["Granite 4 8B dense"].config)["time_step_limit"]
+    assert limit == [0.0, float("inf")]
+
+
+def test_hunyuans_experts_are_weighed_as_the_config_asks() -> None:
+    network, config = tiny_models.build("hunyuan")
+    experts = network.layers[0].mlp
+    rows = mx.array(np.random.default_rng(1).standard_normal((5, config["hidden_size"])))
+
+    def routed() -> mx.array:
+        return experts(rows) - experts.shared_mlp(rows)
+
+    plain = routed()
+    hunyuan.adapt(network, {"norm_topk_prob": True})
+    weights = mx.topk(mx.softmax(experts.gate.wg(rows), axis=-1), config["moe_topk"], axis=-1)
+    expected = plain / mx.sum(weights, axis=-1, keepdims=True)
+    np.testing.assert_allclose(routed(), expected, atol=1e-5)
+
+
 def test_no_length_at_all_names_the_setting(tmp_path: Path) -> None:
-    published = PUBLISHED["AFM"]
-    save(published.family, published.config, tmp_path)
+    config = tiny_models.config_of("afm7")
+    del config["max_position_embeddings"]
+    save("afm7", config, tmp_path)
     with pytest.raises(ValueError, match=r"does not say how long .*set engine\.max_model_len"):
         load_cpu(tmp_path)
-
-
-def test_states_alone_have_the_context_that_memory_has(tmp_path: Path) -> None:
-    published = PUBLISHED["Falcon Mamba"]
-    save(published.family, published.config, tmp_path)
-    llm = LLM(str(tmp_path), max_num_seqs=2, num_kv_blocks=64, device="cpu")
-    output = llm.generate([[1, 2, 3]], SamplingParams(max_tokens=4, ignore_eos=True))[0]
-    assert len(output.token_ids) == 4
+    assert load_cpu(tmp_path, max_model_len=4096).max_model_len == 4096
 
 
 def windowed(family: str, tmp_path: Path, **changed: Any) -> Any:
@@ -82,6 +130,9 @@ def test_a_window_that_mlx_lm_leaves_out(family: str, tmp_path: Path) -> None:
         ("qwen2", {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}, 16),
         ("qwen2", {"use_sliding_window": False, "sliding_window": 16}, 4096),
         ("llama", {"sliding_window": 16}, 4096),
+        # Qwen 72B has the key, and computes nothing by it.
+        ("qwen", {"seq_length": 16, "use_dynamic_ntk": True, "use_logn_attn": True}, 16),
+        ("qwen", {"seq_length": 16, "use_dynamic_ntk": False, "use_logn_attn": False}, 4096),
         ("llama4_text", {"attention_chunk_size": 128, "floor_scale": 64}, 64),
     ],
 )

@@ -16,7 +16,9 @@ from mlx_lm.utils import MODEL_REMAPPING
 
 from backend_metal.models.account.config import normalized
 from backend_metal.models.account.network import settle
+from backend_metal.models.account.rope import ALIASES, text_part
 from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.published_configs import PUBLISHED
 from tests.support.backend_metal.rotary_oracle import rotation
 from tests.support.backend_metal.tiny_configs import FAMILY_CONFIGS
 
@@ -53,11 +55,15 @@ def dims_of(module: nn.Module) -> int:
     return int(dims or 2 * module.get("_freqs", mx.zeros(0)).size)
 
 
-def built(config: dict[str, Any], wanted: int | None = None) -> tuple[nn.Module, int]:
-    """The network as a loader makes it, and its context."""
+def as_mlx_lm(config: dict[str, Any]) -> nn.Module:
     name = MODEL_REMAPPING.get(config["model_type"], config["model_type"])
     module = importlib.import_module(f"mlx_lm.models.{name}")
-    network = module.Model(module.ModelArgs.from_dict(deepcopy(normalized(config))))
+    return module.Model(module.ModelArgs.from_dict(deepcopy(config)))
+
+
+def built(config: dict[str, Any], wanted: int | None = None) -> tuple[nn.Module, int]:
+    """The network as a loader makes it, and its context."""
+    network = as_mlx_lm(normalized(config))
     return network, settle(CHECKPOINT, network, config, wanted).context
 
 
@@ -158,6 +164,45 @@ def test_every_family_rotates_as_transformers_do(
         assert full, f"{kind}: {own}"
 
 
+SCALED = [
+    name
+    for name, published in PUBLISHED.items()
+    if (scaling := text_part(published.config).get("rope_scaling")) and "alpha" not in scaling
+]
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_published_configs_rotate_as_transformers_do(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = text_part(PUBLISHED[name].config)
+    network, context = built(PUBLISHED[name].config)
+    is_gemma = text["model_type"] == "gemma3"
+    plain = {"rope_type": "default", "rope_theta": text.get("rope_theta", 1e6 if is_gemma else 1e4)}
+    own = plain | text["rope_scaling"]
+    own["rope_type"] = ALIASES.get(named := own.get("type", own["rope_type"]), named)
+    if "original_max_position_embeddings" in text:
+        own["original_max_position_embeddings"] = text["original_max_position_embeddings"]
+    if "short_mscale" in own:
+        own["attention_factor"] = own["short_mscale"]
+    kinds = [own]
+    if is_gemma or text["model_type"] == "olmo3":
+        # Of sliding layers.
+        kinds.append(plain | ({"rope_theta": 1e4} if is_gemma else {}))
+    positions = [0, 1, context // 2, context - 1]
+    found = set()
+    for module in modules_of(network):
+        size = {
+            "head_dim": dims_of(module),
+            "context": text.get("max_position_embeddings", context),
+        }
+        matches = [
+            rotates(module, rotation(monkeypatch, kind, **size), positions) for kind in kinds
+        ]
+        found.add(matches.index(True))
+    assert found == set(range(len(kinds)))
+
+
 @pytest.mark.parametrize(
     "spoken", [{"partial_rotary_factor": 0.5}, {"rope_parameters": {"partial_rotary_factor": 0.5}}]
 )
@@ -221,6 +266,14 @@ def test_null_rotates_nothing_where_it_means_that() -> None:
             "phi3-longrope",
             {"partial_rotary_factor": 0.5},
             "short_factor must have 16 numbers, one for two of the dims that are rotated, not 24",
+        ),
+        *(
+            (
+                family,
+                {"rope_scaling": {"type": "yarn", "factor": 4.0, "mscale_all_dim": 0.5}},
+                f"rope_scaling.mscale_all_dim is 0.5, and models of the type '{family}' are ",
+            )
+            for family in ("minicpm3", "youtu_llm")
         ),
         (
             "talkie",

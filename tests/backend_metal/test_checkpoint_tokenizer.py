@@ -126,6 +126,17 @@ def test_mistrals_wrong_split_is_corrected(
     assert (ids != plain) == is_fixed
 
 
+def test_code_of_a_checkpoint_is_not_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers asks at the terminal whether to run it, unless it is told."""
+    monkeypatch.setattr("builtins.input", lambda _: pytest.fail("asked at the terminal"))
+    code = {"auto_map": {"AutoConfig": "configuration_own.OwnConfig"}}
+    right = saved(tmp_path, model_type="a_type_of_no_library", config=code)
+    ids = loaded(tmp_path).encode(CORPUS[-1], add_special_tokens=False)
+    assert ids == right.encode(CORPUS[-1], add_special_tokens=False).ids
+
+
 def test_what_can_not_be_loaded_is_named(tmp_path: Path) -> None:
     saved(tmp_path)
     (tmp_path / "tokenizer.json").write_text('{"model": 1}')

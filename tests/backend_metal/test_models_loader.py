@@ -26,7 +26,7 @@ from mlx.utils import tree_flatten
 
 from backend_metal import LLM
 from backend_metal.engine.build import check_config
-from backend_metal.models import hub
+from backend_metal.models import hub, loader
 from backend_metal.models.loader import load
 from backend_metal.models.pooling_config import POOLING_FILES
 from backend_metal.models.weights import check_stored_weights
@@ -339,6 +339,36 @@ def test_a_hub_model_is_refused_before_its_weights_are_fetched(
     load("some/model", device=CPU, memory_limit_bytes=PLENTY)
     assert fetched[1] == SETTINGS
     assert "model*.safetensors" in fetched[2]
+
+
+def test_a_context_that_the_model_does_not_have_is_refused_before_its_weights_are_fetched(
+    qwen3: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[list[str]] = []
+
+    def download(_: str, allow_patterns: list[str], **how: Any) -> Any:
+        if how.get("dry_run"):
+            return []
+        fetched.append(allow_patterns)
+        return str(qwen3)
+
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    config = EngineConfig(model="some/model", max_model_len=4097)
+    with pytest.raises(ValueError, match=r"^engine\.max_model_len must be at most 4096, .*4097$"):
+        check_config(config)
+    assert fetched == [SETTINGS]
+    check_config(config.model_copy(update={"max_model_len": 4096}))
+
+
+def test_a_context_that_only_the_network_tells_is_refused_before_its_weights_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_models.save("qwen3", tmp_path)
+    # mlx-lm has no layers of this type that see less than others.
+    edit_config(tmp_path, sliding_window=1024, use_sliding_window=True, max_window_layers=1)
+    monkeypatch.setattr(loader, "materialize", lambda *_, **__: pytest.fail("they are read"))
+    with pytest.raises(ValueError, match=r"^engine\.max_model_len must be at most 1024, .*1025$"):
+        load_cpu(tmp_path, max_model_len=1025)
 
 
 @pytest.mark.parametrize("is_cached", [False, True])

@@ -66,7 +66,7 @@ def test_a_rendering_ends_where_it_can_not_fit() -> None:
     error = refused(tokenizer, chat("x" * 1000))
     assert isinstance(error, ContextLengthError)
     assert (error.param, tokenizer.texts) == ("messages", [])
-    assert "(at least 818 in the messages, 7 in the completion)" in str(error)
+    assert "(818 or more in the messages, 7 in the completion)" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_text_is_tokenized_until_it_can_not_fit() -> None:
     error = refused(tokenizer, chat("x" * (MOST_CHARACTERS - 1)))
     assert isinstance(error, ContextLengthError)
     assert [len(text) for text in tokenizer.texts] == [size]
-    assert "at least" in str(error)
+    assert "or more" in str(error)
 
 
 def test_a_long_text_of_few_tokens_fits() -> None:

@@ -81,9 +81,11 @@ NODE_PACKAGES = (
     "@ai-sdk/openai-compatible@2.0.91",
     "zod@4.6.7",
     "opencode-ai@1.18.33",
-    "@qwen-code/qwen-code@0.15.10",
-    "@openai/codex@0.169.0",
-    "@anthropic-ai/claude-code@2.1.197",
+    "@qwen-code/qwen-code@0.24.4",
+    "@openai/codex@0.171.0",
+    "@anthropic-ai/claude-code@2.1.332",
+    "@continuedev/cli@1.5.47",
+    "@mariozechner/pi-coding-agent@0.73.1",
 )
 """From npm, into one folder."""
 INSTALL_SCRIPTS = {

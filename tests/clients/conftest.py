@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.support.clients import qwen3
+from tests.support.clients.recipe import CONTEXT
 from tests.support.e2e.serve_process import REPOSITORY, ServeProcess, plugin, serve_process
 
 SCRIPTED = "tests.support.clients.scripted_backend:ScriptedBackend"
@@ -23,7 +24,7 @@ def scripted_serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServePr
     config["applications"][0]["args"]["engine"] = {
         "backend": "scripted",
         "model": MODEL,
-        "max_model_len": 200_000,
+        "max_model_len": CONTEXT,
     }
     path = plugin(tmp_path_factory.mktemp("plugin"), scripted=SCRIPTED)
     with serve_process(config, environment={"PYTHONPATH": path}) as running:

@@ -84,6 +84,9 @@ def test_opencode(scripted_serve: ServeProcess, notes: Path) -> None:
 
 
 def test_qwen_code(scripted_serve: ServeProcess, notes: Path) -> None:
+    settings = notes.parents[1] / "home" / ".qwen" / "settings.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(recipe("qwen-code-settings", scripted_serve.url, MODEL))
     printed = run(
         BIN / "qwen",
         "--auth-type=openai",
@@ -92,6 +95,23 @@ def test_qwen_code(scripted_serve: ServeProcess, notes: Path) -> None:
         at=notes.parent,
         **exports(recipe("qwen-code", scripted_serve.url, MODEL)),
     )
+    assert NOTES in printed
+
+
+def test_continue(scripted_serve: ServeProcess, notes: Path) -> None:
+    config = notes.parent / "config.yaml"
+    config.write_text(recipe("continue", scripted_serve.url, MODEL))
+    told_to_it = f"CALL Read filepath={notes}"
+    printed = run(BIN / "cn", "--config", config, "--auto", "-p", told_to_it, at=notes.parent)
+    assert NOTES in printed
+
+
+def test_pi(scripted_serve: ServeProcess, notes: Path) -> None:
+    models = notes.parents[1] / "home" / ".pi" / "agent" / "models.json"
+    models.parent.mkdir(parents=True)
+    models.write_text(recipe("pi", scripted_serve.url, MODEL))
+    chosen = ("--model", f"pomona/{MODEL}")
+    printed = run(BIN / "pi", *chosen, "--print", f"CALL read path={notes}", at=notes.parent)
     assert NOTES in printed
 
 

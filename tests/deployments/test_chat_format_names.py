@@ -71,6 +71,9 @@ def test_the_setting_wins_over_what_is_found() -> None:
     added = {"<|tool_call>": 5, "<tool_call|>": 6}
     assert Dialect.of(template, added, set(added)).chat_format.name == "hermes"
     assert not Dialect.of(template, added, set(added), name="plain").reads
+    assert Dialect.of(template, added, set(added)).can_think
+    assert not Dialect.of("<tool_call>", {}, set()).can_think
+    assert Dialect.of("", {}, set(), {"enable_thinking": set()}).can_think
     dialect = Dialect.of(template, added, set(added), name="gemma4")
     assert dialect.chat_format.name == "gemma4"
     assert dialect.special_tokens == added

@@ -261,7 +261,7 @@ def test_the_engine_is_read_in_a_process_of_its_own() -> None:
     assert reading.error == reading.problem == ""
     assert reading.devices[-1] == "cpu"
     assert reading.memory is not None
-    assert reading.memory.context == reading.memory.max_model_len == 2048
+    assert reading.memory.context == reading.memory.max_model_len == 8192
 
 
 def test_what_ends_that_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

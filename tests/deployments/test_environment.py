@@ -56,7 +56,7 @@ def test_the_environment_for_a_shell_leaves_the_users_choices(tmp_path: Path) ->
     assert "RAY_USAGE_STATS_ENABLED=0" in shell
     assert "RAY_worker_niceness=0" in shell
     assert "RAY_gcs_rpc_server_reconnect_timeout_s=600" in shell
-    assert f"RAY_TMPDIR={folder}" in shell
+    assert {f"RAY_TMPDIR={folder}", f"TMPDIR={folder}"} <= {*shell}
     assert shell[-1] == "0077"
     assert folder.stat().st_mode & 0o777 == 0o700
 
@@ -93,5 +93,5 @@ def test_the_launcher_has_what_its_role_needs(
         prepare()
     finally:
         os.umask(umask)
-    assert environment["RAY_TMPDIR"] == str(tmp_path)
+    assert environment["RAY_TMPDIR"] == environment["TMPDIR"] == str(tmp_path)
     assert environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == is_cluster

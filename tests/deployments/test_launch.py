@@ -408,6 +408,7 @@ def test_the_last_lines_say_where_it_is(page: bool, caplog: pytest.LogCaptureFix
     assert "base_url=http://127.0.0.1:9/v1 " in told[0]
     assert "14.2 s" in told[0]
     assert ("A page to chat and to watch: http://127.0.0.1:9/" in told) == page
+    assert ("Lines to copy for coding agents: http://127.0.0.1:9/#/connect" in told) == page
     assert "curl http://127.0.0.1:9/v1/chat/completions" in told[-1]
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from anthropic import AsyncAnthropic, NotFoundError
+from anthropic.types import ModelInfo
+from pydantic import BaseModel
 
 from deployments.backend import ChatPrompt
 from deployments.gateway.routing import affinity_of
@@ -189,6 +191,43 @@ async def test_thoughts_may_be_left_out() -> None:
         "content_block_delta",
         "content_block_stop",
     ]
+
+
+async def test_a_thought_that_was_left_out_comes_back_in_its_signature() -> None:
+    """The prompt of a later turn is the same, however the thought was shown."""
+    for is_streamed in (False, True):
+        prompts = []
+        for display in ("summarized", "omitted"):
+            asked: Any = body(thinking={"type": "adaptive", "display": display})
+            async with fake_replica(Scripted(ANSWER)) as one, gateway([one]) as running:
+                client = AsyncAnthropic(base_url=running.url, api_key="any", max_retries=0)
+                async with client, client.messages.stream(**asked) as stream:
+                    answer = await (
+                        stream.get_final_message()
+                        if is_streamed
+                        else client.messages.create(**asked)
+                    )
+            content = [block.to_dict() for block in answer.content[:2]]
+            assert content[0]["thinking"] == ("" if display == "omitted" else "Where?")
+            said = {"role": "assistant", "content": content}
+            turns = [*asked["messages"], said, {"role": "user", "content": "Go."}]
+            prompts.append((await prompt_of(messages=turns)).messages)
+        assert prompts[0] == prompts[1]
+        assert prompts[0][1]["reasoning_content"] == "Where?"
+
+
+OMITTED = {"type": "adaptive", "display": "omitted"}
+LONG_THOUGHT = ANSWER.replace("Where?", "Where? " * 20)
+
+
+async def test_of_thoughts_that_are_left_out_their_tokens_are_told_as_they_come() -> None:
+    events = await streamed(Scripted(LONG_THOUGHT), thinking=OMITTED)
+    deltas = [one["delta"] for one in events if one["type"] == "content_block_delta"]
+    told = [one for one in deltas if one["type"] == "thinking_delta"]
+    assert [(one["thinking"], one["estimated_tokens"]) for one in told] == [("", 32)] * 4
+    assert 4 * 32 <= events[-2]["usage"]["output_tokens_details"]["thinking_tokens"] < 5 * 32
+    shown = await streamed(Scripted(LONG_THOUGHT))
+    assert not [one for one in shown if "estimated_tokens" in one.get("delta", {})]
 
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
@@ -408,6 +447,22 @@ async def test_tokens_are_counted_as_they_would_run() -> None:
     assert counted.input_tokens == 5
 
 
+def extras(model: BaseModel) -> dict[str, Any]:
+    """All that its type does not know, at any depth."""
+    inner = (value for _, value in model if isinstance(value, BaseModel))
+    return dict(model.model_extra or {}, **{k: v for one in inner for k, v in extras(one).items()})
+
+
+async def test_a_model_that_thinks_is_told_as_one() -> None:
+    async with fake_replica() as one, gateway([replace(one, thinks=True)]) as running:
+        told = await running.client.get("/v1/models/demo", headers={"anthropic-version": "1"})
+    capabilities = ModelInfo.model_validate(told.json()).capabilities
+    assert capabilities is not None
+    assert capabilities.thinking.supported
+    assert capabilities.thinking.types.enabled.supported
+    assert capabilities.effort.low.supported
+
+
 async def test_the_models_are_told_as_the_package_reads_them() -> None:
     async with fake_replica() as one, gateway([one], keys=["good"]) as running:
         client = AsyncAnthropic(base_url=running.url, api_key="good", max_retries=0)
@@ -423,6 +478,11 @@ async def test_the_models_are_told_as_the_package_reads_them() -> None:
     assert (model.max_input_tokens, model.max_tokens) == (4096, 4096)
     assert model.created_at.year > 2024
     assert not model.model_extra
+    assert model.capabilities is not None
+    assert not extras(model.capabilities)
+    assert model.capabilities.structured_outputs.supported
+    assert model.capabilities.thinking.types.adaptive.supported
+    assert not model.capabilities.thinking.supported
     assert not page.has_next_page()
     assert caught.value.type == "not_found_error"
     assert openais.json()["object"] == "list"
@@ -434,9 +494,12 @@ async def test_somebody_is_there() -> None:
     assert response.status_code == 200
 
 
-async def test_a_stream_goes_on_elsewhere_wherever_it_was_cut() -> None:
+@pytest.mark.parametrize(("answer", "thinking"), [(ANSWER, None), (LONG_THOUGHT, OMITTED)])
+async def test_a_stream_goes_on_elsewhere_wherever_it_was_cut(
+    answer: str, thinking: dict[str, Any] | None
+) -> None:
     """In the middle of a thought, of a text and of a call."""
-    first, second = Scripted(ANSWER), Scripted(ANSWER)
+    first, second = Scripted(answer), Scripted(answer)
     cut = Cut(await replica_app(first))
     async with (
         serving(cut) as url,
@@ -447,7 +510,7 @@ async def test_a_stream_goes_on_elsewhere_wherever_it_was_cut() -> None:
         async def ask(number: int) -> list[dict[str, Any]]:
             dying = replica_at(url, name=f"a-{number}")
             running.directory.replace([dying, replace(other, replica_id=f"b-{number}")])
-            asked = body(stream=True, tools=TOOLS)
+            asked = body(stream=True, tools=TOOLS, thinking=thinking)
             response = await running.client.post(PATH, json=asked)
             events = checked_events(response.text)
             check_order(events)

@@ -155,7 +155,11 @@ async def test_what_only_the_model_can_refuse_is_named_as_here() -> None:
     backend = Scripted("ok", chat_template="{{ messages }}", added_tokens={})
     async with fake_replica(backend) as one, gateway([one]) as running:
         for fields, param in (
-            ({"tools": TOOLS}, "this model's chat template has no form of tool calls"),
+            (
+                {"tools": TOOLS},
+                "Send no tools, or set engine.chat_template to a template with tools, or "
+                "engine.chat_format to the form of its calls",
+            ),
             (
                 {"thinking": {"type": "enabled", "budget_tokens": 5000}},
                 "thinking.type can't be",

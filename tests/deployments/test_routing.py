@@ -119,5 +119,7 @@ def test_a_directory_knows_models_and_who_serves_them() -> None:
 def test_a_replica_survives_the_way_through_serve_and_hides_its_secret() -> None:
     one = replica("a")
     assert Replica.from_metadata(one.metadata()) == one
+    # That another release tells.
+    assert Replica.from_metadata({**one.metadata(), "colour": "red"}) == one
     assert one.secret not in repr(one)
     assert one.url in repr(one)

@@ -247,9 +247,11 @@ def test_what_other_servers_know_is_taken_where_it_changes_nothing(
             parsed(CHAT, **asked)
 
 
-@pytest.mark.parametrize("least", ["", "at least "])
-def test_a_prompt_that_is_too_long_is_told_in_the_words_that_agents_know(least: str) -> None:
-    error = ContextLengthError(100, prompt=120, completion=9, param="messages", least=least)
+@pytest.mark.parametrize(("or_more", "least"), [(False, ""), (True, "at least ")])
+def test_a_prompt_that_is_too_long_is_told_in_the_words_that_agents_know(
+    or_more: bool, least: str
+) -> None:
+    error = ContextLengthError(100, prompt=120, completion=9, param="messages", or_more=or_more)
     told = json.loads(in_anthropics_shape(api_error_from(error).json()))
     assert told["error"] == {
         "type": "invalid_request_error",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import re
 from collections.abc import AsyncIterator, Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import httpx
 import numpy as np
 import openai
 import pytest
+from anthropic import Anthropic, BadRequestError
 from openai import AsyncOpenAI, OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import BaseModel, Field
@@ -212,11 +214,82 @@ def test_answers_match_what_they_are_asked_to(client: OpenAI) -> None:
     assert error.value.param == "response_format.json_schema.schema"
 
 
+FILE: Any = {
+    "type": "function",
+    "function": {
+        "name": "read_file",
+        "description": "Reads one file of the working directory.",
+        "parameters": {
+            "type": "object",
+            "properties": {"path": {"enum": ["a.txt", "b.txt"]}},
+            "required": ["path"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+def test_a_first_message_of_open_webui_is_answered(client: OpenAI) -> None:
+    """With its tools, and then what it asks for by itself."""
+    chunks = client.chat.completions.create(
+        model=MODEL,
+        messages=messages("What is Pomona?"),
+        tools=[FILE],
+        tool_choice="auto",
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    text = "".join(choice.delta.content or "" for one in chunks for choice in one.choices)
+    assert text.startswith("Pomona is a server for language models")
+    title = client.chat.completions.create(
+        model=MODEL,
+        messages=messages('### Task:\nGenerate a title.\n### Output:\nJSON: { "title": "..." }'),
+        response_format={"type": "json_object"},
+        max_completion_tokens=1000,
+    )
+    assert title.choices[0].message.content
+
+
+def test_a_call_is_made_and_its_result_read(client: OpenAI) -> None:
+    asked: list[Any] = messages("What is Pomona?")
+    answer = client.chat.completions.create(
+        model=MODEL, messages=asked, tools=[FILE], tool_choice="required", parallel_tool_calls=False
+    )
+    [call] = answer.choices[0].message.tool_calls or []
+    assert call.type == "function"
+    assert json.loads(call.function.arguments)["path"] in ("a.txt", "b.txt")
+    asked += [
+        answer.choices[0].message.model_dump(exclude_none=True),
+        {"role": "tool", "tool_call_id": call.id, "content": "Nothing is in it."},
+        *messages("What is Pomona?"),
+    ]
+    after = client.chat.completions.create(model=MODEL, messages=asked, tools=[FILE], temperature=0)
+    assert str(after.choices[0].message.content).startswith("Pomona is a server for language")
+
+
+def test_an_agent_whose_tools_fill_the_context_is_told_so(demo_serve: ServeProcess) -> None:
+    tool = {"name": "t", "description": "word " * 400, "input_schema": {"type": "object"}}
+    with Anthropic(base_url=demo_serve.url, api_key="none", max_retries=0) as agent:
+        with pytest.raises(BadRequestError, match=r"prompt is too long: \d+ tokens > 8191 maximum"):
+            agent.messages.create(
+                model=MODEL,
+                max_tokens=32_000,
+                stream=True,
+                messages=[{"role": "user", "content": "Hi"}],
+                tools=[{**tool, "name": f"t{number}"} for number in range(24)],
+            )
+        [model] = agent.models.list().data
+    assert (model.max_input_tokens, model.max_tokens) == (8192, 8192)
+    assert model.capabilities is not None
+    assert not model.capabilities.thinking.supported
+
+
 def test_errors_are_typed_exceptions(client: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError):
         client.chat.completions.create(model="gpt-4", messages=messages("hi"))
     with pytest.raises(openai.BadRequestError) as error:
-        client.chat.completions.create(model=MODEL, messages=messages("word " * 5000))
+        client.chat.completions.create(model=MODEL, messages=messages("word " * 20_000))
     assert error.value.code == "context_length_exceeded"
     assert error.value.param == "messages"
     with pytest.raises(openai.BadRequestError) as error:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.clients.recipe import limits_of
 from tests.support.documents import DOCUMENTS, block
 from tests.support.e2e.serve_process import REPOSITORY, ServeProcess
 
@@ -98,10 +99,13 @@ def test_the_doctor_finds_nothing_wrong_here_nor_in_a_cluster_that_serves(
 
 def test_an_agent_is_told_where_the_server_is(demo_serve: ServeProcess, tmp_path: Path) -> None:
     """What it is told is enough for a request of its kind. ``tests/clients`` starts the agent."""
-    serve, started = block("agents").splitlines()
+    serve, started = block("agents").split("\n", 1)
     told = pomona(*shlex.split(serve)[1:], "--dry-run")
     engine = yaml.safe_load(told)["applications"][0]["args"]["engine"]
-    assert f"ANTHROPIC_MODEL={engine['served_model_name']} " in started
+    assert f"ANTHROPIC_MODEL={engine['served_model_name']}\n" in started
+    limits = limits_of(engine["max_model_len"])
+    assert f"CLAUDE_CODE_MAX_CONTEXT_TOKENS={limits['CONTEXT']} " in started
+    assert f"CLAUDE_CODE_MAX_OUTPUT_TOKENS={limits['OUTPUT']} " in started
     started = started.replace(DEFAULT_URL, demo_serve.url)
     agent = tmp_path / "claude"
     agent.write_text(AGENT)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from backend_metal import LLM, ChatPrompt, SamplingParams
 from ops.demo_model.evaluate import Answer, answers, complete, evaluate, is_right, load_float32
 from ops.demo_model.held_out import HELD_OUT, Case
 
@@ -75,6 +76,20 @@ def test_it_keeps_talking_late_in_a_long_conversation(loaded: tuple[Any, Any]) -
     (last,) = answers(model, tokenizer, [messages])
     assert last.finished
     assert "make serve" in last.text
+
+
+def test_it_answers_behind_more_tools_than_it_was_trained_for() -> None:
+    function = {"name": "read_file", "description": "Reads one file of the working directory."}
+    prompt = ChatPrompt(
+        ({"role": "user", "content": "What is Pomona?"},),
+        tools=({"type": "function", "function": function},) * 44,
+    )
+    (answer,) = LLM("demo", num_kv_blocks=512).generate(
+        [prompt], SamplingParams(temperature=0.0, max_tokens=100), show_progress=False
+    )
+    assert answer.num_prompt_tokens > 2500
+    assert answer.finish_reason == "stop"
+    assert answer.text.startswith("Pomona is a server for language models")
 
 
 @pytest.mark.exhaustive

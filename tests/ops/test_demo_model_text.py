@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -16,14 +17,25 @@ from jinja2 import TemplateError
 from mlx_lm.utils import load_tokenizer
 from tokenizers import Tokenizer
 
+from deployments.protocol.chat_formats.detect import detect
+from deployments.protocol.chat_formats.events import Text
+from deployments.protocol.chat_formats.formats import FORMATS
+from deployments.protocol.chat_formats.reader import AnswerReader
 from ops.demo_model.corpus import Document, generate, normalise
 from ops.demo_model.dataset import pack
 from ops.demo_model.grammar import expand
 from ops.demo_model.held_out import HELD_OUT
 from ops.demo_model.phrasing import disguise
-from ops.demo_model.tokenizer import END_OF_TEXT, IM_END, segments, train_tokenizer
+from ops.demo_model.tokenizer import (
+    CHAT_TEMPLATE,
+    END_OF_TEXT,
+    IM_END,
+    segments,
+    train_tokenizer,
+)
 from ops.demo_model.train import TOKENIZER_DOCUMENTS
 from ops.demo_model.writing import poem
+from tests.support.deployments.chat_answers import parts_of
 from tests.support.fuzzing import fuzz
 
 pytestmark = pytest.mark.serve
@@ -111,8 +123,41 @@ def test_the_template_asks_for_an_answer_and_refuses_other_roles() -> None:
     hello = {"role": "user", "content": "Hello"}
     prompt = chat.apply_chat_template([hello], tokenize=False, add_generation_prompt=True)
     assert prompt == "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
-    with pytest.raises(TemplateError, match=r"messages\[1\]\.role must be .* not 'tool'"):
-        chat.apply_chat_template([hello, {"role": "tool", "content": "4"}], tokenize=False)
+    with pytest.raises(TemplateError, match=r"messages\[1\]\.role must be .* not 'critic'"):
+        chat.apply_chat_template([hello, {"role": "critic", "content": "4"}], tokenize=False)
+
+
+@pytest.mark.parametrize("system", ["Be kind.", None])
+def test_the_template_writes_tools_calls_and_results_as_hermes_does(system: str | None) -> None:
+    chat = load_tokenizer(DEMO)
+    assert json.loads((DEMO / "tokenizer_config.json").read_text())["chat_template"] == (
+        CHAT_TEMPLATE
+    )
+    assert detect(CHAT_TEMPLATE, {}) == "hermes"
+    function = {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}
+    calls = [{"function": {"name": "f", "arguments": {"a": text}}} for text in ("é <b>", "2")]
+    text = chat.apply_chat_template(
+        [
+            *([{"role": "system", "content": system}] if system else []),
+            {"role": "user", "content": "Hello"},
+            {"role": "assistant", "content": "Wait.", "tool_calls": calls[:1]},
+            {"role": "tool", "content": "4"},
+            {"role": "assistant", "tool_calls": calls},
+        ],
+        tools=[{"type": "function", "function": function}],
+        tokenize=False,
+    )
+    _, begin, _, wait, result, two = text.split("<|im_start|>")
+    assert begin.startswith(f"system\n{system}\n\n# Tools" if system else "system\n# Tools")
+    listed = begin.partition("<tools>\n")[2].partition("\n</tools>")[0]
+    assert json.loads(listed)["function"] == function
+    assert result == "user\n<tool_response>\n4\n</tool_response><|im_end|>\n"
+    for turn, said, written in ((wait, "Wait.", calls[:1]), (two, "", calls)):
+        reader = AnswerReader(FORMATS["hermes"])
+        answer = turn.removeprefix("assistant\n").removesuffix("<|im_end|>\n")
+        found, texts = parts_of([*reader.feed(answer), *reader.finish()])
+        assert texts[Text] == said
+        assert [{"function": {"name": n, "arguments": json.loads(a)}} for n, a in found] == written
 
 
 @fuzz(100)

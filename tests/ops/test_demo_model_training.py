@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,15 @@ from mlx.utils import tree_flatten
 from mlx_lm.models.qwen3 import Model
 from tokenizers import Tokenizer
 
+from backend_metal.models.loader import load
 from ops.demo_model.corpus import generate
 from ops.demo_model.dataset import Rows, pack
 from ops.demo_model.tokenizer import train_tokenizer
-from ops.demo_model.train import PackedDocuments, Training, model_args, train
+from ops.demo_model.train import PackedDocuments, Training, model_args, save, train
 
 pytestmark = pytest.mark.serve
 
+DEMO = Path(__file__).parents[2] / "backend_metal" / "models" / "demo"
 TINY = replace(
     model_args(), hidden_size=32, intermediate_size=32, num_hidden_layers=2, vocab_size=2048
 )
@@ -81,7 +84,16 @@ def test_a_packed_document_is_read_as_if_it_were_alone(rows: Rows) -> None:
         assert difference < 1e-5
 
 
+def test_a_saved_model_has_a_longer_context(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    save(Model(TINY), tokenizer, tmp_path)
+    loaded = load(str(tmp_path), device=mx.Device(mx.cpu), memory_limit_bytes=2**30)
+    assert loaded.max_model_len == 8192
+    saved, shipped = (json.loads((at / "config.json").read_text()) for at in (tmp_path, DEMO))
+    assert shipped.keys() == saved.keys()
+    assert shipped["rope_scaling"] == saved["rope_scaling"]
+
+
 def test_the_full_model_is_as_large_as_its_page_says() -> None:
     parameters = sum(value.size for _, value in tree_flatten(Model(model_args()).parameters()))
-    page = (Path(__file__).parents[2] / "backend_metal/models/demo/README.md").read_text()
+    page = (DEMO / "README.md").read_text()
     assert f"{parameters / 1e6:.1f} million parameters" in page

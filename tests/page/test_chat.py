@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tests.page.conftest import Open
-from tests.support.clients.recipe import YOUR_HOST, YOUR_KEY, YOUR_MODEL
+from tests.support.clients.recipe import YOUR_HOST, YOUR_KEY, YOUR_MODEL, limits_of
 from tests.support.documents import block
 from tests.support.page.page_fleet import PageFleet
 
@@ -224,8 +224,15 @@ def test_lines_to_copy_have_this_server_in_them(opened: Open, fleet: PageFleet) 
     one.page.locator(".recipe").last.wait_for()
     names = one.texts(".recipe h2")
     assert names == ["Claude Code", "Codex", "OpenCode", "curl", "Python"]
+    limits = limits_of(fleet.engines[0].replica.max_model_len)
+    expected = {
+        "Claude Code": [limits["CONTEXT"], limits["OUTPUT"]],
+        "Codex": [limits["CONTEXT"], limits["COMPACT"]],
+        "OpenCode": [limits["CONTEXT"], limits["OUTPUT"]],
+    }
     for name, recipe in zip(names, one.page.locator(".recipe pre").all(), strict=True):
         assert fleet.url in recipe.inner_text()
+        assert set(expected.get(name, [])) <= set(re.findall(r"\d+", recipe.inner_text()))
         one.page.get_by_role("button", name=f"Copy for {name}").click()
         one.page.locator("#said", has_text="Copied").wait_for(state="attached")
     copied = one.page.evaluate("navigator.clipboard.readText()")
@@ -240,8 +247,10 @@ def test_lines_to_copy_are_those_of_the_documents(opened: Open) -> None:
           const { recipes } = await import("/page/connect.js");
           return Object.fromEntries(recipes(...given).map(({ name, text }) => [name, text]));
         }""",
-        [YOUR_HOST, YOUR_MODEL, YOUR_KEY],
+        [YOUR_HOST, YOUR_MODEL, YOUR_KEY, 100_000],
     )
     for name in ("Claude Code", "Codex", "OpenCode"):
         documented = block(name.lower().replace(" ", "-"))
+        for limit, value in limits_of(100_000).items():
+            documented = documented.replace(f"YOUR_{limit}", value)
         assert told[name] == documented.rstrip("\n")

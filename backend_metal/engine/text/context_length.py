@@ -35,19 +35,18 @@ class Prompted(Protocol):
 
 
 def check_num_tokens(
-    request: Prompted, num_tokens: int, max_model_len: int, *, least: str = ""
+    request: Prompted, num_tokens: int, max_model_len: int, *, or_more: bool = False
 ) -> None:
     """Raises ``ContextLengthError`` for a prompt that leaves no room, ``PromptTooLongError`` for
-    one of more tokens than its key has left; ``least`` is ``"at least "`` where it has that many or
-    more."""
+    one of more tokens than its key has left; ``or_more``: whether it may have more than these."""
     if num_tokens + (request.max_new_tokens != 0) > max_model_len:
         raise ContextLengthError(
             max_model_len,
             prompt=num_tokens,
             completion=request.max_new_tokens,
             param=request.param,
-            least=least,
+            or_more=or_more,
         )
     most = request.max_prompt_tokens
     if most is not None and num_tokens > most:
-        raise PromptTooLongError(num_tokens, most, least=least)
+        raise PromptTooLongError(num_tokens, most, or_more=or_more)

@@ -319,7 +319,7 @@ class PromptEncoder:
         num_tokens = 0
         for start in range(0, len(text), size):
             num_tokens += max(0, len(encode(text[start : start + size])) - self.longest_token)
-            check_num_tokens(request, num_tokens, self._max_model_len, least="at least ")
+            check_num_tokens(request, num_tokens, self._max_model_len, or_more=True)
 
     def _check_length(self, request: Prompted, num_characters: int) -> None:
         if request.truncate_prompt_tokens is not None:
@@ -330,7 +330,7 @@ class PromptEncoder:
                 )
             return
         least = num_characters // self.longest_token
-        check_num_tokens(request, least, self._max_model_len, least="at least ")
+        check_num_tokens(request, least, self._max_model_len, or_more=True)
 
     def _check_chat(self, prompt: ChatPrompt) -> None:
         if not self._template.exists:

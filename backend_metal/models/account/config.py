@@ -31,19 +31,21 @@ NO_SCALING: Mapping[str, Mapping[str, Any]] = {
 def normalized(config: Mapping[str, Any]) -> dict[str, Any]:
     """``config`` with its rotary embeddings in both spellings, and with what its nulls mean.
     Raises what ``ropes_of`` does."""
-    text = text_part(config)
+    text, nested = text_part(config), config.get("text_config")
+    family, inner = family_of_config(text), nested if isinstance(nested, Mapping) else {}
+    absent = {**family.absent, **family_of_config(inner).nested}
+    absent |= {key: text[real] for key, real in family.saved.items() if real in text}
+    changed = {key: value for key, value in absent.items() if key not in text}
+    text |= changed
     ropes = ropes_of(text)
-    changed = {
-        key: text[real]
-        for key, real in family_of_config(text).saved.items()
-        if key not in text and real in text
-    }
     changed |= _sizes(text) | _layer_types(text)
     if (rope := ropes.get(FULL)) is not None:
         changed |= _spelled(text, rope, ropes)
-    if "text_config" in config and isinstance(config["text_config"], Mapping):
-        return {**config, "text_config": {**config["text_config"], **changed}}
-    return {**config, **changed}
+    if inner is not nested:
+        return {**config, **changed}
+    # Classes around a language model say for it whether its head is the embedding.
+    shared = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
+    return {**config, "text_config": {**shared, **inner, **changed}}
 
 
 def _sizes(text: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,11 @@ class Keys:
     """Those that it leaves out, with the value that it computes as if there were."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Defaults of the keys for rotary embeddings and the context length."""
+    absent: Mapping[str, Any] = field(default_factory=dict)
+    """Values that other keys have where a config leaves them out, and mlx-lm's class has others."""
+    nested: Mapping[str, Any] = field(default_factory=dict)
+    """Values of keys that a ``text_config`` of this type leaves out: it is saved as what differs
+    from its class."""
     saved: Mapping[str, str] = field(default_factory=dict)
     """mlx-lm's name of a key to transformers' name of it."""
 
@@ -38,7 +43,4 @@ def family_of_config(config: Mapping[str, Any]) -> Keys:
 @cache
 def _families() -> Mapping[str, Keys]:
     read: dict[str, dict[str, Any]] = json.loads(PATH.read_text(encoding="utf-8"))
-    return {
-        name: Keys(frozenset(own["reads"]), own["fixed"], own["defaults"], own["saved"])
-        for name, own in read.items()
-    }
+    return {name: Keys(**own | {"reads": frozenset(own["reads"])}) for name, own in read.items()}

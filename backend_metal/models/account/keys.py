@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from backend_metal.models.account.families import family_of_config
@@ -38,18 +39,18 @@ ACCOUNTED: Mapping[str, tuple[str, ...]] = {
     ),
     "weights: those of another shape or name are refused": (
         *("tie_word_embeddings", "tie_encoder_decoder", "vocab_size", "*_vocab_size"),
-        *("hidden_size", "*intermediate_size", "n_inner", "head_dim", "qk_head_dim", "expand"),
+        *("hidden_size", "*intermediate_size", "n_inner", "*head_dim", "expand"),
         *("num_key_value_heads", "num_local_experts", "num_experts", "q_lora_rank", "*_kernel_dim"),
         *("mamba_expand", "conv1d_width", "num_hidden_layers", "*bias", "*_kernel_size"),
-        *("linear_head_dim", "linear_num_heads", "per_layer_config", "num_sliding_attention_heads"),
-        *("lru_width", "v_head_dim", "n_routed_experts", "interleave_moe_layer_step"),
+        *("linear_num_heads", "per_layer_config", "num_sliding_attention_heads"),
+        *("lru_width", "n_routed_experts", "interleave_moe_layer_step"),
         *("mlp_only_layers", "decoder_sparse_step", "no_rope_layer_interval"),
         *("mlp_layer_types", "moe_layers", "first_k_dense_replace", "multi_query", "torch_dtype"),
         *("dtype", "quantization", "quantization_config", "compression_config", "pruned_heads"),
         "tf_legacy_loss",
     ),
     "the names of the class and its file": (
-        *("_name_or_path", "architectures", "auto_map", "model_type", "transformers_version"),
+        *("_name_or_path", "architectures", "auto_map", "model_type", "transformers*"),
         *("model_file", "*_version", "mlx_lm_version", "unsloth_*", "_*", "base_model_name*"),
         "attn_implementation",
     ),
@@ -57,7 +58,7 @@ ACCOUNTED: Mapping[str, tuple[str, ...]] = {
         *("*dropout*", "*_pdrop", "initializer_*", "*_init_*", "init_*", "*_jitter_noise"),
         *("*_loss_coef", "*loss*", "output_router_logits", "time_step_*", "gradient_*"),
         *("rescale_prenorm_residual", "linear_a_log_*", "linear_dt_*", "use_cut_cross_entropy"),
-        *("moe_capacity", "seq_aux", "ep_size"),
+        *("moe_capacity", "seq_aux", "ep_size", "ignore_index", "for_llm_compressor"),
     ),
     "one of several ways to compute the same, or its precision": (
         *(
@@ -76,12 +77,13 @@ ACCOUNTED: Mapping[str, tuple[str, ...]] = {
         *("summary_*", "classifier_dropout", "problem_type", "id2label", "label2id", "return_dict"),
         *("output_attentions", "output_hidden_states", "torchscript", "finetuning_task"),
         *("is_decoder", "is_encoder_decoder", "add_cross_attention", "cross_attention_hidden_size"),
-        *("num_nextn_predict_layers", "*mtp*", "use_bfloat16", "decoder_start_token_id"),
+        *("num_nextn_predict_layers", "*mtp*", "use_bfloat16", "output_scores"),
     ),
     "images and sound, which are not served": (
         *("vision_*", "*vision*", "image_*", "video_*", "audio_*", "*_per_image", "projector_*"),
         *("projection_*", "multimodal_projector_bias", "mm_*", "num_channels", "patch_size"),
         *("spatial_merge_size", "out_hidden_size", "use_*_embedding_for_image", "text_config"),
+        *("vit_*", "anyres_*"),
     ),
 }
 """Keys that may have any value, as patterns, by the reason."""
@@ -93,21 +95,21 @@ def check_keys(path: Path, config: Mapping[str, Any]) -> None:
     """Raises ``ValueError`` naming a key that changes what is computed, where the network computes
     as if it had another value."""
     for name, value, fixed in _left_out(config):
-        if isinstance(value, list) and isinstance(fixed, list):
+        if isinstance(value, list) and fixed is not NOTHING:
             # One value a layer, or none for what they are by default.
-            fixed = fixed[: len(value)]
+            fixed = fixed[: len(value)] if isinstance(fixed, list) else [fixed] * len(value)
         if fixed is not NOTHING and not _alike(value, fixed):
             raise ValueError(
-                f"{path / 'config.json'}: {name} is {value!r}, and models of the type "
-                f"{config['model_type']!r} are computed as if it were {fixed!r}: this one can't be "
-                "served"
+                f"{path / 'config.json'}: {name} is {_short(value)}, and models of the type "
+                f"{config['model_type']!r} are computed as if it were {_short(fixed)}: this one "
+                "can't be served"
             )
 
 
 def warn_of_unknown_keys(path: Path, config: Mapping[str, Any]) -> None:
     """Log those that nothing here knows."""
     unknown = [
-        f"{name}: {str(value)[:40]}" for name, value, fixed in _left_out(config) if fixed is NOTHING
+        f"{name}: {_short(value)}" for name, value, fixed in _left_out(config) if fixed is NOTHING
     ]
     if unknown:
         logger.warning(
@@ -137,6 +139,10 @@ def reason_of(key: str) -> str | None:
         if any(fnmatchcase(key, pattern) for pattern in patterns):
             return reason
     return None
+
+
+def _short(value: Any) -> str:
+    return shorten(repr(value), 60, placeholder=" ...")
 
 
 def _alike(value: Any, fixed: Any) -> bool:

@@ -23,6 +23,14 @@ def stated_length(text: Mapping[str, Any]) -> int | None:
     return next((int(known[key]) for key in LENGTH_KEYS if key in known), None)
 
 
+def check_wanted(wanted: int | None, context: int, model: str) -> None:
+    """Raises ``ValueError`` for a context that ``model`` does not have."""
+    if wanted is not None and wanted > context:
+        raise ValueError(
+            f"engine.max_model_len must be at most {context}, the context of {model}, not {wanted}"
+        )
+
+
 def context_length(
     text: Mapping[str, Any], stated: int, wanted: int | None = None
 ) -> tuple[int, bool]:

@@ -54,8 +54,9 @@ def settle(
     context, long = context_length(text, stated, max_model_len)
     if context < stated and max_model_len is None:
         logger.warning(
-            "%s: the context is %d tokens, for which its longrope has short_factor; with "
-            "engine.max_model_len from %d to %d, long_factor rotates sequences of every length",
+            "%s: the context is %d tokens, the most that rope_scaling's short_factor is for; set "
+            "engine.max_model_len to %d to %d for long_factor, which then rotates shorter "
+            "sequences too",
             path / "config.json",
             context,
             context + 1,
@@ -110,6 +111,8 @@ def _settle_windows(path: Path, network: nn.Module, text: Mapping[str, Any], con
             )
         return context
     limits = [text[key] for key in PLAIN_WITHIN.get(text.get("model_type", ""), ()) if key in text]
+    if text.get("use_dynamic_ntk") or text.get("use_logn_attn"):
+        limits.append(text.get("seq_length", context))
     window = _ignored_window(text)
     slides = [_slides(text, layer) for layer in range(len(kinds))]
     if window is not None and window < context and all(slides):

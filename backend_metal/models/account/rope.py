@@ -43,6 +43,9 @@ NULL_IS_NONE = ("olmo_hybrid",)
 ONE_WAY = ("gptj", "phixtral", "plamo2", "plamo3")
 """Types whose published code rotates in one way, whatever its config says."""
 
+UNWEIGHTED = ("minicpm3", "youtu_llm")
+"""Types with latent attention for which mlx-lm leaves out that YaRN weighs the scores, too."""
+
 
 @dataclass(frozen=True)
 class Rope:
@@ -161,7 +164,8 @@ def rotation_of(rope: Rope, dims: int, base: float, *, long: bool) -> Rotation:
 def _llama3(rope: Rope, plain: np.ndarray) -> np.ndarray:
     low, high = (float(rope.values[f"{end}_freq_factor"]) for end in ("low", "high"))
     turns = (rope.original or 8192) * plain / (2 * math.pi)
-    kept = np.clip((turns - low) / (high - low), 0, 1)
+    # Llama 4 Scout has one value for both.
+    kept = np.clip((turns - low) / max(high - low, 1e-9), 0, 1)
     scaled: np.ndarray = plain * (kept + (1 - kept) / rope.factor)
     return scaled
 
@@ -240,6 +244,12 @@ def _rope(text: Mapping[str, Any], own: Any, layers: str | None = None) -> Any:
     if lacking := [key for key in NEEDED.get(kind, ()) if key not in values]:
         raise ValueError(
             f"config.json: {where} of the type {named!r} must have {', '.join(lacking)}"
+        )
+    weight, is_scaled = values.get("mscale_all_dim"), values.get("factor", 1.0) > 1
+    if text.get("model_type") in UNWEIGHTED and kind != "default" and weight and is_scaled:
+        raise ValueError(
+            f"config.json: {where}.mscale_all_dim is {weight!r}, and models of the type "
+            f"{text['model_type']!r} are computed as if it were 0: this one can't be served"
         )
     return Rope(kind, base, fraction, values, text.get("max_position_embeddings"))
 

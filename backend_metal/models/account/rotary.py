@@ -135,6 +135,8 @@ def _wanted_dims(rope: Rope, text: Mapping[str, Any], is_sliding: bool | None) -
         return None
     head_dim = (text.get("swa_head_dim") if is_sliding else None) or text.get("head_dim")
     if head_dim is None or "head_dim" not in family_of_config(text).reads:
+        if "hidden_size" not in text:
+            return None
         head_dim = text["hidden_size"] // text["num_attention_heads"]
     dims = int(head_dim * rope.fraction)
     return dims + dims % 2

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, FailFast, Field, model_validator
 
 from deployments.http.errors import shown
 from deployments.protocol.anthropic import rules
+from deployments.protocol.carried_thought import checked_thought, read_carried
 from deployments.protocol.dropped import drop
 from deployments.protocol.json_body import is_deeper
 from deployments.protocol.left_out import refuse_image, without_unreadable
@@ -94,7 +95,6 @@ class ContentBlock(StrictModel):
     unsupported: ClassVar = rules.BLOCK_FIELDS
     only_checked: ClassVar = {
         "data": "what was hidden can be read by whoever hid it alone",
-        "signature": "a model is told a thought whoever has signed it",
     }
 
     type: Literal[
@@ -102,7 +102,9 @@ class ContentBlock(StrictModel):
     ] = Field(description=f"one of {_TYPES}")
     text: str | None = Field(None, description="a string")
     thinking: str | None = Field(None, description="a string")
-    signature: str | None = Field(None, description="a string")
+    signature: Annotated[str, BeforeValidator(checked_thought)] | None = Field(
+        None, description="a string that this server gave, or another one: then it is not read"
+    )
     data: str | None = Field(None, description="a string")
     id: str | None = Field(
         None,
@@ -130,6 +132,10 @@ class ContentBlock(StrictModel):
     ] = Field([], description=CONTENT)
     is_error: bool | None = Field(None, description="a boolean")
     tool_name: str | None = Field(None, pattern=NAME_PATTERN, description=NAME)
+
+    @property
+    def thought(self) -> str:
+        return self.thinking or read_carried(self.signature or "")
 
     @model_validator(mode="before")
     @classmethod

@@ -137,7 +137,7 @@ def _answer(blocks: Iterable[ContentBlock]) -> ChatMessage:
     blocks = list(blocks)
     calls = [_call(block) for block in blocks if block.type == "tool_use"]
     texts = [block for block in blocks if block.type == "text"]
-    thoughts = [block.thinking for block in blocks if block.thinking]
+    thoughts = [block.thought for block in blocks if block.thought]
     message: ChatMessage = {"role": "assistant"}
     if texts or not calls:
         message["content"] = _text(texts)

@@ -23,7 +23,7 @@ BY_TYPE: Mapping[str, str] = {
     "service_unavailable": "overloaded_error",
 }
 OTHER = "api_error"
-_TOO_LONG = re.compile(r"context length is (\d+) tokens.*\((at least )?(\d+) in the messages")
+_TOO_LONG = re.compile(r"context length is (\d+) tokens.*\((\d+)( or more)? in the messages")
 
 
 def in_anthropics_shape(error: bytes, request_id: str | None = None) -> bytes:
@@ -33,7 +33,8 @@ def in_anthropics_shape(error: bytes, request_id: str | None = None) -> bytes:
     message = told["message"]
     if told["code"] == "context_length_exceeded" and (found := _TOO_LONG.search(message)):
         # Agents read the two numbers, and make room for as much. A token is left for the answer.
-        longest, least, tokens = found.groups("")
+        longest, tokens, more = found.groups()
+        least = "at least " if more else ""
         message = f"prompt is too long: {least}{tokens} tokens > {int(longest) - 1} maximum"
     body: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": message}}
     if request_id is not None:

@@ -13,6 +13,7 @@ from deployments.protocol.chat_formats.formats import FORMATS
 from deployments.protocol.chat_formats.infill import InfillFormat, find_infill
 from deployments.protocol.chat_formats.messages import MARKERS, THOUGHT
 from deployments.protocol.chat_formats.reader import ChatFormat
+from deployments.protocol.chat_formats.switches import TEMPLATE_SWITCHES
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,12 @@ class Dialect:
     def reads(self) -> bool:
         """Whether there is anything in its answers but text."""
         return self.chat_format.calls_tools or self.chat_format.thinking is not None
+
+    @property
+    def can_think(self) -> bool:
+        """Whether a request can make it think."""
+        switches = {*TEMPLATE_SWITCHES, "reasoning_effort"}
+        return self.thoughts() is not None or not switches.isdisjoint(self.template_variables)
 
     @cached_property
     def shown_tokens(self) -> tuple[str, ...]:

@@ -10,10 +10,10 @@ from pydantic import BeforeValidator, Field, PlainValidator
 
 from deployments.http.errors import cut, shown
 from deployments.protocol import unsupported
+from deployments.protocol.carried_thought import checked_thought, read_carried
 from deployments.protocol.dropped import drop
 from deployments.protocol.left_out import refuse_image, without_unreadable
 from deployments.protocol.messages import MAX_PARTS
-from deployments.protocol.responses.carried_thought import read_carried
 from deployments.protocol.responses.kinds import parse_one_of
 from deployments.protocol.strict import RefusedError, StrictModel
 from deployments.protocol.tools import NAME, NAME_PATTERN, parse_arguments
@@ -142,15 +142,6 @@ class OutputItem(Item):
         return "\n".join(self.output)
 
 
-def _checked_thought(value: Any) -> Any:
-    if isinstance(value, str):
-        try:
-            read_carried(value)
-        except ValueError as error:
-            raise RefusedError(str(error)) from error
-    return value
-
-
 class ReasoningItem(Item):
     only_checked: ClassVar = {"summary": _UNREAD_SUMMARY}
 
@@ -159,7 +150,7 @@ class ReasoningItem(Item):
     content: list[ThoughtPart] = Field(
         [], description='an array of {"type": "reasoning_text"} parts'
     )
-    encrypted_content: Annotated[str, BeforeValidator(_checked_thought)] | None = Field(
+    encrypted_content: Annotated[str, BeforeValidator(checked_thought)] | None = Field(
         None, description="a string that this server gave, or another one: then it is not read"
     )
 

@@ -226,7 +226,7 @@ FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
         "attn_config": {"kv_n_heads": 1, "clip_qkv": 8, "rope_theta": 10000.0},
         "ffn_config": {"ffn_hidden_size": 64, "moe_num_experts": 4, "moe_top_k": 2},
     },
-    "deepseek": DERIVED | EXPERTS | SHARED_EXPERTS,
+    "deepseek": DERIVED | EXPERTS | SHARED_EXPERTS | {"norm_topk_prob": False},
     "deepseek_v2": EXPERTS
     | SHARED_EXPERTS
     | LATENT

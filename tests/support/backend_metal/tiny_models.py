@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import zlib
+from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,15 @@ def build(family: str, *, unpacks: bool = True) -> tuple[nn.Module, dict[str, An
         text = getattr(model, "language_model", model)
         text.tie_word_embeddings = True
         text.pop("lm_head")
-    rng = np.random.default_rng(zlib.crc32(family.encode()))
+    randomize(model, model_type, family)
+    if unpacks:
+        unpack_ternary(model)
+    return model, config
+
+
+def randomize(model: nn.Module, model_type: str, seed: str) -> None:
+    """Give ``model`` weights in float32, the same for every call."""
+    rng = np.random.default_rng(zlib.crc32(seed.encode()))
     weights = [
         (name, _packed(rng, name, array))
         if model_type == "prism_hadamard_qwen35" and name.startswith(PACKED)
@@ -78,20 +87,20 @@ def build(family: str, *, unpacks: bool = True) -> tuple[nn.Module, dict[str, An
             (name, weight / weight.size**0.5 if name.endswith("q_norm.weight") else weight)
             for name, weight in weights
         ]
-    if model_type == "baichuan_m1":
+    if model_type in ("baichuan_m1", "bailing_moe"):
         # A loader norms the rows of its head.
         weights = list(model.sanitize(dict(weights)).items())
     model.update(tree_unflatten(weights))
     mx.eval(model.parameters())
     model.eval()
-    if unpacks:
-        unpack_ternary(model)
-    return model, config
 
 
 def save(family: str, directory: Path) -> None:
     """Write a checkpoint: config, weights and tokenizer."""
-    model, config = build(family, unpacks=False)
+    write(*build(family, unpacks=False), directory)
+
+
+def write(model: nn.Module, config: Mapping[str, Any], directory: Path) -> None:
     weights = dict(tree_flatten(model.parameters()))
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))

@@ -9,13 +9,22 @@ from tests.support.documents import block
 YOUR_HOST = "http://YOUR_HOST:8000"
 YOUR_MODEL = "YOUR_MODEL"
 YOUR_KEY = "YOUR_KEY"
+CONTEXT = 200_000
+"""Of the model that does what its user says."""
 
 
-def recipe(client: str, url: str, model: str, **others: str) -> str:
-    """``others``: what else is the user's, such as ``TOKENIZER``."""
+def limits_of(context: int) -> dict[str, str]:
+    """As the document tells to make them of a context."""
+    output, compact = min(context // 8, 32_000), context * 3 // 4
+    return {"CONTEXT": str(context), "OUTPUT": str(output), "COMPACT": str(compact)}
+
+
+def recipe(client: str, url: str, model: str, context: int = CONTEXT, **others: str) -> str:
+    """``context``: of the model, in tokens; ``others``: what else is the user's, such as
+    ``TOKENIZER``."""
     text = block(client)
     given = {YOUR_HOST: url, YOUR_MODEL: model, YOUR_KEY: "none"}
-    given |= {f"YOUR_{name}": value for name, value in others.items()}
+    given |= {f"YOUR_{name}": value for name, value in {**limits_of(context), **others}.items()}
     for name, value in given.items():
         text = text.replace(name, value)
     assert "YOUR_" not in text, text

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from anthropic.types import Message, RawMessageStreamEvent
+from anthropic.types.beta import BetaRawMessageStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
 TOOLS = [
@@ -19,6 +20,7 @@ TOOLS = [
 ]
 _MESSAGE: TypeAdapter[Any] = TypeAdapter(Message)
 _EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
+_ESTIMATE: TypeAdapter[Any] = TypeAdapter(BetaRawMessageStreamEvent)
 
 
 def body(**fields: Any) -> dict[str, Any]:
@@ -48,7 +50,8 @@ def checked_events(stream: str) -> list[dict[str, Any]]:
         event = json.loads(data)
         assert event["type"] == name
         if name not in ("ping", "error"):
-            _check_known(_EVENT.validate_python(event))
+            known = _ESTIMATE if "estimated_tokens" in event.get("delta", {}) else _EVENT
+            _check_known(known.validate_python(event))
         events.append(event)
     return events
 

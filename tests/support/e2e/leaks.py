@@ -19,7 +19,7 @@ DASHBOARD_PATHS = (
     "/logical/actors",
     "/nodes?view=summary",
 )
-DASHBOARD_TIMEOUT_S = 180
+DASHBOARD_TIMEOUT_S = 900
 SHORTEST = 8
 """A secret below this would be found in words that only contain it."""
 
@@ -111,12 +111,14 @@ def dashboard_pages(home: Path) -> Iterator[Place]:
 def dashboard_url(home: Path) -> str:
     """The URL of the dashboard, which starts after the server is ready."""
     deadline = time.monotonic() + DASHBOARD_TIMEOUT_S
-    while time.monotonic() < deadline:
+    told = ""
+    while time.monotonic() < deadline and "Traceback" not in told:
         for log in home.glob("*/ray/session_latest/logs/dashboard.log"):
-            if found := re.search(r"http address: ([\d.]+:\d+)", log.read_text()):
+            told = log.read_text()
+            if found := re.search(r"http address: ([\d.]+:\d+)", told):
                 return f"http://{found[1]}"
         time.sleep(0.1)
-    raise RuntimeError("the dashboard has not started")
+    raise RuntimeError(f"the dashboard has not started: {told[-2000:]}")
 
 
 def leaks(secrets: Iterable[str], places: Iterable[Place]) -> list[str]:

@@ -121,6 +121,9 @@ def serve_process(
     home = Path(tempfile.mkdtemp(prefix="pomona-", dir="/tmp"))
     # As homes are: others may enter, and what is to be kept from them is closed itself.
     home.chmod(0o755)
+    # Whoever runs these may have one in which no socket fits.
+    temporary = home / ("temporary-" * 12)
+    temporary.mkdir()
     port = free_port()
     path = home / "config.yaml"
     path.write_text(yaml.safe_dump(with_port(config, port)))
@@ -137,6 +140,7 @@ def serve_process(
             | {
                 "HOME": str(home),
                 "RAY_TMPDIR": str(home / RAY_FOLDER),
+                "TMPDIR": str(temporary),
                 "RAY_USAGE_STATS_ENABLED": "0",
             }
             | given

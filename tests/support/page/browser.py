@@ -25,9 +25,13 @@ another machine."""
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Skips without Chromium or Playwright, unless this is continuous integration."""
+    options = f"--host-resolver-rules=MAP {ANOTHER} 127.0.0.1"
     try:
-        with browser.chromium(f"--host-resolver-rules=MAP {ANOTHER} 127.0.0.1") as started:
-            yield started
+        with pytest.MonkeyPatch.context() as patch:
+            # Below it is a socket, whose path must be short.
+            patch.setenv("TMPDIR", "/tmp")
+            with browser.chromium(options) as started:
+                yield started
     except browser.MissingBrowserError as error:
         skip_without(error)
 

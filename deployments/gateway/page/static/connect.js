@@ -8,6 +8,7 @@ const PLACEHOLDER = "YOUR_KEY";
 
 export class Connect {
   constructor() {
+    this.contexts = new Map();
     this.model = h("select", { id: "connect-model", onchange: () => this.show() });
     this.withKey = h("input", { type: "checkbox", id: "with-key", onchange: () => this.show() });
     this.keyLabel = h("label", { class: "check" }, this.withKey, "Put my key into the lines");
@@ -24,6 +25,7 @@ export class Connect {
 
   async start() {
     const served = await models();
+    this.contexts = new Map(served.map(({ id, maxModelLen }) => [id, maxModelLen]));
     this.model.replaceChildren(...served.map(({ id }) => h("option", { value: id }, id)));
     this.show();
   }
@@ -36,7 +38,8 @@ export class Connect {
     this.keyLabel.hidden = !key();
     const origin = new URL(".", location.href).href.replace(/\/$/, "");
     const used = key() ? (this.withKey.checked ? key() : PLACEHOLDER) : "none";
-    const lines = recipes(origin, this.model.value, used);
+    const model = this.model.value;
+    const lines = recipes(origin, model, used, this.contexts.get(model) ?? 0);
     this.list.replaceChildren(
       ...lines.map(({ name, told, text }) =>
         h(
@@ -56,8 +59,11 @@ export function quoted(text) {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-export function recipes(origin, model, key) {
+/** With `context` tokens of the model, so that agents make room before it is full: an eighth is left for an answer, and
+ * one more for what a tool brings. */
+export function recipes(origin, model, key, context) {
   const json = JSON.stringify;
+  const output = Math.min(Math.floor(context / 8), 32000);
   return [
     {
       name: "Claude Code",
@@ -65,6 +71,8 @@ export function recipes(origin, model, key) {
       text: `export ANTHROPIC_BASE_URL=${quoted(origin)}
 export ANTHROPIC_AUTH_TOKEN=${quoted(key)}
 export ANTHROPIC_MODEL=${quoted(model)}
+export CLAUDE_CODE_MAX_CONTEXT_TOKENS=${context}
+export CLAUDE_CODE_MAX_OUTPUT_TOKENS=${output}
 claude`,
     },
     {
@@ -72,6 +80,8 @@ claude`,
       told: "In ~/.codex/config.toml; the key is read from POMONA_KEY.",
       text: `model = ${json(model)}
 model_provider = "pomona"
+model_context_window = ${context}
+model_auto_compact_token_limit = ${Math.floor((context * 3) / 4)}
 
 [model_providers.pomona]
 name = "Pomona"
@@ -90,7 +100,7 @@ wire_api = "responses"`,
               npm: "@ai-sdk/openai-compatible",
               name: "Pomona",
               options: { baseURL: `${origin}/v1`, apiKey: key },
-              models: { [model]: { name: model } },
+              models: { [model]: { name: model, limit: { context, output } } },
             },
           },
           model: `pomona/${model}`,

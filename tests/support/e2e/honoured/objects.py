@@ -334,6 +334,7 @@ OF_MESSAGES = {
             "input": Shown({"a": 1}, USE),
             "is_error": Shown(True, RESULT),
             "name": Shown("another", USE),
+            "signature": Shown("thought.SG0u", {"type": "thinking", "thinking": ""}),
             "text": Shown("Bye", TEXT_BLOCK),
             "thinking": Shown("Oh.", {"type": "thinking", "thinking": "Hm."}),
             "tool_name": Elsewhere(AGENTS, "test_a_deferred_tool_is_told_once_it_was_referred_to"),
