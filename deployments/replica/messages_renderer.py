@@ -87,7 +87,9 @@ class MessagesRenderer:
 
     def _read(self, delta: Delta) -> list[Added]:
         self._stop_sequence = delta.stop_string
-        return self._answer.read(delta)
+        # A signature has all of a thought.
+        keeps = not self._request.shows_thinking
+        return self._answer.add(delta) if keeps else self._answer.read(delta)
 
     def _begin(self, delta: Delta) -> str:
         self._has_begun = True

@@ -48,9 +48,9 @@ def test_each_is_listed_with_why_it_can_not_be_served(
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["MODEL", "org/good", "org/half", "org/unknown"]
     good, half, unknown = lines[1:]
-    # Its weights in float32, and 2048 tokens of keys and values: 6 layers, 2 heads of 64, float32.
-    assert 2048 * 2 * 6 * 2 * 64 * 4 == 12_582_912
-    assert re.search(r"\d MB +13 MB \+ 13 MB  2048 +yes, on cpu$", good)
+    # Its weights in float32, and 8192 tokens of keys and values: 6 layers, 2 heads of 64, float32.
+    assert 8192 * 2 * 6 * 2 * 64 * 4 == 50_331_648
+    assert re.search(r"\d MB +13 MB \+ 50 MB  8192 +yes, on cpu$", good)
     assert "no: it holds no model*.safetensors" in half
     assert "no: " in unknown
     assert "mystery" in unknown
@@ -67,7 +67,7 @@ def test_a_context_that_there_is_no_room_for_is_cut(
     assert models.run(["list"]) == 0
     [good] = [line for line in capsys.readouterr().out.splitlines() if "org/good" in line]
     # 20 MB less the weights are 1124 tokens in blocks of 16.
-    assert "13 MB + 7 MB  1120 of 2048  yes" in good
+    assert "13 MB + 7 MB  1120 of 8192  yes" in good
     monkeypatch.setattr("backend_metal.engine.plan.device_memory_bytes", lambda device: 10_000_000)
     assert models.run(["list"]) == 0
     [good] = [line for line in capsys.readouterr().out.splitlines() if "org/good" in line]

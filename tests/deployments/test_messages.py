@@ -201,12 +201,12 @@ async def test_a_thought_that_was_left_out_comes_back_in_its_signature() -> None
             asked: Any = body(thinking={"type": "adaptive", "display": display})
             async with fake_replica(Scripted(ANSWER)) as one, gateway([one]) as running:
                 client = AsyncAnthropic(base_url=running.url, api_key="any", max_retries=0)
-                async with client, client.messages.stream(**asked) as stream:
-                    answer = await (
-                        stream.get_final_message()
-                        if is_streamed
-                        else client.messages.create(**asked)
-                    )
+                async with client:
+                    if is_streamed:
+                        async with client.messages.stream(**asked) as stream:
+                            answer = await stream.get_final_message()
+                    else:
+                        answer = await client.messages.create(**asked)
             content = [block.to_dict() for block in answer.content[:2]]
             assert content[0]["thinking"] == ("" if display == "omitted" else "Where?")
             said = {"role": "assistant", "content": content}

@@ -121,8 +121,8 @@ def serve_process(
     home = Path(tempfile.mkdtemp(prefix="pomona-", dir="/tmp"))
     # As homes are: others may enter, and what is to be kept from them is closed itself.
     home.chmod(0o755)
-    # Whoever runs these may have one in which no socket fits.
-    temporary = home / ("temporary-" * 12)
+    # The launcher's users may have one in which no socket fits; Ray alone has no remedy.
+    temporary = home / ("temporary-" * 12 if command == LAUNCH else RAY_FOLDER)
     temporary.mkdir()
     port = free_port()
     path = home / "config.yaml"
