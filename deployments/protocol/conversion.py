@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from deployments.backend import (
@@ -168,37 +169,40 @@ def _tools_grammar(
         is_answer=is_answer,
         ends_thoughts=dialect.calls_end_thoughts,
     )
-    left_out = tuple(".".join((one.name, *path)) for one in tools for path in one.left_out)
-
-    def with_parts(parts: tuple[SchemaPart, ...]) -> Grammar:
-        try:
-            text = tools_grammar(
-                dialect.chat_format,
-                [Tool(one.tool, one.schema, not one.is_lenient, one.param) for one in parts],
-                required=request.tool_choice.required,
-                parallel=request.parallel_tool_calls,
-                special_tokens=dialect.special_tokens,
-                has_content=content is not None,
-                ends_thoughts=dialect.calls_end_thoughts,
-            )
-        except UnenforceableError as error:
-            raise InvalidRequestError(str(error), param=error.param) from error
-        except RecursionError as error:
-            raise InvalidRequestError(
-                "tools can't be enforced: their references are too deep", param="tools"
-            ) from error
-        if content is None:
-            whole = Grammar("grammar", text, "tools")
-        else:
-            whole = replace(content, frame=text)
-        return replace(whole, parts=parts, free=free, with_parts=with_parts, left_out=left_out)
-
-    return with_parts(
-        tuple(
-            SchemaPart(one.param, one.part(one.parameters), not one.is_strict, one.name)
-            for one in tools
-        )
+    written = partial(
+        tools_grammar,
+        dialect.chat_format,
+        required=request.tool_choice.required,
+        parallel=request.parallel_tool_calls,
+        special_tokens=dialect.special_tokens,
+        has_content=content is not None,
+        ends_thoughts=dialect.calls_end_thoughts,
     )
+    left_out = tuple(".".join((one.name, *path)) for one in tools for path in one.left_out)
+    base = replace(content or Grammar("grammar", "", "tools"), free=free, left_out=left_out)
+    parts = tuple(
+        SchemaPart(one.param, one.part(one.parameters), not one.is_strict, one.name)
+        for one in tools
+    )
+    return _with_parts(written, base, "text" if content is None else "frame", parts)
+
+
+def _with_parts(
+    written: Callable[[list[Tool]], str], base: Grammar, place: str, parts: tuple[SchemaPart, ...]
+) -> Grammar:
+    """``base`` with calls as they are ``written`` in ``place``. No closure: a backend may be in
+    another process."""
+    try:
+        text = written([Tool(one.tool, one.schema, not one.is_lenient, one.param) for one in parts])
+    except UnenforceableError as error:
+        raise InvalidRequestError(str(error), param=error.param) from error
+    except RecursionError as error:
+        raise InvalidRequestError(
+            "tools can't be enforced: their references are too deep", param="tools"
+        ) from error
+    is_lenient = any(one.is_lenient for one in parts)
+    anew = partial(_with_parts, written, base, place) if is_lenient else None
+    return replace(base, **{place: text}, parts=parts, with_parts=anew)
 
 
 def _sampling(request: GenerationForm, default: SamplingParams) -> SamplingParams:
