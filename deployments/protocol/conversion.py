@@ -184,14 +184,17 @@ def _tools_grammar(
         SchemaPart(one.param, one.part(one.parameters), not one.is_strict, one.name)
         for one in tools
     )
-    return _with_parts(written, base, "text" if content is None else "frame", parts)
+    return _with_parts(written, base, content is not None, parts)
 
 
 def _with_parts(
-    written: Callable[[list[Tool]], str], base: Grammar, place: str, parts: tuple[SchemaPart, ...]
+    written: Callable[[list[Tool]], str],
+    base: Grammar,
+    is_frame: bool,
+    parts: tuple[SchemaPart, ...],
 ) -> Grammar:
-    """``base`` with calls as they are ``written`` in ``place``. No closure: a backend may be in
-    another process."""
+    """``base`` with calls as they are ``written``, as its text or around it. No closure: a backend
+    may be in another process."""
     try:
         text = written([Tool(one.tool, one.schema, not one.is_lenient, one.param) for one in parts])
     except UnenforceableError as error:
@@ -201,8 +204,9 @@ def _with_parts(
             "tools can't be enforced: their references are too deep", param="tools"
         ) from error
     is_lenient = any(one.is_lenient for one in parts)
-    anew = partial(_with_parts, written, base, place) if is_lenient else None
-    return replace(base, **{place: text}, parts=parts, with_parts=anew)
+    anew = partial(_with_parts, written, base, is_frame) if is_lenient else None
+    whole = replace(base, frame=text) if is_frame else replace(base, text=text)
+    return replace(whole, parts=parts, with_parts=anew)
 
 
 def _sampling(request: GenerationForm, default: SamplingParams) -> SamplingParams:
