@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Set
-from dataclasses import replace
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable, Iterator, Mapping, Set
+from functools import cached_property
 from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -24,14 +23,9 @@ from backend_metal.engine.grammar.depth import (
     schemas_in_rules,
 )
 from backend_metal.engine.grammar.free_text import FreeTextReader
+from backend_metal.engine.grammar.lenient_parts import LenientParts, looser
 from backend_metal.engine.grammar.matcher import GrammarMatcher
-from backend_metal.engine.grammar.refusals import (
-    ANY_ARGUMENTS,
-    describe,
-    mended,
-    reason_of,
-    schemas_in,
-)
+from backend_metal.engine.grammar.refusals import describe, reason_of, schemas_in
 from backend_metal.engine.grammar.vocabulary import vocabulary_of
 from deployments.backend import (
     JSON_WHITESPACE,
@@ -45,10 +39,10 @@ from deployments.backend import (
 
 LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
 """Some 100 MB at most for a matcher, and some 20 ms for a mask."""
-MOST_KNOWN = 4096
-"""Schemas of tools, which agents send with each request; those of a fleet of agents."""
-MAX_KNOWN_CHARS = 8192
-"""Of each of them."""
+MOST_LISTED = 3000
+"""Values of an enum that any vocabulary has masks of."""
+MOST_OPTIONS = 1000
+"""Objects and arrays among them, and schemas of a oneOf, which are compared with each other."""
 
 
 class GrammarCompiler:
@@ -60,6 +54,7 @@ class GrammarCompiler:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._eos_token_ids = eos_token_ids
+        self._lenient = LenientParts(_problem_of, self._too_long)
 
     def compile(
         self, grammar: Grammar, thoughts: Thoughts | None = None, prompt_end: str = ""
@@ -68,13 +63,14 @@ class GrammarCompiler:
 
         Takes milliseconds, the first time a second. Raises ``InvalidRequestError`` saying what
         can't be enforced, and where it stands."""
-        grammar = self._with_mended_parts(grammar)
+        grammar = self._lenient.enforceable(grammar)
         _check_depth(grammar)
         try:
             vocabulary, answer = self._vocabulary, _source(grammar)
         except _UnusableError as error:
-            raise _refused(grammar, str(error)) from error
+            raise self._refused(grammar, str(error)) from error
         self._check_patterns(grammar)
+        self._check_lists(grammar)
         grammars = [answer]
         if grammar.frame:
             grammars = [{"lark_grammar": grammar.frame}, {**answer, "name": "content"}]
@@ -90,28 +86,13 @@ class GrammarCompiler:
             # The first mask takes longest of all. Copies have it from here.
             matcher.compute_bitmask()
         if matcher.is_error():
-            if (looser := _looser(grammar)) is not None:
-                return self.compile(looser, thoughts, prompt_end)
-            raise _refused(grammar, matcher.get_error())
+            if (rest := looser(grammar)) is not None:
+                return self.compile(rest, thoughts, prompt_end)
+            raise self._refused(grammar, matcher.get_error())
         free = None
         if thought_end or grammar.free != FreeText():
             free = FreeTextReader(vocabulary, self._eos_token_ids, grammar.free, thought_end)
         return GrammarMatcher(matcher, grammar.param, free, grammar.left_out)
-
-    def _with_mended_parts(self, grammar: Grammar) -> Grammar:
-        """``grammar`` without what of its lenient parts can't be enforced."""
-        parts, left_out = [], [*grammar.left_out]
-        for part in grammar.parts:
-            if part.is_lenient:
-                text = json.dumps(part.schema)
-                find = _known_mended if len(text) <= MAX_KNOWN_CHARS else _mended
-                schema, places = find(text)
-                part = replace(part, schema=schema)
-                left_out += [f"{part.tool}{place}" for place in places]
-            parts.append(part)
-        if grammar.with_parts is None or len(left_out) == len(grammar.left_out):
-            return grammar
-        return replace(grammar.with_parts(tuple(parts)), left_out=tuple(left_out))
 
     def _begins_thought(self, matcher: LLMatcher, grammar: Grammar, start: str) -> bool:
         """Whether ``matcher`` has come to where the grammar's own thought has begun: it knows what
@@ -140,9 +121,44 @@ class GrammarCompiler:
                             param=one.param,
                         )
 
+    def _check_lists(self, grammar: Grammar) -> None:
+        """Raises ``InvalidRequestError`` for one that is too long."""
+        for one in _schemas(grammar):
+            for path, _, keyword, problem in () if one.is_lenient else self._too_long(one.schema):
+                raise InvalidRequestError(
+                    f'{one.param}{path}: keyword "{keyword}" can\'t be enforced: {problem}',
+                    param=one.param,
+                )
+
+    def _too_long(self, schema: Any) -> Iterator[tuple[str, Any, str, str]]:
+        """Each list of values or schemas: the path of the schema that has it, that schema, the
+        keyword, and what is wrong."""
+        for path, part in schemas_in(schema):
+            listed, *options = (_list(part, keyword) for keyword in ("enum", "anyOf", "oneOf"))
+            objects = [value for value in listed if isinstance(value, (dict, list))]
+            texts = [value for value in listed if isinstance(value, str)]
+            if len(objects) > MOST_OPTIONS:
+                yield path, part, "enum", f"more than {MOST_OPTIONS} of its values are no scalars"
+            elif len(texts) > MOST_LISTED and not self._has_mask(texts):
+                problem = (
+                    f"{len(texts)} such strings are too many; {MOST_LISTED} of any kind are not"
+                )
+                yield path, part, "enum", problem
+            for keyword, schemas in zip(("anyOf", "oneOf"), options, strict=True):
+                if len(schemas) > MOST_OPTIONS:
+                    yield path, part, keyword, f"it has more than {MOST_OPTIONS} schemas"
+
+    def _has_mask(self, texts: list[str]) -> bool:
+        """Whether the tokens are found that may begin one of these strings in JSON."""
+        schema = _of_schema(json.dumps({"enum": texts}))
+        matcher = LLMatcher(self._vocabulary, schema, log_level=0, limits=LIMITS)
+        matcher.consume_tokens(self._vocabulary.tokenize_str('"'))
+        matcher.compute_bitmask()
+        return not matcher.is_error()
+
     def _matcher_of(self, pattern: str) -> Callable[[str], bool]:
         """As schemas have it, and in the time that llguidance bounds."""
-        schema = _of_schema(json.dumps({"type": "string", "pattern": pattern}), is_lenient=False)
+        schema = _of_schema(json.dumps({"type": "string", "pattern": pattern}))
         matcher = LLMatcher(self._vocabulary, schema, log_level=0, limits=LIMITS)
 
         def matches(name: str) -> bool:
@@ -154,6 +170,23 @@ class GrammarCompiler:
 
         # One that can't be compiled is refused with its schema.
         return matches if not matcher.is_error() else lambda name: False
+
+    def _refused(self, grammar: Grammar, problem: str) -> InvalidRequestError:
+        strict = [part for part in _schemas(grammar) if not part.is_lenient]
+        for part in strict:
+            if described := describe(part.schema, _problem_of):
+                return InvalidRequestError(f"{part.param}{described}", param=part.param)
+        for part in strict:
+            # What is optional may have no value, but where it is a grammar of its own.
+            _, places = self._lenient.mended(json.dumps(part.schema))
+            if places:
+                together = ", ".join(place.removeprefix(".") for place in places)
+                return InvalidRequestError(
+                    f"{part.param} can't be enforced with {together}", param=part.param
+                )
+        return InvalidRequestError(
+            f"{grammar.param} can't be enforced: {reason_of(problem)}", param=grammar.param
+        )
 
     def _thought(self, end: str) -> str:
         """A thought that has begun, and must end, with the answer behind it."""
@@ -178,34 +211,9 @@ class GrammarCompiler:
         return vocabulary_of(fast, self._vocab_size, self._eos_token_ids)
 
 
-def _mended(text: str) -> tuple[dict[str, Any], list[str]]:
-    """A schema without what can't be enforced, and the places of it."""
-    schema = json.loads(text)
-    if schema_levels(schema) > MAX_SCHEMA_LEVELS:
-        return ANY_ARGUMENTS, [""]
-    return mended(schema, partial(_problem_of, is_lenient=False))
-
-
-_known_mended = lru_cache(MOST_KNOWN)(_mended)
-
-
-def _looser(grammar: Grammar) -> Grammar | None:
-    """The same with any arguments in place of its largest lenient parts, which together are more
-    than can be compiled; None: it has none left."""
-    sizes = {
-        part.param: len(json.dumps(part.schema))
-        for part in grammar.parts
-        if part.is_lenient and part.schema != ANY_ARGUMENTS
-    }
-    if grammar.with_parts is None or not sizes:
-        return None
-    loose = {param for param, size in sizes.items() if 2 * size >= max(sizes.values())}
-    parts = tuple(
-        replace(part, schema=ANY_ARGUMENTS) if part.param in loose else part
-        for part in grammar.parts
-    )
-    names = (part.tool for part in grammar.parts if part.param in loose)
-    return replace(grammar.with_parts(parts), left_out=(*grammar.left_out, *names))
+def _list(schema: Mapping[str, Any], keyword: str) -> list[Any]:
+    value = schema.get(keyword)
+    return value if isinstance(value, list) else []
 
 
 def _check_depth(grammar: Grammar) -> None:
@@ -215,7 +223,9 @@ def _check_depth(grammar: Grammar) -> None:
         try:
             rules = _lark(grammar.text)
         except _UnusableError as error:
-            raise _refused(grammar, str(error)) from error
+            raise InvalidRequestError(
+                f"{grammar.param} can't be enforced: {error}", param=grammar.param
+            ) from error
         if rule_levels(rules) > MAX_RULE_LEVELS:
             raise InvalidRequestError(
                 f"{grammar.param} can't be enforced: its rules are more than {MAX_RULE_LEVELS} "
@@ -244,7 +254,7 @@ def _source(grammar: Grammar) -> dict[str, Any]:
     text = grammar.text
     match grammar.kind:
         case "json_schema":
-            return _only(_of_schema(text, is_lenient=False))
+            return _only(_of_schema(text))
         case "regex":
             return _only(LLMatcher.grammar_from_regex(text))
         case "choice":
@@ -256,7 +266,7 @@ def _source(grammar: Grammar) -> dict[str, Any]:
             return {"lark_grammar": _lark(text)}
 
 
-def _of_schema(text: str, *, is_lenient: bool) -> str:
+def _of_schema(text: str) -> str:
     """Raises ``_UnusableError`` for numbers that are out of range."""
     try:
         return LLMatcher.grammar_from_json_schema(
@@ -268,7 +278,7 @@ def _of_schema(text: str, *, is_lenient: bool) -> str:
                 "whitespace_flexible": True,
                 "whitespace_pattern": JSON_WHITESPACE,
                 "coerce_one_of": False,
-                "lenient": is_lenient,
+                "lenient": False,
             },
         )
     except ValueError as error:
@@ -297,26 +307,9 @@ def _lark(text: str) -> str:
         raise _UnusableError(f"it is neither Lark nor GBNF: {error}") from error
 
 
-def _refused(grammar: Grammar, problem: str) -> InvalidRequestError:
-    for part in _schemas(grammar):
-        if described := describe(part.schema, partial(_problem_of, is_lenient=part.is_lenient)):
-            return InvalidRequestError(f"{part.param}{described}", param=part.param)
-    for part in grammar.parts:
-        # What is optional may have no value, but where it is a grammar of its own.
-        _, places = _mended(json.dumps(part.schema))
-        if places and not part.is_lenient:
-            together = ", ".join(place.removeprefix(".") for place in places)
-            return InvalidRequestError(
-                f"{part.param} can't be enforced with {together}", param=part.param
-            )
-    return InvalidRequestError(
-        f"{grammar.param} can't be enforced: {reason_of(problem)}", param=grammar.param
-    )
-
-
-def _problem_of(schema: Any, *, is_lenient: bool) -> str:
+def _problem_of(schema: Any) -> str:
+    """Why it can't be compiled; empty: it can."""
     try:
-        source = _of_schema(json.dumps(schema), is_lenient=is_lenient)
+        return str(LLMatcher.validate_grammar(_of_schema(json.dumps(schema)), limits=LIMITS))
     except _UnusableError as error:
         return str(error)
-    return str(LLMatcher.validate_grammar(source, limits=LIMITS))
