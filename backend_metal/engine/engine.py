@@ -209,6 +209,7 @@ class Engine:
             self.text_end(prompt_token_ids),
             tuple(prompt_token_ids) if request.tells_prompt else (),
             self._token_text.text_of(prompt_token_ids) if request.tells_prompt else "",
+            matcher.left_out if matcher else (),
         )
         items: list[Delta | Prefill] = [admitted, *replayed]
         return [Output(request.request_id, item) for item in items]

@@ -49,6 +49,8 @@ class Prefill:
     """In the first one, if ``GenerationRequest.tells_prompt``."""
     prompt_text: str = field(default="", compare=False)
     """Of these, control tokens included."""
+    left_out: tuple[str, ...] = field(default=(), compare=False)
+    """In the first one: ``Grammar.left_out``, and what turned out to have no grammar."""
     logprobs: tuple[TokenLogprob, ...] = ()
     """Of the prompt's next tokens, from the first on, if ``SamplingParams.prompt_logprobs``."""
 

@@ -25,7 +25,9 @@ class SchemaPart:
     """The field that it came in."""
     schema: Mapping[str, Any]
     is_lenient: bool
-    """Whether keywords that can't be enforced are passed over."""
+    """Whether what can't be enforced is left out."""
+    tool: str = ""
+    """The name of the tool that has it, if one does."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,12 @@ class Grammar:
     parts: tuple[SchemaPart, ...] = ()
     """Schemas that ``text``, in Lark's notation, or ``frame`` has in it."""
     free: FreeText = FreeText()
+    left_out: tuple[str, ...] = ()
+    """Names of tools with the places in their schemas that it doesn't enforce."""
+    with_parts: Callable[[tuple[SchemaPart, ...]], Grammar] | None = field(
+        default=None, compare=False, repr=False
+    )
+    """The same of other schemas in place of those; None: none of them is lenient."""
 
 
 @dataclass(frozen=True)

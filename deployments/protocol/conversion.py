@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from deployments.backend import (
@@ -24,7 +25,7 @@ from deployments.protocol.chat_formats.switches import (
     UnservedThinkingError,
     thinking_of,
 )
-from deployments.protocol.chat_formats.tool import UnenforceableError
+from deployments.protocol.chat_formats.tool import Tool, UnenforceableError
 from deployments.protocol.completions import CompletionRequest
 from deployments.protocol.parsed import GenerationForm
 
@@ -161,21 +162,6 @@ def _tools_grammar(
         one.as_called(f"tools[{numbers[one.name]}].function.parameters")
         for one in request.usable_tools
     ]
-    try:
-        text = tools_grammar(
-            dialect.chat_format,
-            tools,
-            required=request.tool_choice.required,
-            parallel=request.parallel_tool_calls,
-            special_tokens=dialect.special_tokens,
-            has_content=content is not None,
-            ends_thoughts=dialect.calls_end_thoughts,
-        )
-    except UnenforceableError as error:
-        raise InvalidRequestError(str(error), param=error.param) from error
-    parts = tuple(
-        SchemaPart(one.param, one.part(one.parameters), not one.is_strict) for one in tools
-    )
     is_answer = content is None and not request.tool_choice.required
     free = free_text(
         dialect.chat_format,
@@ -183,9 +169,44 @@ def _tools_grammar(
         is_answer=is_answer,
         ends_thoughts=dialect.calls_end_thoughts,
     )
-    if content is None:
-        return Grammar("grammar", text, "tools", parts=parts, free=free)
-    return replace(content, frame=text, parts=parts, free=free)
+    written = partial(
+        tools_grammar,
+        dialect.chat_format,
+        required=request.tool_choice.required,
+        parallel=request.parallel_tool_calls,
+        special_tokens=dialect.special_tokens,
+        has_content=content is not None,
+        ends_thoughts=dialect.calls_end_thoughts,
+    )
+    left_out = tuple(".".join((one.name, *path)) for one in tools for path in one.left_out)
+    base = replace(content or Grammar("grammar", "", "tools"), free=free, left_out=left_out)
+    parts = tuple(
+        SchemaPart(one.param, one.part(one.parameters), not one.is_strict, one.name)
+        for one in tools
+    )
+    return _with_parts(written, base, content is not None, parts)
+
+
+def _with_parts(
+    written: Callable[[list[Tool]], str],
+    base: Grammar,
+    is_frame: bool,
+    parts: tuple[SchemaPart, ...],
+) -> Grammar:
+    """``base`` with calls as they are ``written``, as its text or around it. No closure: a backend
+    may be in another process."""
+    try:
+        text = written([Tool(one.tool, one.schema, not one.is_lenient, one.param) for one in parts])
+    except UnenforceableError as error:
+        raise InvalidRequestError(str(error), param=error.param) from error
+    except RecursionError as error:
+        raise InvalidRequestError(
+            "tools can't be enforced: their references are too deep", param="tools"
+        ) from error
+    is_lenient = any(one.is_lenient for one in parts)
+    anew = partial(_with_parts, written, base, is_frame) if is_lenient else None
+    whole = replace(base, frame=text) if is_frame else replace(base, text=text)
+    return replace(whole, parts=parts, with_parts=anew)
 
 
 def _sampling(request: GenerationForm, default: SamplingParams) -> SamplingParams:

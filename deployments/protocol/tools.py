@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BeforeValidator,
     Field,
     PlainValidator,
+    ValidationInfo,
     model_validator,
 )
 from pydantic_core import from_json
@@ -18,7 +20,8 @@ from deployments.backend.written import read_number
 from deployments.http.errors import shown
 from deployments.protocol import unsupported
 from deployments.protocol.chat_formats import tool as called
-from deployments.protocol.chat_formats.lenient import lenient
+from deployments.protocol.chat_formats.lenient import Path, enforceable, well_formed
+from deployments.protocol.dropped import drop
 from deployments.protocol.json_body import is_deeper
 from deployments.protocol.strict import RefusedError, StrictModel
 from deployments.protocol.structured_output import MAX_GRAMMAR_CHARS, MAX_SCHEMA_DEPTH
@@ -33,12 +36,14 @@ _OWN_KINDS = ("function", "custom")
 """Whose calls are for the client to answer."""
 
 
-def checked_parameters(value: Any) -> Any:
+def checked_parameters(value: Any, info: ValidationInfo) -> Any:
+    """``strict`` and ``name`` were checked before."""
     if isinstance(value, dict):
         if is_deeper(value, MAX_SCHEMA_DEPTH):
             raise RefusedError(f"must nest at most {MAX_SCHEMA_DEPTH} levels deep")
-        if (kind := value.get("type", "object")) != "object":
-            raise RefusedError(f'must describe an object: type "object", not {shown(kind)}')
+    elif not info.data.get("strict"):
+        drop(f"{info.data.get('name')}.{info.field_name}")
+        return {}
     return value
 
 
@@ -50,16 +55,40 @@ class Function(StrictModel):
 
     name: str = Field(pattern=NAME_PATTERN, description=NAME)
     description: str | None = Field(None, description="a string")
-    parameters: Parameters = Field({}, description="a JSON schema of an object")
     strict: bool = Field(False, description="a boolean")
+    parameters: Parameters = Field({}, description="a JSON schema of an object")
+
+    @model_validator(mode="after")
+    def _strict_parameters_are_a_schema(self) -> Self:
+        for path in self._meant[1] if self.strict else ():
+            value: Any = self.parameters
+            for step in path:
+                value = value[int(step) if isinstance(value, list) else step]
+            raise RefusedError(
+                f"must be a JSON schema of an object: {'.'.join(path)} is {shown(value)}",
+                where=".parameters",
+            )
+        return self
+
+    @cached_property
+    def _meant(self) -> tuple[dict[str, Any], list[Path]]:
+        """The parameters as they were meant, and what is left out of them."""
+        left_out: list[Path] = []
+        schema = well_formed(self.parameters, left_out.append)
+        if schema.get("type", "object") not in ("object", ["object"]):
+            schema = {**schema, "type": "object"}
+            left_out.append(("type",))
+        return schema, left_out
 
     def as_called(self, param: str = "parameters") -> called.Tool:
         """As grammars and readers of calls see it; ``param``: the field that its schema came in."""
-        schema = self.parameters if self.strict else lenient(self.parameters)
-        return called.Tool(self.name, schema, self.strict, param)
+        schema, left_out = self._meant[0], [*self._meant[1]]
+        if not self.strict:
+            schema = enforceable(schema, left_out.append)
+        return called.Tool(self.name, schema, self.strict, param, tuple(left_out))
 
     def for_template(self) -> dict[str, Any]:
-        parameters = self.parameters or {"type": "object", "properties": {}}
+        parameters = self._meant[0] or {"type": "object", "properties": {}}
         # The order that models were trained on, whatever the client's.
         described = {"name": self.name, "description": self.description, "parameters": parameters}
         if self.description is None:

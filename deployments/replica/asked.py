@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -18,10 +19,12 @@ from deployments.wire.envelope import CHECKPOINTS_HEADER, Envelope
 from deployments.wire.failure import BelatedError
 
 DROPPED_HEADER = "X-Pomona-Dropped"
-"""What was asked for and the answer goes without: kinds of tools, kinds of blocks, and fields whose
-value says nothing here."""
+"""What was asked for and the answer goes without: kinds of tools, kinds of blocks, fields whose
+value says nothing here, and places in the schemas of tools that are not enforced."""
 MOST_DROPPED = 32
-"""That are named, since proxies take headers of some KiB."""
+MOST_DROPPED_CHARS = 96
+"""Of each that is named, since proxies take headers of some KiB."""
+_NO_NAME = re.compile(r"[^a-zA-Z0-9_.:$-]")
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,13 @@ class Answer:
         seen = self.envelope.seen.cached_tokens if self.envelope.seen else {}
         return {**self.progress.cached_tokens, **seen}
 
-    @property
-    def dropped(self) -> str:
-        """Names with commas between them; of many, the first."""
+    def dropped(self, left_out: Sequence[str]) -> str:
+        """Names with commas between them; of many, the first. ``left_out``: of schemas."""
         form = self.request
         tools = [] if isinstance(form, CompletionRequest) else form.dropped_tools
-        return ", ".join([*tools, *self.parsed.dropped][:MOST_DROPPED])
+        names = (_NO_NAME.sub("_", name) for name in (*tools, *self.parsed.dropped, *left_out))
+        cut = dict.fromkeys(name[:MOST_DROPPED_CHARS] for name in names)
+        return ", ".join([*cut][:MOST_DROPPED])
 
     def continued(self, requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
         """``requests``, one a prompt, with what the envelope says of them, and with the tokens
@@ -91,12 +95,12 @@ class Answer:
         resume = self.progress.of_prompt(prompt, request.n)
         return replace(request, sampling=sampling, resume=resume)
 
-    def start(self) -> dict[str, object]:
-        """The message that begins a response with status 200."""
+    def start(self, left_out: Sequence[str]) -> dict[str, object]:
+        """The message that begins a response with status 200. ``left_out``: of schemas of tools."""
         headers = {}
         if self.request.stream:
             headers = {"Content-Type": sse.CONTENT_TYPE, **sse.HEADERS}
-        if dropped := self.dropped:
+        if dropped := self.dropped(left_out):
             headers[DROPPED_HEADER] = dropped
         return begin_response(headers, for_gateway=self.for_gateway)
 

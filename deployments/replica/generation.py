@@ -54,6 +54,8 @@ class Generation:
         self._num_running = len(requests)
         self.prompt_end = ""
         """Of the prompt of a chat, once it has been let in."""
+        self.left_out: tuple[str, ...] = ()
+        """What of its tools is not enforced, then."""
 
     async def __aenter__(self) -> Self:
         first_choice = 0
@@ -140,6 +142,7 @@ class Generation:
                 self._admitted.add(first_choice)
                 if isinstance(delta, Prefill):
                     self.prompt_end = delta.prompt_end or self.prompt_end
+                    self.left_out = delta.left_out or self.left_out
                     self._on_prompt(first_choice // request.n, delta)
                     self._prefills[first_choice] = delta
                     self._merged.put_nowait(None)

@@ -73,7 +73,8 @@ class GenerationResponse(BackendResponse):
         }
 
     def _log_fields(self) -> Mapping[str, Any]:
-        tokens, dropped = self._usage.as_json(), self._answer.dropped
+        tokens = self._usage.as_json()
+        dropped = self._answer.dropped(self._generation.left_out)
         return {
             "model": self._request.model,
             "prompt_tokens": tokens["prompt_tokens"],
@@ -89,7 +90,10 @@ class GenerationResponse(BackendResponse):
         made = self._events if self._request.stream else self._body
         async with self._recorded(), self._generation as generation:
             await self._sending.run(
-                send, made(generation), start=self._answer.start, failure=self._answer.failure
+                send,
+                made(generation),
+                start=lambda: self._answer.start(generation.left_out),
+                failure=self._answer.failure,
             )
 
     @asynccontextmanager

@@ -154,6 +154,7 @@ class StubMatcher:
     """Stands in for a grammar's matcher: any token may come, and forces what the stub says."""
 
     is_complete = False
+    left_out = ()
 
     def __init__(self, begins_with: list[int]) -> None:
         self._left = list(begins_with)

@@ -269,6 +269,15 @@ def test_a_thought_that_the_prompt_began_comes_first(
         ),
         ({"properties": {"a b": {"$ref": "#/nope"}}}, '.properties["a b"]: keyword "$ref"'),
         ({"$ref": "http://127.0.0.1:1/x"}, ': keyword "$ref" can\'t be enforced'),
+        ({"$ref": "#/$defs/x", "$defs": {"x": None}}, ".$defs.x can't be enforced: schema must be"),
+        (
+            {"items": {"maximum": 10**400}},
+            '.items: keyword "maximum" can\'t be enforced: number out',
+        ),
+        (
+            {"required": ["x"], "additionalProperties": False, "type": "object"},
+            ': keyword "required"',
+        ),
         ({"allOf": [{"type": "string"}, {"type": "integer"}]}, ': keyword "allOf"'),
         ({"type": "string", "pattern": "(?=a)"}, ': keyword "pattern" can\'t be enforced'),
         (

@@ -14,9 +14,9 @@ from llguidance import LLMatcher, LLTokenizer
 
 from deployments.protocol.chat_formats.formats import FORMATS
 from deployments.protocol.chat_formats.grammar import tools_grammar
-from deployments.protocol.chat_formats.lenient import lenient
 from deployments.protocol.chat_formats.reader import AnswerReader
 from deployments.protocol.chat_formats.tool import Tool
+from deployments.protocol.tools import Function
 from tests.support.deployments.call_templates import FAMILIES, renderer
 from tests.support.deployments.chat_answers import parts_of
 from tests.support.deployments.chat_grammars import vocabulary_with
@@ -193,6 +193,5 @@ def test_arguments_of_real_tools_come_back(
 ) -> None:
     rng = random.Random(str(family))
     for line in BFCL.read_text().splitlines()[:: len(FAMILIES)]:
-        one = json.loads(line)
-        tool = Tool(one["name"], {"type": "object"} | lenient(one["parameters"]))
+        tool = Function.parse(json.loads(line)).as_called()
         Family(vocabulary, family, tool).check(value_of(tool.parameters, tool.parameters, rng))

@@ -14,16 +14,14 @@ from deployments.protocol.chat_formats.dialect import markers
 from deployments.protocol.chat_formats.events import CallArguments, CallStart
 from deployments.protocol.chat_formats.formats import FORMATS
 from deployments.protocol.chat_formats.grammar import tools_grammar
-from deployments.protocol.chat_formats.lenient import lenient
 from deployments.protocol.chat_formats.reader import AnswerReader
-from deployments.protocol.chat_formats.tool import Tool
+from deployments.protocol.tools import Function
 from tests.support.deployments.chat_grammars import opening_of, vocabulary_with
 from tests.support.fuzzing import EVERY_EXAMPLE
 
 RECORDED = Path(__file__).parent / "recorded" / "bfcl_tools.jsonl"
 TOOLS = [
-    Tool(one["name"], lenient(one["parameters"]))
-    for one in map(json.loads, RECORDED.read_text().splitlines())
+    Function.parse(one).as_called() for one in map(json.loads, RECORDED.read_text().splitlines())
 ]
 GROUP = 25
 WITH_CALLS = sorted(name for name, one in FORMATS.items() if one.calls_tools)

@@ -95,7 +95,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [{"input_schema": {}}]}, "tools[0].name", "required"),
     ({"tools": [TOOLS[0] | {"name": "a b"}]}, "tools[0].name", "letters"),
     (
-        {"tools": [TOOLS[0] | {"input_schema": {"type": "array"}}]},
+        {"tools": [TOOLS[0] | {"input_schema": {"type": "array"}, "strict": True}]},
         "tools[0].input_schema",
         "object",
     ),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Set
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Mapping, Set
+from functools import cached_property
 from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -23,6 +23,7 @@ from backend_metal.engine.grammar.depth import (
     schemas_in_rules,
 )
 from backend_metal.engine.grammar.free_text import FreeTextReader
+from backend_metal.engine.grammar.lenient_parts import LenientParts, looser
 from backend_metal.engine.grammar.matcher import GrammarMatcher
 from backend_metal.engine.grammar.refusals import describe, reason_of, schemas_in
 from backend_metal.engine.grammar.vocabulary import vocabulary_of
@@ -38,6 +39,10 @@ from deployments.backend import (
 
 LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
 """Some 100 MB at most for a matcher, and some 20 ms for a mask."""
+MOST_LISTED = 3000
+"""Values of an enum that any vocabulary has masks of."""
+MOST_OPTIONS = 1000
+"""Objects and arrays among them, and schemas of a oneOf, which are compared with each other."""
 
 
 class GrammarCompiler:
@@ -49,6 +54,7 @@ class GrammarCompiler:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._eos_token_ids = eos_token_ids
+        self._lenient = LenientParts(_problem_of, self._too_long)
 
     def compile(
         self, grammar: Grammar, thoughts: Thoughts | None = None, prompt_end: str = ""
@@ -57,12 +63,14 @@ class GrammarCompiler:
 
         Takes milliseconds, the first time a second. Raises ``InvalidRequestError`` saying what
         can't be enforced, and where it stands."""
+        grammar = self._lenient.enforceable(grammar)
         _check_depth(grammar)
         try:
             vocabulary, answer = self._vocabulary, _source(grammar)
         except _UnusableError as error:
-            raise _refused(grammar, str(error)) from error
+            raise self._refused(grammar, str(error)) from error
         self._check_patterns(grammar)
+        self._check_lists(grammar)
         grammars = [answer]
         if grammar.frame:
             grammars = [{"lark_grammar": grammar.frame}, {**answer, "name": "content"}]
@@ -78,11 +86,13 @@ class GrammarCompiler:
             # The first mask takes longest of all. Copies have it from here.
             matcher.compute_bitmask()
         if matcher.is_error():
-            raise _refused(grammar, matcher.get_error())
+            if (rest := looser(grammar)) is not None:
+                return self.compile(rest, thoughts, prompt_end)
+            raise self._refused(grammar, matcher.get_error())
         free = None
         if thought_end or grammar.free != FreeText():
             free = FreeTextReader(vocabulary, self._eos_token_ids, grammar.free, thought_end)
-        return GrammarMatcher(matcher, grammar.param, free)
+        return GrammarMatcher(matcher, grammar.param, free, grammar.left_out)
 
     def _begins_thought(self, matcher: LLMatcher, grammar: Grammar, start: str) -> bool:
         """Whether ``matcher`` has come to where the grammar's own thought has begun: it knows what
@@ -111,9 +121,44 @@ class GrammarCompiler:
                             param=one.param,
                         )
 
+    def _check_lists(self, grammar: Grammar) -> None:
+        """Raises ``InvalidRequestError`` for one that is too long."""
+        for one in _schemas(grammar):
+            for path, _, keyword, problem in () if one.is_lenient else self._too_long(one.schema):
+                raise InvalidRequestError(
+                    f'{one.param}{path}: keyword "{keyword}" can\'t be enforced: {problem}',
+                    param=one.param,
+                )
+
+    def _too_long(self, schema: Any) -> Iterator[tuple[str, Any, str, str]]:
+        """Each list of values or schemas: the path of the schema that has it, that schema, the
+        keyword, and what is wrong."""
+        for path, part in schemas_in(schema):
+            listed, *options = (_list(part, keyword) for keyword in ("enum", "anyOf", "oneOf"))
+            objects = [value for value in listed if isinstance(value, (dict, list))]
+            texts = [value for value in listed if isinstance(value, str)]
+            if len(objects) > MOST_OPTIONS:
+                yield path, part, "enum", f"more than {MOST_OPTIONS} of its values are no scalars"
+            elif len(texts) > MOST_LISTED and not self._has_mask(texts):
+                problem = (
+                    f"{len(texts)} such strings are too many; {MOST_LISTED} of any kind are not"
+                )
+                yield path, part, "enum", problem
+            for keyword, schemas in zip(("anyOf", "oneOf"), options, strict=True):
+                if len(schemas) > MOST_OPTIONS:
+                    yield path, part, keyword, f"it has more than {MOST_OPTIONS} schemas"
+
+    def _has_mask(self, texts: list[str]) -> bool:
+        """Whether the tokens are found that may begin one of these strings in JSON."""
+        schema = _of_schema(json.dumps({"enum": texts}))
+        matcher = LLMatcher(self._vocabulary, schema, log_level=0, limits=LIMITS)
+        matcher.consume_tokens(self._vocabulary.tokenize_str('"'))
+        matcher.compute_bitmask()
+        return not matcher.is_error()
+
     def _matcher_of(self, pattern: str) -> Callable[[str], bool]:
         """As schemas have it, and in the time that llguidance bounds."""
-        schema = _of_schema(json.dumps({"type": "string", "pattern": pattern}), is_lenient=False)
+        schema = _of_schema(json.dumps({"type": "string", "pattern": pattern}))
         matcher = LLMatcher(self._vocabulary, schema, log_level=0, limits=LIMITS)
 
         def matches(name: str) -> bool:
@@ -125,6 +170,23 @@ class GrammarCompiler:
 
         # One that can't be compiled is refused with its schema.
         return matches if not matcher.is_error() else lambda name: False
+
+    def _refused(self, grammar: Grammar, problem: str) -> InvalidRequestError:
+        strict = [part for part in _schemas(grammar) if not part.is_lenient]
+        for part in strict:
+            if described := describe(part.schema, _problem_of):
+                return InvalidRequestError(f"{part.param}{described}", param=part.param)
+        for part in strict:
+            # What is optional may have no value, but where it is a grammar of its own.
+            _, places = self._lenient.mended(json.dumps(part.schema))
+            if places:
+                together = ", ".join(place.removeprefix(".") for place in places)
+                return InvalidRequestError(
+                    f"{part.param} can't be enforced with {together}", param=part.param
+                )
+        return InvalidRequestError(
+            f"{grammar.param} can't be enforced: {reason_of(problem)}", param=grammar.param
+        )
 
     def _thought(self, end: str) -> str:
         """A thought that has begun, and must end, with the answer behind it."""
@@ -149,6 +211,11 @@ class GrammarCompiler:
         return vocabulary_of(fast, self._vocab_size, self._eos_token_ids)
 
 
+def _list(schema: Mapping[str, Any], keyword: str) -> list[Any]:
+    value = schema.get(keyword)
+    return value if isinstance(value, list) else []
+
+
 def _check_depth(grammar: Grammar) -> None:
     """Raises ``InvalidRequestError``. Of what a client wrote: what stands around it is flat."""
     schemas = [(part.param, part.schema) for part in _schemas(grammar)]
@@ -156,7 +223,9 @@ def _check_depth(grammar: Grammar) -> None:
         try:
             rules = _lark(grammar.text)
         except _UnusableError as error:
-            raise _refused(grammar, str(error)) from error
+            raise InvalidRequestError(
+                f"{grammar.param} can't be enforced: {error}", param=grammar.param
+            ) from error
         if rule_levels(rules) > MAX_RULE_LEVELS:
             raise InvalidRequestError(
                 f"{grammar.param} can't be enforced: its rules are more than {MAX_RULE_LEVELS} "
@@ -185,7 +254,7 @@ def _source(grammar: Grammar) -> dict[str, Any]:
     text = grammar.text
     match grammar.kind:
         case "json_schema":
-            return _only(_of_schema(text, is_lenient=False))
+            return _only(_of_schema(text))
         case "regex":
             return _only(LLMatcher.grammar_from_regex(text))
         case "choice":
@@ -197,19 +266,23 @@ def _source(grammar: Grammar) -> dict[str, Any]:
             return {"lark_grammar": _lark(text)}
 
 
-def _of_schema(text: str, *, is_lenient: bool) -> str:
-    return LLMatcher.grammar_from_json_schema(
-        text,
-        # Not as defaults: a schema may bring its own, and so turn enforcement off.
-        overrides={
-            "item_separator": ",",
-            "key_separator": ":",
-            "whitespace_flexible": True,
-            "whitespace_pattern": JSON_WHITESPACE,
-            "coerce_one_of": False,
-            "lenient": is_lenient,
-        },
-    )
+def _of_schema(text: str) -> str:
+    """Raises ``_UnusableError`` for numbers that are out of range."""
+    try:
+        return LLMatcher.grammar_from_json_schema(
+            text,
+            # Not as defaults: a schema may bring its own, and so turn enforcement off.
+            overrides={
+                "item_separator": ",",
+                "key_separator": ":",
+                "whitespace_flexible": True,
+                "whitespace_pattern": JSON_WHITESPACE,
+                "coerce_one_of": False,
+                "lenient": False,
+            },
+        )
+    except ValueError as error:
+        raise _UnusableError(str(error)) from error
 
 
 def _only(source: str) -> dict[str, Any]:
@@ -234,15 +307,9 @@ def _lark(text: str) -> str:
         raise _UnusableError(f"it is neither Lark nor GBNF: {error}") from error
 
 
-def _refused(grammar: Grammar, problem: str) -> InvalidRequestError:
-    for part in _schemas(grammar):
-        if described := describe(part.schema, partial(_problem_of, is_lenient=part.is_lenient)):
-            return InvalidRequestError(f"{part.param}{described}", param=part.param)
-    return InvalidRequestError(
-        f"{grammar.param} can't be enforced: {reason_of(problem)}", param=grammar.param
-    )
-
-
-def _problem_of(schema: Any, *, is_lenient: bool) -> str:
-    source = _of_schema(json.dumps(schema), is_lenient=is_lenient)
-    return str(LLMatcher.validate_grammar(source, limits=LIMITS))
+def _problem_of(schema: Any) -> str:
+    """Why it can't be compiled; empty: it can."""
+    try:
+        return str(LLMatcher.validate_grammar(_of_schema(json.dumps(schema)), limits=LIMITS))
+    except _UnusableError as error:
+        return str(error)

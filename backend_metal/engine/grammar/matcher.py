@@ -17,9 +17,11 @@ class GrammarMatcher:
         matcher: LLMatcher,
         param: str,
         free: FreeTextReader | None = None,
+        left_out: tuple[str, ...] = (),
     ) -> None:
         """``param``: the field that the grammar came in. ``free``: of an answer that has not begun;
-        None: nothing of it is left to the model."""
+        None: nothing of it is left to the model. ``left_out``: what of it is not enforced."""
+        self.left_out = left_out
         self._free = free
         self.native = matcher
         """llguidance's, for a ``MatcherPool``."""

@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 _REPORT = re.compile(r"Unimplemented keys: \[.*\]")
-_WHERE = re.compile(r"\s*while processing \S+:.*", re.DOTALL)
+_WHERE = re.compile(r"\s*while processing \S+:.*|\s*at line 1 column \d+$", re.DOTALL)
 _IN_OUR_WORDS = (
     (re.compile("oneOf constraints are not supported.*"), "more than one of its schemas may match"),
     (re.compile("json-schema://(?=/)"), ""),
+    (re.compile(r"panic: .*symbols\.len\(\).*", re.DOTALL), "it is too large"),
 )
 """Of reasons: the first would be to turn an option on that no client has."""
+ANY_ARGUMENTS = {"type": "object", "additionalProperties": True}
 _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 """Keywords whose members are named by the schema's author."""
 _DATA = frozenset({"const", "default", "enum", "examples"})
 """Keywords that hold no schema."""
+_LAST = ("anyOf", "allOf", "prefixItems", "items", "$ref", "properties", "type")
+"""Keywords that are at fault where no other is: of most values they say what these are."""
 _SHARED = ("$defs", "definitions")
 _OWN_NAME = ("$id", "id")
 _PLAIN_NAME = re.compile(r"[A-Za-z_$][\w$]*")
@@ -38,6 +43,17 @@ def describe(schema: Any, problem_of: Problem) -> str:
         return _Search(schema, problem_of).describe()
     except _SearchLimitError as stopped:
         return str(stopped)
+
+
+def mended(schema: Mapping[str, Any], problem_of: Problem) -> tuple[dict[str, Any], list[str]]:
+    """``schema``, of an object, without the keywords because of which it, or a schema in it, can't
+    be compiled; and their places."""
+    left, places = deepcopy(dict(schema)), list[str]()
+    try:
+        _Search(left, problem_of).mend(places)
+    except _SearchLimitError:
+        return ANY_ARGUMENTS, [""]
+    return left or ANY_ARGUMENTS, places
 
 
 class _SearchLimitError(Exception):
@@ -68,14 +84,40 @@ class _Search:
                 seen.add(self._path)
             elif found := self._part_with(part, sought):
                 self._path, part = self._path + found[0], found[1]
-            elif keyword := self._keyword(part, sought):
-                return self._of_keyword(keyword)
+            elif keywords := self._keywords(part, sought):
+                return self._of_keyword(keywords[0])
             elif found := self._part_with(part, None):
                 # By itself a part may fail in another way than within the whole.
                 self._path, part = self._path + found[0], found[1]
                 sought = self._cause(part)
             else:
                 return self._of_path()
+
+    def mend(self, places: list[str]) -> None:
+        """Take out of the schema what can't be enforced, and add where it was to ``places``. Raises
+        ``_SearchLimitError``."""
+        inner_first = [*schemas_in(self._schema)][::-1]
+        for path, part in (*self._faulty(inner_first), ("", self._schema)):
+            while problem := self._cause(part):
+                keywords = self._keywords(part, problem)
+                for keyword in keywords:
+                    del part[keyword]
+                    places.append(f"{path}.{keyword}")
+                if "properties" in keywords:
+                    part |= {"additionalProperties": True, "required": []}
+                if not keywords:
+                    part.clear()
+                    places.append(path)
+
+    def _faulty(self, parts: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        """Those that can't be compiled by themselves, or have no value."""
+        each = [_alone(part) for _, part in parts]
+        if self._cause({"type": "array", "prefixItems": each, "minItems": len(each)}):
+            half = len(parts) // 2
+            for some in (parts[:half], parts[half:]) if half else ():
+                yield from self._faulty(some)
+            if not half:
+                yield from parts
 
     def _cause(self, part: Any) -> str:
         """Why ``part`` can't be compiled by itself. Raises ``_SearchLimitError``."""
@@ -97,12 +139,14 @@ class _Search:
                 return path, one
         return None
 
-    def _keyword(self, part: Any, problem: str) -> str:
-        """The one without which there is none, or at least another; empty: there is none such."""
-        left = {key: self._cause(_without(part, key)) for key in part}
-        cures = [key for key, cause in left.items() if not cause]
-        changes = [key for key, cause in left.items() if cause != problem]
-        return next(iter(cures or changes), "")
+    def _keywords(self, part: Any, problem: str) -> list[str]:
+        """Those that contradict each other, or the one without which there is another problem;
+        empty: there is none such."""
+        keys = part if isinstance(part, dict) else ()
+        left = {key: self._cause(_without(part, key)) for key in keys}
+        cures = sorted((key for key, cause in left.items() if not cause), key=_rank)
+        changes = sorted((key for key, cause in left.items() if cause != problem), key=_rank)
+        return [key for key in cures if key not in _LAST] or (cures or changes)[:1]
 
     def _of_keyword(self, keyword: str) -> str:
         reason = "" if _REPORT.fullmatch(self._told) else f": {reason_of(self._told)}"
@@ -140,11 +184,28 @@ def _parts(schema: Any) -> Iterator[tuple[str, Any]]:
 def schemas_in(schema: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
     """``schema``, and all that are within it, each with its path."""
     yield path, schema
+    for step, one in _direct(schema):
+        yield from schemas_in(one, path + step)
+
+
+def _alone(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """``schema`` with anything in place of those in it that say nothing of the same value."""
+    alone = {key: value for key, value in schema.items() if key not in _SHARED}
+    for key, value in alone.items():
+        if key in _NAMED and isinstance(value, dict):
+            alone[key] = {name: one is not False for name, one in value.items()}
+        elif isinstance(value, dict) and key not in _DATA:
+            alone[key] = True
+    return alone
+
+
+def _direct(schema: Any) -> Iterator[tuple[str, Any]]:
+    """``_parts``, and what is shared."""
     shared = {key: schema[key] for key in _SHARED if isinstance(schema.get(key), dict)}
     named = [(f".{key}{_step(n)}", group[n]) for key, group in shared.items() for n in group]
-    for step, one in (*_parts(schema), *named):
+    for step, one in (*named, *_parts(schema)):
         if isinstance(one, dict):
-            yield from schemas_in(one, path + step)
+            yield step, one
 
 
 def _target(schema: Any, part: Any) -> tuple[str, Any] | None:
@@ -170,6 +231,10 @@ def _step(name: str) -> str:
     if _PLAIN_NAME.fullmatch(name):
         return f".{name}"
     return f"[{json.dumps(name, ensure_ascii=False)}]"
+
+
+def _rank(keyword: str) -> int:
+    return _LAST.index(keyword) if keyword in _LAST else -1
 
 
 def _without(schema: Mapping[str, Any], keyword: str) -> dict[str, Any]:

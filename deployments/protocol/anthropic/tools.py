@@ -29,8 +29,8 @@ class MessagesTool(StrictModel):
     type: str = Field(OWN_KIND, pattern=KIND_PATTERN, description=f'"{OWN_KIND}", or {KIND}')
     name: str | None = Field(None, pattern=NAME_PATTERN, description=NAME)
     description: str | None = Field(None, description="a string")
-    input_schema: Parameters | None = Field(None, description="a JSON schema of an object")
     strict: bool = Field(False, description="a boolean")
+    input_schema: Parameters | None = Field(None, description="a JSON schema of an object")
     defer_loading: bool = Field(
         False,
         description="a boolean; true: the model is told of it once a tool_reference has named it",

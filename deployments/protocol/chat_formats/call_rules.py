@@ -137,22 +137,23 @@ class CallRules:
         has_any_text = False
         for one in tool.branches(schema, key):
             if (listed := listed_values(one)) is not None:
-                texts += [literal(text) for text in listed if isinstance(text, str)]
+                texts += [text for text in listed if isinstance(text, str)]
                 rest = [value for value in listed if not isinstance(value, str)]
-                values += [literal(way) for value in rest for way in form.ways_to_write(value)]
+                values += [way for value in rest for way in form.ways_to_write(value)]
             elif one.get("type") != "string":
                 others.append(one)
                 if one.get("type") == "boolean":
-                    values += [literal(word) for word in form.words if word in ("True", "False")]
+                    values += [word for word in form.words if word in ("True", "False")]
             elif tool.is_strict and (bounds := sorted(one.keys() & STRING_BOUNDS)):
                 raise UnenforceableError(tool, key, bounds[0])
             else:
                 has_any_text = True
+        ways = [self._rules.any_of(f"{name}_json", values)] if values else []
         if others:
-            values.append(self._json({"anyOf": others}, tool, f"{name}_json"))
-        json = f"({' | '.join(values)}) {end}" if values else ""
+            ways.append(self._json({"anyOf": others}, tool, f"{name}_json"))
+        json = f"({' | '.join(ways)}) {end}" if ways else ""
         if not has_any_text:
-            return (f"({' | '.join(texts)}) {end}" if texts else ""), json
+            return (f"{self._rules.any_of(name, texts)} {end}" if texts else ""), json
         # All else is text, too, where nothing tells it apart.
         return self._rules.until(name, *form.value_end), json if form.kinds else ""
 

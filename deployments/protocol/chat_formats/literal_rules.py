@@ -113,19 +113,23 @@ class LiteralRules:
         known = json.dumps(schema)
         if known not in self._known:
             name = self._known[known] = self._new_name()
-            ways = [self._branch(one, parameter) for one in self._tool.branches(schema, parameter)]
+            listed, ways = [], list[str]()
+            for one in self._tool.branches(schema, parameter):
+                if (values := listed_values(one)) is None:
+                    ways.append(self._branch(one, parameter))
+                else:
+                    listed += values
+            ways += [self._listed(listed)] if listed else []
             self._rules.add(name, " | ".join(dict.fromkeys(ways)) or self._json(schema))
         return self._known[known]
 
     def _branch(self, schema: dict[str, Any], parameter: str) -> str:
-        if (listed := listed_values(schema)) is not None:
-            return " | ".join(map(self._choice, listed))
         is_strict, keywords = self._tool.is_strict, schema.keys()
         match schema.get("type"):
             case "string":
                 return self._string(schema)
             case "boolean":
-                return " | ".join(map(self._choice, (True, False)))
+                return self._listed([True, False])
             case "array" if not is_strict or keywords <= _LIST:
                 return self._list(schema, parameter)
             case "object" if not is_strict or keywords <= _OBJECT:
@@ -136,10 +140,10 @@ class LiteralRules:
         listed = members_of(schema)
         others = schema.get("additionalProperties", None if listed else {})
         if isinstance(patterns := schema.get("patternProperties"), Mapping):
-            others = {"anyOf": [*patterns.values(), others or False]}
+            others = {"anyOf": [*patterns.values(), False if others is None else others]}
         if self._is_python:
             colon = sequence('":"', self._gap)
-            keys = {name: f"({self._choice(name)}) {colon}" for name in listed}
+            keys = {name: f"{self._listed([name])} {colon}" for name in listed}
             other_key = f"{self._value({'type': 'string'}, '')} {colon}"
         else:
             keys = {name: self._bare(name, ":") for name in listed}
@@ -181,18 +185,34 @@ class LiteralRules:
             self._known[quote] = self._add(sequence(self._rules.marker(quote), text))
         return self._known[quote]
 
-    def _choice(self, choice: Any) -> str:
-        text = json.dumps(choice, ensure_ascii=False)
-        if isinstance(choice, (dict, list)):
-            return self._json({"const": choice})
-        if not isinstance(choice, str):
-            words = (word for word, meant in self._notation.words.items() if meant == text)
-            return " | ".join(map(literal, (text, *words)))
-        if not self._is_python:
-            quote = self._notation.quotes[0]
-            return sequence(*map(self._rules.marker, (quote, choice, quote)))
-        is_plain = text[1:-1] == choice and "'" not in choice
-        return " | ".join(map(literal, (text, *([f"'{choice}'"] if is_plain else []))))
+    def _listed(self, listed: list[Any]) -> str:
+        """Any of these values."""
+        quote = "" if self._is_python else self._rules.marker(self._notation.quotes[0])
+        objects, words, texts, ways = list[Any](), list[str](), list[str](), list[str]()
+        for value in listed:
+            if isinstance(value, (dict, list)):
+                objects.append(value)
+            elif not quote or not isinstance(value, str):
+                words += self._ways_to_write(value)
+            elif self._rules.has_tokens(value):
+                ways.append(sequence(quote, self._rules.marker(value), quote))
+            else:
+                texts.append(value)
+        if objects:
+            ways.append(self._json({"enum": objects}))
+        if words:
+            ways.append(self._rules.any_of(self._new_name(), words))
+        if texts:
+            ways.append(sequence(quote, self._rules.any_of(self._new_name(), texts), quote))
+        return " | ".join(ways)
+
+    def _ways_to_write(self, value: Any) -> list[str]:
+        """A scalar, of strings those of Python."""
+        text = json.dumps(value, ensure_ascii=False)
+        if not isinstance(value, str):
+            return [text, *(word for word, meant in self._notation.words.items() if meant == text)]
+        is_plain = text[1:-1] == value and "'" not in value
+        return [text, *([f"'{value}'"] if is_plain else [])]
 
     def _json(self, schema: Any) -> str:
         part = self._tool.part(schema)

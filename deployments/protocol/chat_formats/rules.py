@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from deployments.backend import JSON_WHITESPACE
@@ -85,6 +85,12 @@ class Rules:
         self.add(f"{name}[lazy]", f"/{ANYTHING}/ ({' | '.join(map(literal, needed))})")
         return name
 
+    def any_of(self, name: str, texts: Iterable[str]) -> str:
+        """One of ``texts``. As ways of a rule each would be an item of the parser's, which has two
+        thousand at once; a terminal they are together."""
+        ways = (json.dumps(one, ensure_ascii=False) for one in dict.fromkeys(texts))
+        return self.add(f"{name.upper()}_OF", " | ".join(ways))
+
     def json(self, name: str, schema: Mapping[str, Any], *, is_strict: bool) -> str:
         options = {"whitespace_pattern": JSON_WHITESPACE, "lenient": not is_strict}
         return self.add(name, f"%json {json.dumps({**schema, 'x-guidance': options})}")
@@ -95,6 +101,10 @@ class Rules:
 
     def _pieces(self, text: str) -> list[str]:
         return [one for one in self._tokens.split(text) if one]
+
+    def has_tokens(self, text: str) -> bool:
+        """Whether special tokens are in it."""
+        return self._tokens.search(text) is not None
 
     def _is_token(self, text: str) -> bool:
         return text in self._special_tokens

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from math import inf
 from typing import Any
+from urllib.parse import unquote
 
 KINDS = ("string", "number", "boolean", "null", "object", "array")
 """Types of values; an integer is a number."""
@@ -57,6 +58,8 @@ class Schemas:
         """Branches of ``schema`` with the parts of one of ``options`` in place of ``keyword``."""
         rest = {name: value for name, value in schema.items() if name != keyword}
         for parts in options:
+            if any(part is False for part in parts):
+                continue
             merged = _merged([*parts, rest])
             if merged is None:
                 yield {**rest, keyword: parts if keyword != "$ref" else schema["$ref"]}
@@ -145,12 +148,20 @@ def kind_of(value: Any) -> str:
 
 def target_of(schema: Any, reference: str) -> Any:
     """What ``reference`` means in ``schema``; None: nothing."""
-    if not reference.startswith("#"):
+    if reference != "#" and not reference.startswith("#/"):
         return None
-    for step in reference[1:].split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        schema = schema.get(name) if isinstance(schema, Mapping) else None
+    for step in steps_of(reference):
+        if isinstance(schema, list) and step.isdecimal() and int(step) < len(schema):
+            schema = schema[int(step)]
+        else:
+            schema = schema.get(step) if isinstance(schema, Mapping) else None
     return schema
+
+
+def steps_of(reference: str) -> list[str]:
+    """The names and numbers in a pointer."""
+    steps = unquote(reference[1:]).split("/")[1:]
+    return [step.replace("~1", "/").replace("~0", "~") for step in steps]
 
 
 def members_of(branch: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -179,8 +190,6 @@ def _merged(parts: Iterable[Any]) -> dict[str, Any] | None:
     """One schema of what all ``parts`` say; None: it takes more than that."""
     merged: dict[str, Any] = {}
     for part in parts:
-        if part is False:
-            return None
         for name, value in part.items() if isinstance(part, Mapping) else ():
             known = merged.get(name, value)
             if name == "required":

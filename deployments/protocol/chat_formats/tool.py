@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from deployments.protocol.chat_formats.json_value import decoded
+from deployments.protocol.chat_formats.lenient import Path
 from deployments.protocol.chat_formats.schema import Schemas, kinds_in, members_of
 from deployments.protocol.chat_formats.stream import WHITE
 
@@ -40,6 +41,8 @@ class Tool:
     can't be are passed over."""
     param: str = "parameters"
     """The field that they came in, for errors."""
+    left_out: tuple[Path, ...] = ()
+    """Where any value may stand that the client had something to say of."""
 
     def part(self, schema: Any) -> dict[str, Any]:
         """``schema``, a part of the parameters' or all of it, so that it stands alone."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainValidator, model_validator
+from pydantic import Field, PlainValidator, model_validator
 
 from deployments.http.errors import shown
 from deployments.protocol import unsupported
@@ -17,7 +17,7 @@ from deployments.protocol.tools import (
     MAX_TOOLS,
     NAME,
     NAME_PATTERN,
-    checked_parameters,
+    Parameters,
     checked_tools,
 )
 
@@ -31,10 +31,8 @@ class FunctionTool(StrictModel):
     type: Literal["function"] = Field(description='"function"')
     name: str = Field(pattern=NAME_PATTERN, description=NAME)
     description: str | None = Field(None, description="a string")
-    parameters: Annotated[dict[str, Any], BeforeValidator(checked_parameters)] = Field(
-        {}, description="a JSON schema of an object"
-    )
     strict: bool = Field(False, description="a boolean")
+    parameters: Parameters = Field({}, description="a JSON schema of an object")
 
     def as_json(self) -> dict[str, Any]:
         return {
