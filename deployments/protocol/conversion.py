@@ -149,12 +149,13 @@ def _tools_grammar(
     request: ChatCompletionRequest, content: Grammar | None, dialect: Dialect
 ) -> Grammar:
     """Of calls; or, unless one is required, of ``content`` or any text."""
+    param = request.tools_param
     if not dialect.calls_tools:
         raise InvalidRequestError(
-            f"{request.tools_param} can't be served: this model's chat template has no form of "
-            "tool calls that is known here. Send no tools, or set engine.chat_template to a "
-            "template with tools, or engine.chat_format to the form of its calls",
-            param=request.tools_param,
+            f"{param} can't be served: this model's chat template has no form of tool calls that "
+            "is known here. Send no tools, or set engine.chat_template to a template with tools, "
+            "or engine.chat_format to the form of its calls",
+            param=param,
         )
     if request.choice.required:
         content = None
@@ -177,9 +178,7 @@ def _tools_grammar(
         ends_thoughts=dialect.calls_end_thoughts,
     )
     left_out = tuple(".".join((one.name, *path)) for one in tools for path in one.left_out)
-    base = replace(
-        content or Grammar("grammar", "", request.tools_param), free=free, left_out=left_out
-    )
+    base = replace(content or Grammar("grammar", "", param), free=free, left_out=left_out)
     parts = tuple(
         SchemaPart(one.param, one.part(one.parameters), not one.is_strict, one.name)
         for one in tools
