@@ -29,7 +29,6 @@ _NO_SUMMARY = NeverSent("thoughts are told as they are")
 _NO_QUEUE = NeverSent("nothing runs in the background, and a stream waits for its place in silence")
 _NO_SOURCES = NeverSent("nothing is searched that could be cited")
 _NO_FILTER = NeverSent("nothing is moderated")
-_OLD_CALLS = NeverSent("tools and tool_choice have taken its place")
 
 RESPONSES: Fates = {
     "response.created": Sent("first"),
@@ -173,16 +172,16 @@ CHAT_DELTA: Fates = {
     "reasoning_content": Sent("there is more of a thought"),
     "reasoning": Sent("the same once more, for clients that look there"),
     "tool_calls": Sent("a call begins, with its name; then there is more of its arguments"),
+    "function_call": Sent("in its place, where the request has functions"),
     "refusal": Sent("null, in the first chunk"),
     "audio": _NO_AUDIO,
-    "function_call": _OLD_CALLS,
 }
 CHAT_FINISH_REASONS: Fates = {
     "stop": Sent("the model ends its answer, or one of stop has come"),
     "length": Sent("max_tokens is reached, what the key's limits leave, or the context is full"),
     "tool_calls": Sent("the model has called a tool"),
+    "function_call": Sent("in its place, where the request has functions"),
     "content_filter": _NO_FILTER,
-    "function_call": _OLD_CALLS,
 }
 
 STREAMS: Mapping[str, Mapping[str, Fates]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, FailFast, Field, model_validator
@@ -18,6 +18,7 @@ from deployments.protocol.common import (
     likely_new_tokens,
     num_bytes,
 )
+from deployments.protocol.functions import FUNCTION_CHOICE, FunctionChoice
 from deployments.protocol.messages import Message
 from deployments.protocol.reasoning import ReasoningFields
 from deployments.protocol.strict import HINT, RefusedError
@@ -25,6 +26,7 @@ from deployments.protocol.tools import (
     CHOICE,
     MAX_TOOLS,
     Function,
+    Functions,
     ToolChoice,
     ToolChoiceField,
     Tools,
@@ -94,6 +96,10 @@ class ChatCompletionRequest(GenerationFields, ReasoningFields):
     )
     tool_choice: ToolChoiceField = Field(ToolChoice(), description=CHOICE)
     parallel_tool_calls: bool = Field(True, description="a boolean")
+    functions: Functions = Field(
+        [], max_length=MAX_TOOLS, description=f"an array of at most {MAX_TOOLS} functions"
+    )
+    function_call: FunctionChoice = Field(None, description=FUNCTION_CHOICE)
     service_tier: Annotated[Literal["auto", "default"] | None, HINT] = Field(
         None, description='"auto" or "default", the one tier that there is'
     )
@@ -123,36 +129,59 @@ class ChatCompletionRequest(GenerationFields, ReasoningFields):
                 where=".continue_final_message",
             )
         final = self.messages[-1]
-        if not final.text or final.tool_calls:
+        if not final.text or final.calls:
             raise RefusedError(
                 "needs a final message that ends with a text", where=".continue_final_message"
             )
 
     def _what_tokens_must_match(self) -> str | None:
-        return "tools" if self.usable_tools else super()._what_tokens_must_match()
+        return self.tools_param if self.usable_tools else super()._what_tokens_must_match()
 
     def _check_tools(self) -> None:
-        names = [tool.function.name if tool.function else None for tool in self.tools]
-        for index, name in enumerate(names):
-            if name is not None and name in names[:index]:
+        if self.functions and (self.tools or self.tool_choice != ToolChoice()):
+            message = "can't be combined with tools or tool_choice, which have taken their place"
+            raise RefusedError(message, where=".functions")
+        if self.function_call and not self.functions:
+            message = "is only allowed with functions; with tools, send tool_choice"
+            raise RefusedError(message, where=".function_call")
+        names = list[str]()
+        for place, function in self.functions_by_place.items():
+            if function.name in names:
                 raise RefusedError(
-                    f"is {shown(name)}, as another tool's", where=f".tools[{index}].function.name"
+                    f"is {shown(function.name)}, as another tool's", where=f".{place}.name"
                 )
-        if self.tool_choice.required and not any(names):
+            names.append(function.name)
+        if self.choice.required and not names:
             raise RefusedError("requires a call, but there are no tools", where=".tool_choice")
-        for name in self.tool_choice.names or ():
+        for name in self.choice.names or ():
             if name not in names:
                 raise RefusedError(
-                    f"names {shown(name)}, which is none of the tools", where=".tool_choice"
+                    f"names {shown(name)}, which is none of the {self.tools_param}",
+                    where=".function_call" if self.functions else ".tool_choice",
                 )
+
+    @property
+    def tools_param(self) -> str:
+        return "functions" if self.functions else "tools"
+
+    @property
+    def choice(self) -> ToolChoice:
+        return self.function_call or self.tool_choice
+
+    @property
+    def functions_by_place(self) -> Mapping[str, Function]:
+        """Those of the client's, by the path of the field that has each."""
+        if self.functions:
+            return {f"functions[{index}]": one for index, one in enumerate(self.functions)}
+        tools = enumerate(self.tools)
+        return {f"tools[{i}].function": tool.function for i, tool in tools if tool.function}
 
     @property
     def usable_tools(self) -> list[Function]:
         """Those that the model is told of."""
-        if self.tool_choice.forbidden:
+        if self.choice.forbidden:
             return []
-        names = self.tool_choice.names
-        functions = (tool.function for tool in self.tools if tool.function)
+        names, functions = self.choice.names, self.functions_by_place.values()
         return [one for one in functions if names is None or one.name in names]
 
     @property

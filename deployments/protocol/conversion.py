@@ -27,6 +27,7 @@ from deployments.protocol.chat_formats.switches import (
 )
 from deployments.protocol.chat_formats.tool import Tool, UnenforceableError
 from deployments.protocol.completions import CompletionRequest
+from deployments.protocol.functions import with_call_ids
 from deployments.protocol.parsed import GenerationForm
 
 
@@ -44,7 +45,7 @@ def to_generation_requests(
     sampling = _sampling(request, default_sampling)
     if isinstance(request, ChatCompletionRequest):
         thinking = _thinking(request, dialect)
-        prompts = (_chat_prompt(request, thinking.template_arguments),)
+        prompts = (_chat_prompt(request, thinking.template_arguments, dialect),)
         sampling = _chat_sampling(request, sampling, dialect, thinking.budget)
     else:
         prompts = request.prompt
@@ -106,13 +107,15 @@ def _thinking(request: ChatCompletionRequest, dialect: Dialect) -> Thinking:
     return thinking
 
 
-def _chat_prompt(request: ChatCompletionRequest, thinking: Mapping[str, Any]) -> ChatPrompt:
+def _chat_prompt(
+    request: ChatCompletionRequest, thinking: Mapping[str, Any], dialect: Dialect
+) -> ChatPrompt:
     arguments = {**thinking, **request.chat_template_kwargs}
     if not request.add_generation_prompt:
         arguments["add_generation_prompt"] = False
     return ChatPrompt(
         continues_final_message=request.continue_final_message,
-        messages=tuple(message.for_template() for message in request.messages),
+        messages=tuple(with_call_ids(request.messages, dialect.chat_format)),
         tools=tuple(tool.for_template() for tool in request.usable_tools),
         template_arguments=arguments,
     )
@@ -146,23 +149,19 @@ def _tools_grammar(
     request: ChatCompletionRequest, content: Grammar | None, dialect: Dialect
 ) -> Grammar:
     """Of calls; or, unless one is required, of ``content`` or any text."""
+    param = request.tools_param
     if not dialect.calls_tools:
         raise InvalidRequestError(
-            "tools can't be served: this model's chat template has no form of tool calls that is "
-            "known here. Send no tools, or set engine.chat_template to a template with tools, or "
-            "engine.chat_format to the form of its calls",
-            param="tools",
+            f"{param} can't be served: this model's chat template has no form of tool calls that "
+            "is known here. Send no tools, or set engine.chat_template to a template with tools, "
+            "or engine.chat_format to the form of its calls",
+            param=param,
         )
-    if request.tool_choice.required:
+    if request.choice.required:
         content = None
-    numbers = {
-        tool.function.name: number for number, tool in enumerate(request.tools) if tool.function
-    }
-    tools = [
-        one.as_called(f"tools[{numbers[one.name]}].function.parameters")
-        for one in request.usable_tools
-    ]
-    is_answer = content is None and not request.tool_choice.required
+    places = {one.name: place for place, one in request.functions_by_place.items()}
+    tools = [one.as_called(f"{places[one.name]}.parameters") for one in request.usable_tools]
+    is_answer = content is None and not request.choice.required
     free = free_text(
         dialect.chat_format,
         dialect.special_tokens,
@@ -172,14 +171,14 @@ def _tools_grammar(
     written = partial(
         tools_grammar,
         dialect.chat_format,
-        required=request.tool_choice.required,
-        parallel=request.parallel_tool_calls,
+        required=request.choice.required,
+        parallel=request.parallel_tool_calls and not request.functions,
         special_tokens=dialect.special_tokens,
         has_content=content is not None,
         ends_thoughts=dialect.calls_end_thoughts,
     )
     left_out = tuple(".".join((one.name, *path)) for one in tools for path in one.left_out)
-    base = replace(content or Grammar("grammar", "", "tools"), free=free, left_out=left_out)
+    base = replace(content or Grammar("grammar", "", param), free=free, left_out=left_out)
     parts = tuple(
         SchemaPart(one.param, one.part(one.parameters), not one.is_strict, one.name)
         for one in tools
@@ -200,8 +199,9 @@ def _with_parts(
     except UnenforceableError as error:
         raise InvalidRequestError(str(error), param=error.param) from error
     except RecursionError as error:
+        param = parts[0].param.partition("[")[0]
         raise InvalidRequestError(
-            "tools can't be enforced: their references are too deep", param="tools"
+            f"{param} can't be enforced: their references are too deep", param=param
         ) from error
     is_lenient = any(one.is_lenient for one in parts)
     anew = partial(_with_parts, written, base, is_frame) if is_lenient else None

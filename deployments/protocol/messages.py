@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, FailFast, Field, model_validator
 from deployments.protocol import unsupported
 from deployments.protocol.left_out import refuse_image, without_unreadable
 from deployments.protocol.strict import RefusedError, StrictModel
-from deployments.protocol.tools import MAX_CALLS, ToolCall
+from deployments.protocol.tools import MAX_CALLS, CalledFunction, ToolCall
 
 MAX_PARTS = 1024
 """Of one message."""
@@ -48,7 +48,7 @@ class TextPart(StrictModel):
 
 _ABSENT = {"type": "null"}
 _SOME_CONTENT = {"content": {"type": ["string", "array"]}}
-_NO_CALLS = {"tool_calls": {"anyOf": [_ABSENT, {"maxItems": 0}]}}
+_NO_CALLS = {"tool_calls": {"anyOf": [_ABSENT, {"maxItems": 0}]}, "function_call": _ABSENT}
 _NO_THOUGHT = {"reasoning_content": _ABSENT, "reasoning": _ABSENT}
 _BY_ROLE: tuple[dict[str, Any], ...] = (
     {
@@ -71,15 +71,15 @@ _BY_ROLE: tuple[dict[str, Any], ...] = (
         },
         "required": ["content", "tool_call_id"],
     },
-    {"properties": {"role": {"const": "assistant"}, "tool_call_id": _ABSENT}},
+    {"properties": {"role": {"enum": ["assistant", "function"]}, "tool_call_id": _ABSENT}},
 )
 
 
 class Message(StrictModel):
     unsupported: ClassVar = unsupported.MESSAGE_FIELDS
 
-    role: Literal["system", "developer", "user", "assistant", "tool"] = Field(
-        description='"system", "developer", "user", "assistant" or "tool"'
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"] = Field(
+        description='"system", "developer", "user", "assistant", "tool" or "function"'
     )
     content: Annotated[
         list[TextPart],
@@ -101,6 +101,7 @@ class Message(StrictModel):
     tool_calls: list[ToolCall] = Field(
         [], max_length=MAX_CALLS, description=f"an array of at most {MAX_CALLS} calls"
     )
+    function_call: CalledFunction | None = Field(None, description="an object")
     reasoning_content: str | None = Field(None, description="a string")
     reasoning: str | None = Field(None, description="a string")
 
@@ -108,7 +109,7 @@ class Message(StrictModel):
     @classmethod
     def _what_was_said_and_done_is_read_as_text(cls, data: Any) -> Any:
         match data:
-            case {"role": "tool"}:
+            case {"role": "tool" | "function"}:
                 return {**data, "content": without_unreadable(data.get("content"), "text")}
             case {"role": "assistant", "content": [*parts]}:
                 return {**data, "content": [*map(_as_said, parts)]}
@@ -118,13 +119,17 @@ class Message(StrictModel):
 
     @model_validator(mode="after")
     def _fields_fit_the_role(self) -> Self:
-        if self.role != "assistant" and not self.content:
+        if self.role not in ("assistant", "function") and not self.content:
             raise RefusedError(f"is required: {CONTENT}", where=".content")
         if (self.role == "tool") != (self.tool_call_id is not None):
             raise RefusedError(
                 'is required with role "tool", and allowed with no other', where=".tool_call_id"
             )
-        for field in ("tool_calls", "reasoning_content", "reasoning"):
+        if self.role == "function" and self.name is None:
+            raise RefusedError('is required with role "function"', where=".name")
+        if self.function_call and self.tool_calls:
+            raise RefusedError("can't be combined with tool_calls", where=".function_call")
+        for field in ("tool_calls", "function_call", "reasoning_content", "reasoning"):
             if self.role != "assistant" and getattr(self, field):
                 raise RefusedError('is only allowed with role "assistant"', where=f".{field}")
         return self
@@ -137,11 +142,17 @@ class Message(StrictModel):
     def text(self) -> str:
         return "\n".join(part.text for part in self.content)
 
+    @property
+    def calls(self) -> list[ToolCall]:
+        """A ``function_call`` has no id of its own: ``with_call_ids`` gives it one."""
+        old = self.function_call
+        return [ToolCall(id=old.name, function=old)] if old else self.tool_calls
+
     def texts(self) -> Iterator[str]:
         """All that it brings into a prompt."""
         yield from (part.text for part in self.content)
         yield from filter(None, (self.thought,))
-        for call in self.tool_calls:
+        for call in self.calls:
             yield call.function.name
             yield json.dumps(call.function.arguments, ensure_ascii=False)
 
@@ -150,11 +161,11 @@ class Message(StrictModel):
         return self.reasoning_content or self.reasoning
 
     def for_template(self) -> dict[str, Any]:
-        """The message as chat templates know it; they know no developer role."""
-        role = "system" if self.role == "developer" else self.role
+        """The message as chat templates know it; they know no developer and no function role."""
+        role = {"developer": "system", "function": "tool"}.get(self.role, self.role)
         message: dict[str, Any] = {"role": role, "content": self.text}
-        if self.tool_calls:
-            message["tool_calls"] = [call.for_template() for call in self.tool_calls]
+        if self.calls:
+            message["tool_calls"] = [call.for_template() for call in self.calls]
         for name, value in (
             ("name", self.name),
             ("tool_call_id", self.tool_call_id),

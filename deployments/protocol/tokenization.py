@@ -30,6 +30,8 @@ PROMPT_FIELDS = (
     "chat_template_kwargs",
     "continue_final_message",
     "enable_thinking",
+    "function_call",
+    "functions",
     "messages",
     "model",
     "reasoning",

@@ -148,6 +148,7 @@ def checked_tools(value: Any) -> Any:
 
 
 Tools = Annotated[list[Tool], BeforeValidator(checked_tools)]
+Functions = Annotated[list[Function], BeforeValidator(checked_tools)]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ _CACHE_CONTROL = WithoutEffect(
 )
 _OWN_WEIGHTS = "the engine draws one continuation at a time"
 _TEXT_ALONE = "models here read and write text"
-_OLD_TOOLS = "tools and tool_choice have taken its place"
 
 IDENTIFIERS: FieldRules = {
     "metadata": WithoutEffect(
@@ -93,8 +92,6 @@ CHAT_FIELDS: FieldRules = {
     "chat_template": Refused("templates are programs: engine.chat_template may name another"),
     "documents": Refused("templates get messages and tools", ([],)),
     "echo": Refused("a chat's prompt is no text of the client's", (False,)),
-    "function_call": Refused(_OLD_TOOLS, ("auto", "none")),
-    "functions": Refused(_OLD_TOOLS, ([],)),
     "media_io_kwargs": Refused(_TEXT_ALONE),
     "mm_processor_kwargs": Refused(_TEXT_ALONE),
     "modalities": Refused(_TEXT_ALONE, (["text"],)),
@@ -160,7 +157,6 @@ MESSAGE_FIELDS: FieldRules = {
     ),
     "audio": Refused(_TEXT_ALONE),
     "cache_control": _CACHE_CONTROL,
-    "function_call": Refused(_OLD_TOOLS),
     # LiteLLM's answers have it, and those who go on with one send it back.
     "provider_specific_fields": WithoutEffect(
         "no template writes what others told of an answer", "an object", dict[str, Any]

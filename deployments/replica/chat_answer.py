@@ -138,7 +138,7 @@ class ChatAnswers:
         self._dialect = dialect
         self._prompt_end = prompt_end
         self._tools = {tool.name: tool.as_called() for tool in request.usable_tools}
-        self._num_earlier_calls = sum(len(message.tool_calls) for message in request.messages)
+        self._num_earlier_calls = sum(len(message.calls) for message in request.messages)
         self._shows_reasoning = request.shows_reasoning
         self._answer_id = envelope.answer_id
         self._answers: dict[int, ChatAnswer] = {}

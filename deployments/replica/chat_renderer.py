@@ -51,6 +51,7 @@ class ChatRenderer:
         self._logprobs: defaultdict[int, list[bytes]] = defaultdict(list)
         self._begun: set[int] = set()
         self._answers = answers
+        self._calls_functions = bool(request.functions)
         self._names_ids = request.return_tokens_as_token_ids
         self._running = RunningUsage() if request.continuous_usage else None
         self._returns_ids = request.return_token_ids
@@ -74,10 +75,12 @@ class ChatRenderer:
         if self._has_logprobs:
             logprobs = encode(chat_logprobs(delta.logprobs, as_ids=self._names_ids))
         for added in told:
-            events += self._chunk(choice, encode(_delta(added)), ids + tail, logprobs)
+            events += self._chunk(
+                choice, encode(_delta(added, self._calls_functions)), ids + tail, logprobs
+            )
             logprobs, ids = "null", ""
-        if answer.finish_reason:
-            events += self._chunk(choice, "{}", tail, finish_reason=f'"{answer.finish_reason}"')
+        if reason := self._finish_reason(answer):
+            events += self._chunk(choice, "{}", tail, finish_reason=f'"{reason}"')
         return events.encode()
 
     def replay(self, choice: int, delta: Delta) -> None:
@@ -107,10 +110,15 @@ class ChatRenderer:
         return self._frame.whole("chat.completion", choices, usage, more)
 
     def _whole(self, index: int, answer: ChatAnswer) -> list[bytes]:
-        said = f'"message":{encode(_message(answer))}{self._ids(self._token_ids[index])}'
+        message = encode(_message(answer, self._calls_functions))
+        said = f'"message":{message}{self._ids(self._token_ids[index])}'
         logprobs: Mapping[str, Sequence[bytes]] = {"content": self._logprobs[index]}
         refusal = b',"refusal":null'
-        return pieces(index, said, logprobs, self._arrays, answer.finish_reason, refusal)
+        return pieces(index, said, logprobs, self._arrays, self._finish_reason(answer), refusal)
+
+    def _finish_reason(self, answer: ChatAnswer) -> str | None:
+        called = self._calls_functions and answer.finish_reason == "tool_calls"
+        return "function_call" if called else answer.finish_reason
 
     def _ids(self, token_ids: Sequence[int]) -> str:
         """A member of a choice."""
@@ -140,7 +148,7 @@ class ChatRenderer:
         )
 
 
-def _delta(added: Added) -> dict[str, Any]:
+def _delta(added: Added, calls_functions: bool) -> dict[str, Any]:
     match added.part:
         case TextPart():
             return {"content": added.text}
@@ -150,10 +158,12 @@ def _delta(added: Added) -> dict[str, Any]:
             more: dict[str, Any] = {"function": {"arguments": added.text}}
             if added.begins:
                 more = _call(call, added.text)
+            if calls_functions:
+                return {"function_call": more["function"]}
             return {"tool_calls": [{"index": call.number, **more}]}
 
 
-def _message(answer: ChatAnswer) -> dict[str, Any]:
+def _message(answer: ChatAnswer, calls_functions: bool) -> dict[str, Any]:
     text = "".join(_pieces(answer, TextPart))
     reasoning = "".join(_pieces(answer, ReasoningPart))
     message: dict[str, Any] = {
@@ -163,8 +173,9 @@ def _message(answer: ChatAnswer) -> dict[str, Any]:
     }
     if reasoning:
         message |= _reasoning(reasoning)
-    if answer.calls:
-        message["tool_calls"] = [_call(call, "".join(call.pieces)) for call in answer.calls]
+    if calls := [_call(call, "".join(call.pieces)) for call in answer.calls]:
+        only, several = {"function_call": calls[0]["function"]}, {"tool_calls": calls}
+        message |= only if calls_functions else several
     return message
 
 

@@ -7,6 +7,7 @@ from typing import Any, get_type_hints
 import pytest
 from openai.types import chat as of_chat
 from openai.types import completion_create_params
+from openai.types.chat import chat_completion_assistant_message_param
 from openai.types.chat import completion_create_params as chat_create_params
 from openai.types.shared_params import FunctionDefinition
 
@@ -14,11 +15,12 @@ from deployments.protocol import ChatCompletionRequest, CompletionRequest
 from deployments.protocol.common import StreamOptions
 from deployments.protocol.messages import Message, TextPart
 from deployments.protocol.strict import StrictModel
-from deployments.protocol.tools import Function, Tool, ToolCall
+from deployments.protocol.tools import CalledFunction, Function, Tool, ToolCall
 
 MESSAGES = [
     of_chat.ChatCompletionAssistantMessageParam,
     of_chat.ChatCompletionDeveloperMessageParam,
+    of_chat.ChatCompletionFunctionMessageParam,
     of_chat.ChatCompletionSystemMessageParam,
     of_chat.ChatCompletionToolMessageParam,
     of_chat.ChatCompletionUserMessageParam,
@@ -34,6 +36,8 @@ TYPES: list[tuple[type[StrictModel], Any]] = [
     (ToolCall, of_chat.ChatCompletionMessageFunctionToolCallParam),
     (ToolCall, of_chat.ChatCompletionMessageCustomToolCallParam),
     (Function, FunctionDefinition),
+    (Function, chat_create_params.Function),
+    (CalledFunction, chat_completion_assistant_message_param.FunctionCall),
     *((Message, kind) for kind in MESSAGES),
 ]
 

@@ -143,7 +143,7 @@ def test_the_document_is_served_and_has_every_field(url: str) -> None:
         )
         assert described["additionalProperties"] is False
     chat = schemas["ChatCompletionRequest"]["properties"]
-    assert chat["functions"]["enum"] == [[], None]
+    assert chat["documents"]["enum"] == [[], None]
     assert {"type": "null"} in chat["temperature"]["anyOf"]
     assert schemas["ChatCompletionRequest"]["required"] == ["model", "messages"]
     content, null = schemas["Message"]["properties"]["content"]["anyOf"]

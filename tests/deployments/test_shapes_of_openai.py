@@ -21,6 +21,7 @@ USAGE = {"include_usage": True, "continuous_usage_stats": True}
 CHATS: dict[str, dict[str, Any]] = {
     "plain": {},
     "calls and a thought": {"tools": TOOLS, "service_tier": "auto"},
+    "calls in the old way": {"functions": [{"name": "weather"}]},
     "logprobs": {"logprobs": True, "top_logprobs": 2, "return_tokens_as_token_ids": True},
     "token ids": {"n": 2, "return_token_ids": True},
     "prompt": {"prompt_logprobs": 1, "return_token_ids": True},

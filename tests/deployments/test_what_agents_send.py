@@ -94,6 +94,15 @@ def test_what_a_search_found_is_text() -> None:
     assert messages[0]["content"] == "T\nS\na\nb"
 
 
+def test_a_function_s_result_is_text() -> None:
+    image = {"type": "image_url", "image_url": {"url": "x"}}
+    called = {"role": "assistant", "function_call": {"name": "time", "arguments": '{"zone": '}}
+    result = {"role": "function", "name": "time", "content": [image]}
+    (call, found), _ = told(parsed(CHAT, messages=[called, result]))
+    assert call["tool_calls"][0]["function"]["arguments"] == {}
+    assert found["content"] == "[image left out: this model reads text]"
+
+
 def with_result(path: str, part: dict[str, Any]) -> ParsedRequest:
     match path:
         case "/v1/messages":

@@ -16,7 +16,13 @@ from deployments.protocol.responses import token_count as input_tokens
 from ops.api_reference import DOCUMENT
 from tests.support.deployments.gateway_harness import Running
 from tests.support.e2e.honoured.objects import OBJECTS
-from tests.support.e2e.honoured.requests import MESSAGES_TOOL, REQUESTS, THINKING_OF_MESSAGES, TOOL
+from tests.support.e2e.honoured.requests import (
+    FUNCTIONS,
+    MESSAGES_TOOL,
+    REQUESTS,
+    THINKING_OF_MESSAGES,
+    TOOL,
+)
 from tests.support.e2e.honoured.rows import Elsewhere, Kind, Shown, Table
 from tests.support.e2e.shaped_model import streamed, told
 
@@ -40,7 +46,10 @@ COUNTED = {
         "/tokenize",
         "ChatCompletionRequest",
         {*tokenization.PROMPT_FIELDS},
-        {"tool_choice": Shown("none", {"tools": [TOOL]})},
+        {
+            "function_call": Shown("none", FUNCTIONS),
+            "tool_choice": Shown("none", {"tools": [TOOL]}),
+        },
     ),
     "InputTokensRequest": (
         "/v1/responses/input_tokens",

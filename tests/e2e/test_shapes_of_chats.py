@@ -128,6 +128,27 @@ async def test_a_required_call_is_one_and_valid(
         assert isinstance(arguments["code"], str)
 
 
+async def test_a_named_function_is_called_and_its_result_goes_back(shaped: Running) -> None:
+    python = PYTHON["function"]
+    fields = {"functions": [python], "function_call": {"name": "python"}, "temperature": 0.0}
+    whole = (await chat(shaped, BOOK, **fields, max_tokens=400))["choices"][0]
+    events = [one["choices"][0] for one in await chunks(shaped, BOOK, **fields, max_tokens=400)]
+    assert whole["finish_reason"] == events[-1]["finish_reason"] == "function_call"
+    message = whole["message"]
+    assert "tool_calls" not in message
+    assert message["function_call"]["name"] == "python"
+    assert json.loads(message["function_call"]["arguments"]).keys() == {"code"}
+    added = [event["delta"].get("function_call", {}) for event in events]
+    assert message["function_call"] == {
+        name: "".join(one.get(name, "") for one in added) for name in ("name", "arguments")
+    }
+
+    result = {"role": "function", "name": "python", "content": "0.55"}
+    asked = [*BOOK, message, result]
+    again = (await chat(shaped, asked, functions=[python], function_call="none"))["choices"][0]
+    assert "function_call" not in again["message"]
+
+
 @pytest.mark.parametrize(
     "fields",
     [

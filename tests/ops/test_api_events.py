@@ -70,6 +70,9 @@ async def streams(path: str) -> list[dict[str, Any]]:
     asked = {"model": MODEL, "stream": True, **TEXT[path], "tools": TOOLS[path], **MORE[path]}
     # As long as the answer that is cut, and longer: one ends with the context.
     bodies = [asked, asked | {"max_tokens": 10}] if path == MESSAGES else [asked]
+    if path == CHAT:
+        functions = [tool["function"] for tool in TOOLS[path]]
+        bodies.append(asked | {"tools": None, "functions": functions})
     for body in bodies:
         for backend in backends(path):
             async with in_memory(await app_of(backend)) as client:

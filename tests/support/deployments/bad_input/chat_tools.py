@@ -54,5 +54,7 @@ def chat_tools(model: str) -> list[BadInput]:
               tool_choice={"type": "function", "function": {"name": "f", "x": 1}}),
         tools("subset", [tool()], "tool_choice", "allowed_tools.tools", tool_choice={
             "type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [1]}}),
+        tools("functions, too", [tool()], "functions", "tools", functions=[{"name": "f"}]),
+        tools("their choice", [tool()], "function_call", "functions", function_call="auto"),
         tools("parallel", [tool()], "parallel_tool_calls", "boolean", parallel_tool_calls="no"),
     ]  # fmt: skip

@@ -106,7 +106,6 @@ def unsupported(model: str) -> list[BadInput]:
         return BadInput(f"unsupported {path} {name}", path, body, name, ("not supported",))
 
     return [
-        field("functions", [{"name": "f"}]),
         field("audio", {"voice": "alloy", "format": "wav"}),
         field("modalities", ["text", "audio"]),
         field("web_search_options", {}),

@@ -146,6 +146,7 @@ OF_A_CHAT = {
         {"role": "user", "content": "Hello"},
         {
             "content": Shown("Bye"),
+            "function_call": Shown(CALL["function"], {"role": "assistant"}),
             "name": Shown("ann"),
             "reasoning": Shown("Hm.", {"role": "assistant"}),
             "reasoning_content": Shown("Hm.", {"role": "assistant"}),

@@ -28,6 +28,7 @@ TOOL = {
         "strict": True,
     },
 }
+FUNCTIONS = {"functions": [TOOL["function"]], "temperature": 0.0, "max_tokens": 120}
 MESSAGES_TOOL = {"name": "look", "input_schema": TOOL["function"]["parameters"]}  # type: ignore[index]
 RESPONSE_TOOL = {"type": "function", **TOOL["function"]}  # type: ignore[dict-item]
 CALLS = {"tools": [TOOL], "tool_choice": "required", "temperature": 0.0, "max_tokens": 120}
@@ -105,6 +106,8 @@ REQUESTS: Mapping[str, Table] = {
             "chat_template_kwargs": TEMPLATE_IS_TOLD,
             "continue_final_message": Shown(True, CONTINUES),
             "enable_thinking": TEMPLATE_IS_TOLD,
+            "function_call": Shown({"name": "look"}, FUNCTIONS),
+            "functions": Shown([TOOL["function"]], GREEDY),
             "include_reasoning": Elsewhere(
                 "deployments/test_tool_calls.py", "test_thoughts_may_be_left_out"
             ),
