@@ -77,7 +77,11 @@ class MetalBackend:
             event_loop.call_soon_threadsafe(self._end_streams)
 
         self._loop = EngineLoop(
-            partial(build_engine, config), deliver, ended, step_timeout_s=config.step_timeout_s
+            partial(build_engine, config),
+            deliver,
+            ended,
+            step_timeout_s=config.step_timeout_s,
+            keep_resident_s=config.keep_resident,
         )
         self._loop.start()
         self._engine = await asyncio.wrap_future(self._loop.started)

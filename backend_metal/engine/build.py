@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 
 import mlx.core as mx
 
@@ -12,12 +13,14 @@ from backend_metal.attention.paths import REFERENCE, AttentionPath
 from backend_metal.device import device_memory_bytes, select_device
 from backend_metal.engine.attention_choice import choose_attention
 from backend_metal.engine.device_limits import limit_memory, limit_submitted
+from backend_metal.engine.device_share import claim, engines_folder
 from backend_metal.engine.engine import Engine
 from backend_metal.engine.grammar.matcher_pool import MatcherPool
 from backend_metal.engine.memory import GIB, Demand, GroupBytes, num_kv_blocks
 from backend_metal.engine.plan import context_of, demand_of, group_bytes, state_plan
 from backend_metal.engine.recorded.repeated import RepeatedModel
 from backend_metal.engine.recorded.steps import RecordedSteps
+from backend_metal.engine.resident import ResidentMemory, wire, working_set
 from backend_metal.engine.runner import ModelRunner
 from backend_metal.engine.schedule.block_group import BlockGroup
 from backend_metal.engine.schedule.block_pool import BlockPool
@@ -30,6 +33,7 @@ from backend_metal.models.account.rope import text_part
 from backend_metal.models.find import find_config
 from backend_metal.models.generation_config import default_sampling
 from backend_metal.models.loader import LoadedModel, load
+from backend_metal.models.paged_model import PagedModel
 from backend_metal.models.weights import check_stored_weights
 from backend_metal.recurrent import StatePool, choose_path
 from deployments.backend import EngineConfig
@@ -61,7 +65,10 @@ def build_engine(config: EngineConfig) -> Engine:
     _check_options(config)
     device = select_device(config.device)
     memory_bytes = device_memory_bytes(device.mlx)
-    limit_memory(device.mlx, memory_bytes)
+    share = None
+    if working_set(device.mlx) is not None:
+        share = claim(config.memory_fraction, config.name, engines_folder())
+    limit_memory(memory_bytes)
     loaded = load(
         config.model,
         revision=config.revision,
@@ -112,6 +119,8 @@ def build_engine(config: EngineConfig) -> Engine:
         slots = StateSlots(
             plan.num_slots, config.block_size, SNAPSHOTS, bytes_per_slot=plan.bytes_per_slot
         )
+    resident = ResidentMemory(partial(_held, loaded.model, pool, states), share)
+    wire(device.mlx, config.wired_memory, resident.arrays())
     limit_submitted(device.mlx, memory_bytes, path.limit_memory)
     clock, matchers = StepClock(), MatcherPool()
     recorded, repeated = None, None
@@ -157,12 +166,19 @@ def build_engine(config: EngineConfig) -> Engine:
         clock=clock,
         matchers=matchers,
         states=slots,
+        resident=resident,
     )
 
 
 def _check_options(config: EngineConfig) -> None:
     if config.options:
         raise ValueError(f"engine.options must be empty for this backend, not {config.options}")
+
+
+def _held(model: PagedModel, pool: KVCachePool, states: StatePool | None) -> list[mx.array]:
+    """What each step uses."""
+    roots = [] if states is None else states.evaluation_roots()
+    return [*model.arrays(), *pool.evaluation_roots(), *roots]
 
 
 def _allocate(

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 import mlx.core as mx
 
 from backend_metal.engine.heap import keep_freed
-from backend_metal.engine.memory import GIB
-
-logger = logging.getLogger(__name__)
 
 BUFFER_CACHE_FRACTION = 0.05
 """Most of the device's memory that is kept in freed buffers: by MLX, which does it without a limit
@@ -24,27 +20,14 @@ LEAST_SUBMITTED_FRACTION = 0.02
 """Of all of it, where they leave next to nothing: with less MLX would wait at each operation."""
 
 
-def limit_memory(device: mx.Device, memory_bytes: int) -> None:
-    """Bound what MLX keeps for later on ``device``, and keep what a Mac's GPU uses resident.
-
-    Metal releases buffers that are idle for about a second, and takes as long as reading them to
-    have them back, unless they are wired. As much is wired as the system recommends for a GPU; MLX
-    refuses more. Other devices report no such limit, and wire nothing.
-    """
+def limit_memory(memory_bytes: int) -> None:
+    """Bound what MLX keeps for later of a device with ``memory_bytes``."""
     kept = int(memory_bytes * BUFFER_CACHE_FRACTION)
     own = mx.set_cache_limit(kept)
     if own < kept:
         # Without a GPU MLX keeps little, in arrays that are the heap's.
         mx.set_cache_limit(own)
         keep_freed(kept)
-    recommended = mx.device_info(device).get("max_recommended_working_set_size")
-    if recommended is not None:
-        mx.set_wired_limit(int(recommended))
-        logger.info(
-            "The GPU's memory stays resident up to %.1f GiB, the working set that the system "
-            "recommends",
-            int(recommended) / GIB,
-        )
 
 
 def limit_submitted(

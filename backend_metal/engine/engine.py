@@ -22,6 +22,7 @@ from backend_metal.engine.intake import Intake
 from backend_metal.engine.pipeline import Flight, Pipeline, StepFailedError
 from backend_metal.engine.pooled import PooledOutput, id_of_input
 from backend_metal.engine.request_state import RequestState
+from backend_metal.engine.resident import ResidentMemory
 from backend_metal.engine.schedule.block_group import BlockGroup
 from backend_metal.engine.schedule.prompt_readings import PromptReadings
 from backend_metal.engine.schedule.scheduler import Scheduler
@@ -88,9 +89,11 @@ class Engine:
         clock: StepClock | None = None,
         matchers: MatcherPool | None = None,
         states: StateSlots | None = None,
+        resident: ResidentMemory | None = None,
     ) -> None:
         """``clock``, ``matchers``: the runner's, if it has any. ``states``: for a model with
-        recurrent layers."""
+        recurrent layers. ``resident``: what steps use."""
+        self.resident = resident
         self.attention = attention
         self.default_sampling = default_sampling
         self.revision = revision

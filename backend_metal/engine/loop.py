@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
+from math import inf
 
 from backend_metal.engine.engine import Engine, Output
 from deployments.backend import BackendStats, UnavailableError
@@ -23,6 +25,9 @@ MAX_STATS_AGE_S = 0.02
 """Seconds for which steps that only bring tokens leave the statistics as they are: to gather them
 takes a fifth of what the host does for a short step."""
 
+TOUCH_INTERVAL_S = 1.0
+"""A Mac gives up memory that was idle for about two."""
+
 Command = Callable[[Engine], list[Output]]
 
 
@@ -36,6 +41,9 @@ class EngineLoop:
     A step that takes longer than ``step_timeout_s`` counts as hung, in a GPU's driver say: then
     ``check_health`` raises and ``stop`` leaves the thread behind, since nothing but the end of the
     process ends such a thread. What no step does, above all loading the model, may take any time.
+
+    For ``keep_resident_s`` after a step an engine that has nothing to do reads of its weights and
+    caches, so that a GPU keeps them.
     """
 
     def __init__(
@@ -45,6 +53,7 @@ class EngineLoop:
         ended: Callable[[], None],
         *,
         step_timeout_s: float,
+        keep_resident_s: float = 0.0,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.started: Future[Engine] = Future()
@@ -53,6 +62,8 @@ class EngineLoop:
         self._deliver = deliver
         self._ended = ended
         self._step_timeout_s = step_timeout_s
+        self._keep_resident_s = keep_resident_s
+        self._resident_until = -inf
         self._now = now
         self._step_began: float | None = None
         """None between steps."""
@@ -117,6 +128,7 @@ class EngineLoop:
                     self._step_began = self._now()
                     outputs = engine.step(partial(self._publish, engine))
                     self._step_began = None
+                    self._resident_until = self._now() + self._keep_resident_s
                     self._publish(engine, outputs)
         except Exception as error:
             logger.exception("the engine stopped")
@@ -135,7 +147,7 @@ class EngineLoop:
         spent_s = 0.0
         try:
             while spent_s < MAX_COMMANDS_S:
-                command = self._commands.get(block=not engine.has_work)
+                command = self._next_command(engine)
                 if command is None:
                     return False
                 began = self._now()
@@ -144,6 +156,14 @@ class EngineLoop:
         except queue.Empty:
             pass
         return True
+
+    def _next_command(self, engine: Engine) -> Command | None:
+        """Raises ``queue.Empty`` if there is none and other work is there."""
+        while engine.resident and not engine.has_work and self._now() < self._resident_until:
+            with suppress(queue.Empty):
+                return self._commands.get(timeout=TOUCH_INTERVAL_S)
+            engine.resident.touch()
+        return self._commands.get(block=not engine.has_work)
 
     def _publish(self, engine: Engine, outputs: list[Output]) -> None:
         if not engine.is_healthy:

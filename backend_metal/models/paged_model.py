@@ -57,6 +57,7 @@ from backend_metal.models.rows_alike import check_rows_alike
 from backend_metal.models.rows_check import right_row_operators
 from backend_metal.models.seam import catch_attention, select_logit_rows
 from backend_metal.models.weight_memory import lay_weights_together
+from backend_metal.models.weights import arrays_of
 from backend_metal.recurrent import RecurrentSpec, StepStates
 
 
@@ -159,6 +160,10 @@ class PagedModel:
     def cache_specs(self) -> tuple[LayerCacheSpec, ...]:
         """One for each of ``layers``, in order."""
         return tuple(layer.cache for layer in self.layers)
+
+    def arrays(self) -> list[mx.array]:
+        """What each step reads."""
+        return arrays_of(self._model)
 
     def __call__(
         self,

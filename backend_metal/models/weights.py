@@ -182,6 +182,12 @@ def _check_numbers(module_name: str, arrays: Mapping[str, mx.array]) -> None:
             )
 
 
+def arrays_of(model: nn.Module) -> list[mx.array]:
+    """All that it holds, private arrays too; what several modules share, once."""
+    arrays = (one for module in model.modules() for one in _own_arrays(module).values())
+    return list({id(one): one for one in arrays}.values())
+
+
 def _own_arrays(module: nn.Module, public: bool = False) -> dict[str, mx.array]:
     return {
         name: value

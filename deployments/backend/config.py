@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
 
 from deployments.backend.request import SamplingParams
 
@@ -137,6 +137,17 @@ class EngineConfig(BaseModel):
     )
     memory_fraction: float = Field(
         0.8, gt=0.0, le=0.95, description="Most of the device's memory for weights and KV cache."
+    )
+    wired_memory: Literal["auto", "off"] | PositiveFloat = Field(
+        "auto",
+        description="What macOS keeps resident on the GPU while nobody asks. `auto`: the weights "
+        "and the KV cache, and nothing else; `off`; or a number of GiB.",
+    )
+    keep_resident: float = Field(
+        0.0,
+        ge=0.0,
+        description="Seconds after a request for which an idle engine goes on reading of its "
+        "weights, since macOS may give up wired memory that is idle for two. It costs power.",
     )
     prefix_caching: bool = Field(True, description="Reuse the blocks of shared prompt prefixes.")
     max_queued_requests: int = Field(

@@ -63,6 +63,10 @@ class GatewayPort:
         self._claim.listening()
         return url
 
+    def check_health(self) -> None:
+        """Raises ``RuntimeError`` when clients are served no more."""
+        self._server.check_health()
+
     async def leave(self, *, notice_s: float) -> None:
         """Go on taking requests, until load balancers have had time to notice that this gateway
         is to end, or a successor listens."""

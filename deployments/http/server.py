@@ -130,6 +130,12 @@ class HttpServer:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{port}"
 
+    def check_health(self) -> None:
+        """Raises ``RuntimeError`` when it ended though nobody stopped it."""
+        if self._task is not None and self._task.done() and not self._server.should_exit:
+            error = None if self._task.cancelled() else self._task.exception()
+            raise RuntimeError(f"the HTTP server on port {self._port} has ended") from error
+
     async def stop(self, *, timeout_s: float | None = None) -> None:
         """Stop listening, let running responses end, cut those that take longer than that, and
         return. Idempotent."""

@@ -15,6 +15,19 @@ import yaml
 from deployments.backend import create_backend
 from deployments.launch.serve_config import engine_configs
 
+WITHOUT_GPU = (
+    "MLX ends whoever imports it where macOS shows no GPU: in a daemon without a login session, in "
+    "a sandbox, over some ssh connections. Start it in the session of a user who is logged in"
+)
+
+
+def end_of_import(status: int) -> str:
+    """Why a process that imports MLX has ended, by its exit status."""
+    if status >= 0:
+        return f"it ended with status {status}"
+    told = f"signal {-status} ended it"
+    return f"{told}; {WITHOUT_GPU}" if sys.platform == "darwin" else told
+
 
 class ModelCheck:
     """The running check of the config at ``path``."""
@@ -30,9 +43,10 @@ class ModelCheck:
 
     def raise_mistake(self) -> None:
         """Raises ``ValueError`` once it is known that a model can't be served."""
-        if self._process.poll():
+        if status := self._process.poll():
             assert self._process.stdout is not None
-            raise ValueError(self._process.stdout.read() or "the check of the model failed")
+            told = self._process.stdout.read()
+            raise ValueError(told or f"the check of the model failed: {end_of_import(status)}")
 
     def end(self) -> None:
         self._process.kill()

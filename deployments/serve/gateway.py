@@ -169,6 +169,12 @@ class Gateway:
         """Serve asks once, then pushes this to every gateway for as long as this one runs."""
         return asdict(GatewayAddress(self._replica_id, self._node, self._metrics_url))
 
+    async def check_health(self) -> None:
+        """Serve replaces a gateway for which this raises, or does not return as its event loop
+        hangs."""
+        self._port.check_health()
+        self._metrics_server.check_health()
+
     async def __del__(self) -> None:
         """Serve knows nothing of the requests here. A gateway that did not start has nothing to
         end."""

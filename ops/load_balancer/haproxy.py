@@ -50,6 +50,8 @@ def haproxy(plan: Plan) -> str:
             "too_many_at_once": _answer(answers.too_many(1)),
             "too_many_in_window": _answer(answers.too_many(WINDOW_S)),
             "unknown_url": _answer(answers.UNKNOWN_URL),
+            "public_folders": " ".join(plan.public_folders),
+            "public_paths": " ".join(plan.public_paths),
             "scheme": "https" if plan.certificate else "http",
             "servers": _servers(plan),
         },

@@ -35,8 +35,15 @@ def nginx(plan: Plan) -> str:
             "bad_request": _lines(12, _answer(answers.BAD_REQUEST)),
             "answers": _lines(8, _named_answers(plan)),
             "unknown_url": _lines(12, _answer(answers.UNKNOWN_URL)),
+            "public": _public(plan),
         },
     )
+
+
+def _public(plan: Plan) -> str:
+    """A pattern of the paths that clients may ask."""
+    paths = [*plan.public_folders, *(f"{path}$" for path in plan.public_paths)]
+    return f"^({'|'.join(paths).replace('.', chr(92) + '.')})"
 
 
 def _lines(indent: int, lines: list[str]) -> str:

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deployments.gateway.access.authentication import PAGE_FILES, PAGE_PATH
+from deployments.gateway.access.limits_middleware import LIMITED_PATHS
+from deployments.gateway.openapi import OPENAPI_PATH
 from deployments.settings import GatewaySettings
 
 PORTS = range(1, 65536)
@@ -85,6 +88,17 @@ class Plan:
     @property
     def all_gateways(self) -> list[str]:
         return [*self.gateways, *self.backups]
+
+    @property
+    def public_paths(self) -> list[str]:
+        """What clients may ask outside ``public_folders``; metrics and the list of hosts are not
+        for them."""
+        asked = {path for path in LIMITED_PATHS if not path.startswith("/v1/")}
+        return sorted(asked | {PAGE_PATH, "/health", "/ready", "/version", OPENAPI_PATH})
+
+    @property
+    def public_folders(self) -> list[str]:
+        return ["/v1/", *([PAGE_FILES] if self.settings.page else [])]
 
     @property
     def patience_s(self) -> int:

@@ -20,6 +20,7 @@ Deliver = Callable[[list[Output]], None]
 class HangingEngine:
     """Each step lasts until the test lets it end."""
 
+    resident = None
     is_healthy = True
     population = 0, 0
 
@@ -40,6 +41,16 @@ class HangingEngine:
 
     def abort_all(self) -> list[Output]:
         return []
+
+
+class Touched:
+    """Weights and caches of an engine, and whether they were read."""
+
+    def __init__(self) -> None:
+        self.touches = threading.Semaphore(0)
+
+    def touch(self) -> None:
+        self.touches.release()
 
 
 class Running:
@@ -236,3 +247,38 @@ def test_statistics_are_gathered_now_and_then_and_whenever_requests_come_or_end(
     # Without work it tells of every command, of the second by now or soon.
     assert told_after(lambda: setattr(engine, "has_work", False)) in (4, 5)
     loop.stop()
+
+
+def test_an_idle_engine_reads_its_weights_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backend_metal.engine.loop.TOUCH_INTERVAL_S", 0.001)
+    clock, ended, resident = Clock(), threading.Event(), Touched()
+    engine: Any = HangingEngine()
+    engine.resident, engine.has_work = resident, True
+    engine.release.set()
+    loop = EngineLoop(
+        lambda: cast(Engine, engine),
+        lambda outputs: None,
+        ended.set,
+        step_timeout_s=STEP_TIMEOUT_S,
+        keep_resident_s=10.0,
+        now=clock,
+    )
+    loop.start()
+    for _ in range(3):
+        resident.touches.acquire()
+    clock.time += 11.0
+    idle = threading.Event()
+
+    def run_idle(engine: Engine) -> list[Output]:
+        idle.set()
+        return []
+
+    # One touch may have begun before the time was over; none does after a command.
+    loop.submit(run_idle)
+    idle.wait()
+    while resident.touches.acquire(blocking=False):
+        pass
+    loop.submit(run_idle)
+    loop.stop()
+    assert ended.is_set()
+    assert not resident.touches.acquire(blocking=False)

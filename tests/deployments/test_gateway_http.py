@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -225,6 +228,32 @@ async def test_a_body_of_unannounced_size_is_cut_off_at_the_limit() -> None:
     async with gateway([replica_at("http://a")], max_body_bytes=10_000) as running:
         response = await running.client.post(PATH, content=chunks())
     assert response.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "status", "told"),
+    [
+        ("gzip", gzip.compress(json.dumps(CHAT).encode()), 200, ""),
+        ("Deflate", zlib.compress(json.dumps(CHAT).encode()), 200, ""),
+        ("identity", json.dumps(CHAT).encode(), 200, ""),
+        ("br", b"", 415, 'must be gzip, deflate or identity, not "br"'),
+        ("gzip", json.dumps(CHAT).encode(), 400, "not gzip, as Content-Encoding says"),
+        ("gzip", gzip.compress(json.dumps(CHAT).encode())[:-9], 400, "not gzip"),
+        ("gzip", gzip.compress(json.dumps(CHAT).encode()) + b"more", 400, "not gzip"),
+        ("gzip", gzip.compress(b" " * 100_000), 413, "larger than 10000 bytes"),
+    ],
+)
+async def test_a_body_is_decoded_within_the_limit(
+    encoding: str, body: bytes, status: int, told: str
+) -> None:
+    async with (
+        fake_replica(FakeBackend()) as one,
+        gateway([one], max_body_bytes=10_000) as running,
+    ):
+        headers = {"Content-Encoding": encoding}
+        response = await running.client.post(PATH, content=body, headers=headers)
+    assert response.status_code == status
+    assert told in response.text.replace('\\"', '"')
 
 
 async def test_unknown_urls_and_methods_have_openais_shape() -> None:

@@ -61,10 +61,9 @@ class LLM:
 """
 
 FAKE_PYTHON = """#!/bin/sh
-[ "$*" = "-m ops.bench.metal.decode MODEL --rounds=1 --unwired" ] || exit 1
+[ "$*" = "-m ops.bench.metal.decode MODEL --rounds=1 --wired-memory=off" ] || exit 1
 echo "some engine's own output"
-echo "{\\"tokens_per_second\\": $SOME_LIMIT, \\"host_ms\\": {}, \\"first_token_ms\\": 1," \\
-    "\\"first_token_after_idling_ms\\": 2}"
+echo "{\\"tokens_per_second\\": $SOME_LIMIT, \\"host_ms\\": {}, \\"first_token_ms\\": {\\"0\\": 1}}"
 """
 
 
@@ -112,30 +111,26 @@ DECODING = ("--at-once=2", "--output-tokens=3", "--rounds=1", "--idle-s=0")
 
 
 def test_decoding_is_measured(checkpoint: str) -> None:
-    measured = decode.measure(checkpoint, at_once=2, output_tokens=3, rounds=1, idle_s=0.0)
+    measured = decode.measure(checkpoint, at_once=2, output_tokens=3, rounds=1, idle_s=(0.0,))
     assert measured.tokens_per_second > 0
     assert set(measured.host_ms) == set(PARTS)
     assert all(ms >= 0 for ms in measured.host_ms.values())
-    assert measured.first_token_ms > 0
-    assert measured.first_token_after_idling_ms > 0
+    assert measured.first_token_ms["0"] > 0
 
 
 def test_what_is_compared_while_decoding(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    wired: list[int] = []
-    blocks: list[int | None] = []
+    chosen: list[object] = []
     llm = decode.LLM
 
     def loaded(model: str, **options: object) -> object:
-        blocks.append(options["num_kv_blocks"])  # type: ignore[arg-type]
+        chosen.append((options["wired_memory"], options["num_kv_blocks"]))
         return llm(model, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(mx, "set_wired_limit", wired.append)
     monkeypatch.setattr(decode, "LLM", loaded)
     sizes = {"at_once": 1, "output_tokens": 2, "rounds": 1}
-    decode.measure(checkpoint, **sizes, idle_s=0.0, wired=False)
-    decode.measure(checkpoint, **sizes, idle_s=0.0, small_pool=True)
-    assert wired[-1:] == [0]
-    assert blocks == [None, 3]
+    decode.measure(checkpoint, **sizes, idle_s=(0.0,), wired_memory="off", keep_resident=True)
+    decode.measure(checkpoint, **sizes, idle_s=(0.0,), small_pool=True)
+    assert chosen == [("off", None), ("auto", 3)]
 
 
 def test_settings_take_turns_in_processes_of_their_own(
@@ -147,7 +142,9 @@ def test_settings_take_turns_in_processes_of_their_own(
     def measured(model: str, setting: Setting, arguments: object) -> Decoding:
         turns.append(setting.name)
         rate = rates[setting.name].pop(0)
-        return Decoding(rate, {"build": rate / 100, "wait": 3.0, "submit": 0.1}, 1.0, 7.25)
+        return Decoding(
+            rate, {"build": rate / 100, "wait": 3.0, "submit": 0.1}, {"0": 1.0, "2": 7.25}
+        )
 
     monkeypatch.setattr(settings, "measured", measured)
     names = list(rates)
@@ -166,7 +163,7 @@ def test_a_setting_reaches_its_process(
     (tmp_path / "python").write_text(FAKE_PYTHON)
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr(settings.sys, "executable", str(tmp_path / "python"))
-    setting = Setting("fast", {"SOME_LIMIT": "12"}, ("--unwired",))
+    setting = Setting("fast", {"SOME_LIMIT": "12"}, ("--wired-memory=off",))
     assert settings.measured("MODEL", setting, ["--rounds=1"]).tokens_per_second == 12.0
     with pytest.raises(CalledProcessError):
         settings.measured("other", setting, ["--rounds=1"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import httpx
 import pytest
 from openai import AsyncOpenAI
 from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from deployments.settings import GatewaySettings
 from ops.load_balancer.plan import ClientLimits
@@ -132,8 +134,37 @@ async def test_neither_keys_nor_prompts_are_logged(kind: str, tmp_path: Path) ->
         assert "a-prompt" not in text
 
 
+HIDDEN = {"/metrics", "/targets"}
+
+
+@pytest.mark.parametrize("page", [True, False])
+async def test_whatever_else_a_gateway_serves_gets_to_it(
+    kind: str, tmp_path: Path, page: bool
+) -> None:
+    async with fake_replica() as replica, gateway([replica], watches=True, page=page) as running:
+        routes = [route for route in running.app.routes if isinstance(route, Route)]
+    async with gateways(1) as [one]:
+        plan = plan_for(tmp_path, [one], settings=GatewaySettings(page=page))
+        async with balancing(kind, plan) as balancer:
+            for route in routes:
+                path = re.sub(r"{.*?}", "x", route.path)
+                method = "POST" if "POST" in (route.methods or ()) else "GET"
+                await balancer.client.request(method, path)
+                got_there = any(request.path == path for request in one.requests)
+                assert got_there is (path not in HIDDEN), path
+            assert (await balancer.client.get("/page/")).status_code == (200 if page else 404)
+
+
 @pytest.mark.parametrize(
-    "path", ["/metrics", "/targets", "/", "/v1/../metrics", "/v1/%2e%2e/metrics", "//metrics"]
+    "path",
+    [
+        "/metrics",
+        "/targets",
+        "/v1/../metrics",
+        "/v1/%2e%2e/metrics",
+        "//metrics",
+        "/page/../targets",
+    ],
 )
 async def test_what_is_not_for_clients_is_not_found(kind: str, tmp_path: Path, path: str) -> None:
     async with fake_replica() as replica, gateway([replica], keys=["a-key"]) as running:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deployments.backend import EngineConfig
+from deployments.launch.model_check import end_of_import
 
 PROBE = "deployments.command.doctor.probe"
 TIMEOUT_S = 120.0
@@ -63,7 +64,7 @@ def read_engine(config: EngineConfig) -> EngineReading:
         return parse_reading(json.loads(done.stdout.splitlines()[-1]))
     except (ValueError, TypeError, IndexError):
         last = (done.stderr.strip().splitlines() or [""])[-1]
-        return EngineReading(error=f"it ends with status {done.returncode}: {last}")
+        return EngineReading(error=f"{end_of_import(done.returncode)}: {last}")
 
 
 def parse_reading(told: dict[str, Any]) -> EngineReading:
