@@ -11,7 +11,7 @@ import types
 import typing
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import annotated_types
 from pydantic import BaseModel, SecretStr
@@ -85,6 +85,8 @@ def _type_name(annotation: Any) -> str:
         return ", ".join(f"`{value}`" for value in arguments)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_type_name(one) for one in arguments if one is not type(None))
+    if origin is Annotated:
+        return _type_name(arguments[0])
     if origin is tuple:
         return f"list of {_type_name(arguments[0])}"
     if origin is dict:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 pytest_plugins = [
-    f"tests.support.{name}" for name in ("http_clients", "kinds", "order", "skips", "tables")
+    f"tests.support.{name}"
+    for name in ("fuzzing", "http_clients", "kinds", "order", "skips", "tables")
 ]
 pytest.register_assert_rewrite("tests.support")
 

@@ -21,7 +21,7 @@ def on_the_emulator() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(
     shape=st.lists(st.integers(0, 40), min_size=1, max_size=3),
     dtype=st.sampled_from([np.int32, np.uint32]),

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.gateway.access.rate_limits import (
@@ -216,7 +216,6 @@ async def test_a_place_is_given_back_even_if_nobody_knows_what_was_used() -> Non
 
 
 @given(st.data())
-@settings(derandomize=True, database=None, deadline=None)
 def test_in_the_end_each_request_has_paid_for_what_it_used(data: st.DataObject) -> None:
     # Time stands still: nothing refills.
     limiter, name = RateLimiter(clock=lambda: 0.0), "one"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import hypothesis
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.gateway.access.rate_limits import RateLimiter, RateLimits
@@ -70,7 +70,6 @@ demands = st.builds(
 
 
 @given(demands, st.integers(1, 20_000), st.data())
-@settings(derandomize=True, database=None, deadline=None)
 def test_what_is_reserved_covers_all_that_the_engine_may_do(
     asked: Demand, limit: int, data: st.DataObject
 ) -> None:

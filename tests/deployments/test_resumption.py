@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.http.errors import ApiError
@@ -41,7 +41,6 @@ def refusal(
     return error
 
 
-@settings(derandomize=True, database=None, deadline=None)
 @given(resumptions)
 def test_what_was_signed_comes_back(resumption: Resumption) -> None:
     signed = resumption.sign(KEY)
@@ -50,7 +49,6 @@ def test_what_was_signed_comes_back(resumption: Resumption) -> None:
     assert Resumption.verify(signed, KEY, request=REQUEST, not_before=0) == resumption
 
 
-@settings(derandomize=True, database=None, deadline=None)
 @given(resumptions, st.data())
 def test_no_altered_id_is_believed(resumption: Resumption, data: st.DataObject) -> None:
     signed = resumption.sign(KEY)
@@ -81,7 +79,6 @@ def test_an_id_of_an_answer_that_is_long_over_is_refused() -> None:
     assert "too old" in refusal(signed, not_before=100.5).message
 
 
-@settings(derandomize=True, database=None, deadline=None)
 @given(resumptions)
 def test_the_rest_has_the_envelope_of_the_beginning(resumption: Resumption) -> None:
     sent = resumption.address(Envelope.seal(tenant="t", weight=2.5, priority=3)).for_attempt(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.command import serve
@@ -84,7 +84,6 @@ def test_every_setting_but_secrets_has_a_flag() -> None:
     assert set(FLAGS) == keys(AppSettings(), "") - set(SECRET)
 
 
-@settings(deadline=None)
 @given(values=ARGS)
 def test_what_flags_say_is_what_a_config_file_would(values: dict[str, Any]) -> None:
     arguments = [

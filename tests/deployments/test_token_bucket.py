@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.gateway.access.token_bucket import TokenBucket
@@ -13,7 +13,6 @@ from tests.support.clock import Clock
     per_minute=st.floats(0.5, 1e5),
     steps=st.lists(st.tuples(st.floats(0, 120), st.floats(0, 1000)), max_size=60),
 )
-@settings(derandomize=True, database=None, deadline=None)
 def test_a_bucket_never_lets_more_through_than_its_rate(
     per_minute: float, steps: list[tuple[float, float]]
 ) -> None:
@@ -31,7 +30,6 @@ def test_a_bucket_never_lets_more_through_than_its_rate(
 
 
 @given(per_minute=st.floats(0.5, 1e5), costs=st.lists(st.floats(0, 1e4), max_size=30))
-@settings(derandomize=True, database=None, deadline=None)
 def test_what_a_bucket_says_to_wait_is_enough(per_minute: float, costs: list[float]) -> None:
     clock = Clock(0.0)
     bucket = TokenBucket(per_minute, clock)

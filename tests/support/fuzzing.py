@@ -10,6 +10,17 @@ FEW = 10
 EVERY_EXAMPLE = bool(os.environ.get("POMONA_EXHAUSTIVE"))
 
 
+# What a test finds must not depend on how busy the machine is, or on chance.
+settings.register_profile(
+    "suite",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("suite")
+
+
 def fuzz(examples: int, *, quick: int | None = None) -> settings:
     """``quick`` of the examples, by default a tenth but no fewer than ``FEW``; with
     ``POMONA_EXHAUSTIVE``, which the nightly targets set, all of them.
@@ -17,10 +28,4 @@ def fuzz(examples: int, *, quick: int | None = None) -> settings:
     Fixtures, which hypothesis sets up once for all examples, may say what they run on."""
     if quick is None:
         quick = min(examples, max(FEW, examples // 10))
-    return settings(
-        max_examples=examples if EVERY_EXAMPLE else quick,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )
+    return settings(max_examples=examples if EVERY_EXAMPLE else quick)
