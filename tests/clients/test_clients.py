@@ -58,7 +58,7 @@ def test_ai_sdk_by_its_default_api(scripted_serve: ServeProcess, work: Path) -> 
     result = of_node("ai_sdk_responses_turn.mjs", scripted_serve, work)
     assert result["num_reads"] == 1
     assert NOTES in result["answer"]
-    # A step of its own went on with the call, the next turn with the call and the answer.
+    # A step of its own went on with the thoughts, the next turn with these and the answer.
     assert result["num_references"] == 3
     assert (result["next"], result["last"]) == ('{"again": true}', '{"last": true}')
 
