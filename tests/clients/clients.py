@@ -56,6 +56,7 @@ PYTHON_CLIENTS = (
         _all("tool", "structured", "held"),
         is_light=True,
     ),
+    PythonClient("langgraph", ("langgraph==1.2.24",), _all("tool"), is_light=True),
     PythonClient(
         "smolagents", ("smolagents[openai]==1.26.0",), _all("tool", "held"), is_light=True
     ),
@@ -66,9 +67,12 @@ PYTHON_CLIENTS = (
         ("llama-index-core==0.14.25", "llama-index-llms-openai-like==0.8.1"),
         _all("tool", "held"),
     ),
+    PythonClient("haystack", ("haystack-ai==3.4.1",), _all("tool", "held")),
+    PythonClient("llm", ("llm==0.36",), _all("tool", "structured")),
     # It asks for no schema of a model that litellm does not know.
     PythonClient("dspy", ("dspy==3.4.1",), _all("structured")),
 )
+AIDER = PythonClient("aider", ("aider-chat==0.86.2",), _all())
 HARNESSES = (
     PythonClient("guidellm", ("guidellm==0.8.1",), _all()),
     PythonClient("aiperf", ("aiperf==0.13.0",), _all()),
@@ -87,6 +91,7 @@ NODE_PACKAGES = (
     "@anthropic-ai/claude-code@2.1.332",
     "@continuedev/cli@1.5.47",
     "@earendil-works/pi-coding-agent@1.6.0",
+    "cline@3.0.65",
 )
 """From npm, into one folder."""
 INSTALL_SCRIPTS = {

@@ -10,6 +10,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from tests.clients.clients import (
+    AIDER,
     FOLDER,
     HARNESSES,
     INSTALL_SCRIPTS,
@@ -31,7 +32,7 @@ def main() -> None:
     # pip takes minutes to find out which versions agree.
     _run(sys.executable, "-m", "venv", str(UV))
     _run(str(UV / "bin" / "pip"), "install", "--quiet", "uv")
-    clients = [one for one in (*PYTHON_CLIENTS, *HARNESSES, OPEN_WEBUI) if not one.is_light]
+    clients = [one for one in (*PYTHON_CLIENTS, AIDER, *HARNESSES, OPEN_WEBUI) if not one.is_light]
     with tqdm(total=len(clients) + 1, unit="client") as progress:
         for client in clients:
             progress.set_description(client.name)
