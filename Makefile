@@ -95,7 +95,7 @@ test-schemas: setup-dev
 	$(BIN)/python -m tests.support.backend_metal.schema_outputs $(SCHEMAS) \
 		--count $(or $(COUNT),1000) --start $(or $(START),0)
 
-# Agents and libraries of other people, installed into .clients: about 9 GB from PyPI and npm.
+# Agents and libraries of other people, installed into .clients: about 11 GB from PyPI and npm.
 test-clients: $(VENV)/.installed-dev,clients native
 	$(BIN)/python -m tests.clients.install
 	$(BIN)/python -m pytest -m "clients or not clients" tests/clients
