@@ -13,8 +13,12 @@ fail() {
     exit 1
 }
 
+usable="Python 3.11, 3.12 or 3.13 with its headers and venv (on Debian: python3-dev and python3-venv)"
+
 is_supported() {
-    "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
+    "$1" -c 'import ensurepip, pathlib, sys, sysconfig
+header = pathlib.Path(sysconfig.get_path("include"), "Python.h")
+sys.exit(not ((3, 11) <= sys.version_info[:2] <= (3, 13) and header.exists()))' 2>/dev/null
 }
 
 find_python() {
@@ -39,7 +43,7 @@ check_compiler() {
 make_environment() {
     local python=${PYTHON:-}
     if [ -n "$python" ]; then
-        is_supported "$python" || fail "PYTHON=$python is not Python 3.11, 3.12 or 3.13."
+        is_supported "$python" || fail "PYTHON=$python is not $usable."
     elif ! python=$(find_python); then
         if command -v uv >/dev/null; then
             python=3.12 # uv downloads it.
@@ -48,7 +52,7 @@ make_environment() {
             brew install --quiet python@3.12
             python=$(brew --prefix python@3.12)/bin/python3.12
         else
-            fail "Python 3.11, 3.12 or 3.13 is missing: install it, or uv (https://docs.astral.sh/uv), or set PYTHON."
+            fail "There is no $usable: install it, or uv (https://docs.astral.sh/uv), or set PYTHON."
         fi
     fi
     say "Making the Python environment $venv with $python."
