@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from tests.support.deployments.messages_api import (
 from tests.support.deployments.scripted_backend import ANSWER, Scripted
 
 PATH = "/v1/messages"
+CLAUDE_CODE = Path(__file__).parent / "recorded" / "claude_code.json"
 
 
 async def told(backend: Scripted, **fields: Any) -> dict[str, Any]:
@@ -214,6 +216,24 @@ async def test_a_thought_that_was_left_out_comes_back_in_its_signature() -> None
             prompts.append((await prompt_of(messages=turns)).messages)
         assert prompts[0] == prompts[1]
         assert prompts[0][1]["reasoning_content"] == "Where?"
+
+
+async def test_claude_code_is_answered() -> None:
+    """After it read an image and searched for a tool."""
+    backend = Scripted(ANSWER)
+    asked = json.loads(CLAUDE_CODE.read_text())
+    async with fake_replica(backend) as one, gateway([one]) as running:
+        response = await running.client.post(PATH, json=asked | {"model": "demo", "stream": False})
+    assert response.status_code == 200, response.text
+    assert response.headers["x-pomona-dropped"] == "image"
+    prompt = backend.asked[0].prompt
+    told = [(message["role"], message["content"]) for message in prompt.messages]
+    before = ["system", "user", "system"]
+    assert [role for role, _ in told] == [*before, *["assistant", "tool"] * 8]
+    assert sum("image left out" in str(content) for _, content in told) == 1
+    names = [tool["function"]["name"] for tool in prompt.tools]
+    assert {"Monitor", "Read", "ToolSearch"} < set(names)
+    assert "DeferredToolPlaceholder" not in names
 
 
 OMITTED = {"type": "adaptive", "display": "omitted"}

@@ -430,15 +430,16 @@ async def test_what_the_engine_refuses_is_told_in_the_clients_terms() -> None:
 
 
 async def test_codex_is_answered() -> None:
+    """After it looked at an image."""
     backend = Scripted(ANSWER)
     asked = json.loads(CODEX.read_text())
     async with in_memory(await app_of(backend)) as client:
         response = await client.post(PATH, json=asked | {"model": MODEL, "stream": False})
     assert response.status_code == 200, response.text
-    assert response.headers["x-pomona-dropped"] == "web_search"
+    assert response.headers["x-pomona-dropped"] == "web_search, image"
     openai_types.response(response.json())
     prompt = backend.asked[0].prompt
-    assert [message["role"] for message in prompt.messages] == ["system", "system", "user", "user"]
+    told = [message["role"] for message in prompt.messages]
+    assert told == ["system", "system", "user", "user", *["assistant", "tool"] * 3]
     names = [tool["function"]["name"] for tool in prompt.tools]
-    assert len(names) == 12
-    assert "multi_agent_v1__spawn_agent" in names
+    assert {"exec_command", "view_image", "multi_agent_v1__spawn_agent"} < set(names)
