@@ -50,4 +50,5 @@ def test_nothing_is_left_of_steps_and_of_requests_that_were_given_up(
         gc.collect()
         held.append(mx.get_active_memory())
     assert given_up >= STEPS // 25
-    assert len(set(held[1:])) == 1, held
+    # What other tests have left may go meanwhile.
+    assert max(held[2:]) <= held[1], held
