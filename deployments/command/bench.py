@@ -47,7 +47,7 @@ def run(arguments: list[str]) -> int:
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     sys.stdout.flush()
-    os.execve(sys.executable, [sys.executable, "-m", f"ops.bench.{name}", *rest], environment)
+    os.execve(sys.executable, [sys.executable, "-P", "-m", f"ops.bench.{name}", *rest], environment)
 
 
 def has_benches(root: Path) -> bool:

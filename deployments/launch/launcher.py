@@ -67,7 +67,7 @@ def _run(config: dict[str, Any], terminal: LiveTerminal, *, verbose: bool) -> in
         began = chain([psutil.Process().create_time()], iter(time.time, None))
 
         def start() -> Server:
-            command = [sys.executable, "-m", "deployments.launch.driver", str(path)]
+            command = [sys.executable, "-P", "-m", "deployments.launch.driver", str(path)]
             command += [str(next(began)), *(["--verbose"] if verbose else [])]
             return Server(command, folder, terminal, verbose=verbose)
 

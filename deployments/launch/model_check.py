@@ -35,7 +35,7 @@ class ModelCheck:
     def __init__(self, path: Path) -> None:
         # Ctrl-C goes to the whole foreground group, and is for the launcher.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(path)],
+            [sys.executable, "-P", "-m", __name__, str(path)],
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,

@@ -19,6 +19,8 @@ def prepare() -> None:
     # Ray's dashboard has a socket among Python's temporary files, and does not start if its path is
     # too long.
     os.environ["RAY_TMPDIR"] = os.environ["TMPDIR"] = str(folder)
+    # Ray's processes would import a user's yaml.py or logging.py in place of what they mean.
+    os.environ["PYTHONSAFEPATH"] = "1"
     # A cluster that runs already has hosts that are known by their addresses.
     role: Role = "worker" if os.environ.get("RAY_ADDRESS") else "alone"
     for name, value in variables(role).items():

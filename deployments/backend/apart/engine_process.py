@@ -60,6 +60,14 @@ class _Reading:
             self.items.put_nowait(item)
 
 
+_MODULE = __name__.rpartition(".")[0]
+_RUN = (
+    "import runpy, sys; sys.path[:] = sys.argv.pop(1).split(':'); del sys.argv[0]; "
+    "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+)
+"""Its modules are those of this process: ``PYTHONPATH`` would put all of them before Python's."""
+
+
 class EngineProcess:
     """The backend ``name``, in a process that ends with this one. Belongs to one event loop.
 
@@ -167,13 +175,15 @@ class EngineProcess:
             await self._end()
 
     def _spawn(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
-        # Its modules are those of this process, whatever put them on its path.
-        path = os.pathsep.join(one or os.getcwd() for one in sys.path)
-        module = __name__.rpartition(".")[0]
-        level = logging.getLogger(module).getEffectiveLevel()
+        level = logging.getLogger(_MODULE).getEffectiveLevel()
+        here = os.getcwd()
+        # Ray puts the working directory first, whose files may be named as Python's modules are.
+        folders = sorted((one or here for one in sys.path), key=here.__eq__)
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", module, self._name, str(theirs.fileno()), str(level)],
-            env={**os.environ, "PYTHONPATH": path},
+            [
+                *(sys.executable, "-P", "-c", _RUN, os.pathsep.join(folders)),
+                *(_MODULE, self._name, str(theirs.fileno()), str(level)),
+            ],
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
         )

@@ -52,7 +52,7 @@ class EngineReading:
 
 def read_engine(config: EngineConfig) -> EngineReading:
     """Nothing is downloaded."""
-    command = [sys.executable, "-m", PROBE, config.model_dump_json()]
+    command = [sys.executable, "-P", "-m", PROBE, config.model_dump_json()]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     try:
         done = subprocess.run(

@@ -45,8 +45,17 @@ def neighbour() -> Iterator[OtherHost | None]:
 
 @pytest.fixture(scope="package")
 def guarded(
-    neighbour: OtherHost | None, guarded_config: dict[str, Any], fake_plugin: dict[str, str]
+    neighbour: OtherHost | None,
+    guarded_config: dict[str, Any],
+    fake_plugin: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[ServeProcess]:
-    """In the network of the other host, which this process enters."""
-    with serve_process(guarded_config, command=LAUNCH, environment=fake_plugin) as running:
+    """In the network of the other host, which this process enters, and in a folder whose files are
+    named as modules are."""
+    folder = tmp_path_factory.mktemp("user")
+    for name in ("logging", "ray", "types", "yaml"):
+        (folder / f"{name}.py").write_text("raise ImportError(__file__)\n")
+    with serve_process(
+        guarded_config, command=LAUNCH, environment=fake_plugin, folder=folder
+    ) as running:
         yield running

@@ -27,7 +27,7 @@ from tests.support.e2e import leaks
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SERVE_RUN = (sys.executable, "-m", "ray.serve.scripts", "run")
-LAUNCH = (sys.executable, "-m", "deployments.command", "serve", "--config")
+LAUNCH = (sys.executable, "-P", "-m", "deployments.command", "serve", "--config")
 FAKE_BACKEND = "tests.support.deployments.fake_backend:FakeBackend"
 RAY_FOLDER = "tmp"
 """In a server's home."""
