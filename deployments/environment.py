@@ -15,6 +15,9 @@ from typing import Literal
 
 from deployments.launch.private_files import keep_private, ray_folder
 
+NO_PROXY = ("no_proxy", "NO_PROXY")
+"""Where hosts are listed that are asked directly, such as ``LOOPBACK``."""
+LOOPBACK = "127.0.0.1,localhost,::1"
 Role = Literal["alone", "head", "worker"]
 
 EVERYWHERE = {
@@ -24,6 +27,8 @@ EVERYWHERE = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray has workers, all that serves here, give way to everything else on a machine (nice 15).
     "RAY_worker_niceness": "0",
+    # Ray's own connections never leave the cluster.
+    "grpc_proxy": "",
     # Otherwise lines that differ only in numbers are shown once: most of the request log.
     "RAY_DEDUP_LOGS": "0",
 }
@@ -69,6 +74,8 @@ def main() -> int:
         return 1
     quoted = shlex.quote(str(folder))
     sys.stdout.write(f"umask 077\nexport RAY_TMPDIR={quoted} TMPDIR={quoted}\n")
+    for name in NO_PROXY:
+        sys.stdout.write(f'export {name}="{LOOPBACK}${{{name}:+,${name}}}"\n')
     for name, value in variables(role).items():
         # What the user has set wins.
         sys.stdout.write(f'export {name}="${{{name}:-{shlex.quote(value)}}}"\n')

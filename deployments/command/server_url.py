@@ -10,6 +10,8 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import urlsplit
 
+from deployments.launch.direct import open_directly
+
 DEFAULT_URL = "http://127.0.0.1:8000"
 KEY_VARIABLE = "POMONA_API_KEY"
 TIMEOUT_S = 10.0
@@ -39,7 +41,7 @@ def open_url(
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, headers)
     try:
-        response: HTTPResponse = urllib.request.urlopen(request, timeout=timeout_s)
+        response: HTTPResponse = open_directly(request, timeout=timeout_s)
     except urllib.error.HTTPError as error:
         with error:
             hint = f" Set {KEY_VARIABLE}." if error.code == 401 else ""

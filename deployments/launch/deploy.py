@@ -7,7 +7,6 @@ import logging
 import shlex
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from ray.serve.schema import ServeDeploySchema
 
 from deployments.app import build_app, build_engines
 from deployments.backend import EngineConfig
+from deployments.launch.direct import open_directly
 from deployments.launch.events import LAUNCHER
 from deployments.launch.phases import DeployError, Phases
 from deployments.launch.serve_config import ENGINES, GATEWAYS, applications, engine_configs, names
@@ -103,7 +103,7 @@ class Start:
 
     def _is_ready(self, url: str) -> bool:
         try:
-            with urllib.request.urlopen(f"{url}/ready", timeout=5) as response:
+            with open_directly(f"{url}/ready", timeout=5) as response:
                 return bool(json.load(response).get("status") == "ready")
         except urllib.error.HTTPError as error:
             with error:

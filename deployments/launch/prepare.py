@@ -6,6 +6,7 @@ import os
 
 from deployments.backend.cores import give_way
 from deployments.environment import Role, variables
+from deployments.launch.direct import spare_loopback
 from deployments.launch.private_files import keep_private, ray_folder
 
 
@@ -21,6 +22,7 @@ def prepare() -> None:
     os.environ["RAY_TMPDIR"] = os.environ["TMPDIR"] = str(folder)
     # Ray's processes would import a user's yaml.py or logging.py in place of what they mean.
     os.environ["PYTHONSAFEPATH"] = "1"
+    spare_loopback(os.environ)
     # A cluster that runs already has hosts that are known by their addresses.
     role: Role = "worker" if os.environ.get("RAY_ADDRESS") else "alone"
     for name, value in variables(role).items():

@@ -14,6 +14,13 @@ from deployments.command.server_url import KEY_VARIABLE, ServerError, server_url
 from tests.support.deployments.told_server import Answer, told_server
 from tests.support.e2e.serve_process import free_port
 
+
+@pytest.fixture(autouse=True)
+def behind_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which no key and no question goes to."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+
+
 ENGINE_TEXT = b"""
 pomona_requests_running{model="demo"} 3.0
 pomona_requests_waiting{model="demo"} 1.0

@@ -50,13 +50,14 @@ def in_shell(home: Path, script: str, **environment: str) -> subprocess.Complete
 def test_the_environment_for_a_shell_leaves_the_users_choices(tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     shell = in_shell(
-        tmp_path, "env; umask", RAY_AUTH_MODE="disabled", RAY_TMPDIR=str(folder)
+        tmp_path, "env; umask", RAY_AUTH_MODE="disabled", RAY_TMPDIR=str(folder), no_proxy="a.b"
     ).stdout.splitlines()
     assert "RAY_AUTH_MODE=disabled" in shell
     assert "RAY_USAGE_STATS_ENABLED=0" in shell
     assert "RAY_worker_niceness=0" in shell
     assert "RAY_gcs_rpc_server_reconnect_timeout_s=600" in shell
     assert {f"RAY_TMPDIR={folder}", f"TMPDIR={folder}"} <= {*shell}
+    assert {"no_proxy=127.0.0.1,localhost,::1,a.b", "NO_PROXY=127.0.0.1,localhost,::1"} <= {*shell}
     assert shell[-1] == "0077"
     assert folder.stat().st_mode & 0o777 == 0o700
 
@@ -88,10 +89,13 @@ def test_the_launcher_has_what_its_role_needs(
     if address is not None:
         environment["RAY_ADDRESS"] = address
     monkeypatch.setattr(os, "environ", environment)
+    environment["no_proxy"] = "a.b"
     umask = os.umask(0)
     try:
+        prepare()
         prepare()
     finally:
         os.umask(umask)
     assert environment["RAY_TMPDIR"] == environment["TMPDIR"] == str(tmp_path)
+    assert environment["no_proxy"] == environment["NO_PROXY"] == "127.0.0.1,localhost,::1,a.b"
     assert environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == is_cluster

@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import subprocess
-import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import psutil
 from huggingface_hub import constants, get_token
 
 from deployments.command.doctor.hub import Hub
+from deployments.launch.direct import open_directly
 from deployments.launch.private_files import ray_folder
 
 COMMAND_TIMEOUT_S = 10.0
@@ -45,7 +45,7 @@ def has_gateway(port: int, host: str) -> bool:
     """Whether it is a gateway of Pomona that listens there."""
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}/targets"
     try:
-        with urllib.request.urlopen(url, timeout=COMMAND_TIMEOUT_S) as response:
+        with open_directly(url, timeout=COMMAND_TIMEOUT_S) as response:
             groups = json.load(response)
             return any(one["labels"]["component"] == "gateway" for one in groups)
     except (OSError, ValueError, TypeError, KeyError):

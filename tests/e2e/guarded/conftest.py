@@ -51,11 +51,12 @@ def guarded(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[ServeProcess]:
     """In the network of the other host, which this process enters, and in a folder whose files are
-    named as modules are."""
+    named as modules are, by a user who has a proxy."""
     folder = tmp_path_factory.mktemp("user")
     for name in ("logging", "ray", "types", "yaml"):
         (folder / f"{name}.py").write_text("raise ImportError(__file__)\n")
+    proxies = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
     with serve_process(
-        guarded_config, command=LAUNCH, environment=fake_plugin, folder=folder
+        guarded_config, command=LAUNCH, environment=fake_plugin | proxies, folder=folder
     ) as running:
         yield running
