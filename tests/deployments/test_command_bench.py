@@ -30,7 +30,7 @@ def test_a_bench_gets_its_arguments_and_finds_the_repository(
     monkeypatch.setenv("PYTHONPATH", "/mine")
     with pytest.raises(StartedError):
         bench.run(["serve", "--url", "http://here", "--help"])
-    command = [sys.executable, "-m", "ops.bench.serve", "--url", "http://here", "--help"]
+    command = [sys.executable, "-P", "-m", "ops.bench.serve", "--url", "http://here", "--help"]
     assert started == [(sys.executable, command, f"{REPOSITORY}{os.pathsep}/mine")]
 
 
