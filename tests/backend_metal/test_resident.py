@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from backend_metal.engine import build
+from backend_metal.engine import build, device_share
 from backend_metal.engine.device_share import claim
 from backend_metal.engine.memory import GIB
 from backend_metal.engine.resident import HEAP_BYTES, ResidentMemory, held_bytes, wire
@@ -109,9 +109,18 @@ def test_engines_of_a_host_share_its_gpu(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"at most 0\.50 beside .* not 0\.8: one \(process \d+\) has 0\.5"
     ):
-        claim(0.8, "other", tmp_path)
+        claim(0.8, "other", tmp_path, patience_s=0)
     with claim(0.5, "other", tmp_path):
         first.close()
         claim(0.4, "third", tmp_path).close()
     claim(0.95, "last", tmp_path).close()
     assert len(list(tmp_path.glob("*.json"))) == 1
+
+
+def test_an_engine_waits_for_the_one_that_it_replaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaving = claim(0.8, "demo", tmp_path)
+    monkeypatch.setattr(device_share.time, "sleep", lambda seconds: leaving.close())
+    claim(0.8, "demo", tmp_path).close()
+    assert leaving.closed
