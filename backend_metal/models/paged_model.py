@@ -162,7 +162,7 @@ class PagedModel:
         return tuple(layer.cache for layer in self.layers)
 
     def arrays(self) -> list[mx.array]:
-        """What each step reads."""
+        """The weights that each step reads."""
         return arrays_of(self._model)
 
     def __call__(
