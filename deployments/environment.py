@@ -16,7 +16,7 @@ from typing import Literal
 from deployments.launch.private_files import keep_private, ray_folder
 
 NO_PROXY = ("no_proxy", "NO_PROXY")
-"""Where hosts are listed that are asked directly, such as ``LOOPBACK``."""
+"""Variables that list the hosts to be asked without a proxy."""
 LOOPBACK = "127.0.0.1,localhost,::1"
 Role = Literal["alone", "head", "worker"]
 

@@ -176,7 +176,7 @@ def _check_options(config: EngineConfig) -> None:
 
 
 def _held(model: PagedModel, pool: KVCachePool, states: StatePool | None) -> list[mx.array]:
-    """What each step uses."""
+    """The weights, KV caches and recurrent states that each step uses."""
     roots = [] if states is None else states.evaluation_roots()
     return [*model.arrays(), *pool.evaluation_roots(), *roots]
 

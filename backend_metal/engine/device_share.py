@@ -13,7 +13,7 @@ from tempfile import NamedTemporaryFile
 from typing import IO, Any
 
 PATIENCE_S = 30.0
-"""For the engine that this one replaces, which may not have ended yet."""
+"""A new engine waits so long for the engine that it replaces to end."""
 POLL_S = 0.2
 
 
@@ -57,7 +57,7 @@ def _told(others: Sequence[dict[str, Any]]) -> str:
 
 
 def _taken(folder: Path) -> Iterator[dict[str, Any]]:
-    """By engines that run; what others have left is removed."""
+    """The claims of running engines. Files of engines that have ended are removed."""
     for path in sorted(folder.glob("*.json")):
         with path.open() as file:
             try:

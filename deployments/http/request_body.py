@@ -9,7 +9,7 @@ from starlette.requests import Request
 from deployments.http.errors import ApiError, body_too_large, shown
 
 _WINDOW_BITS = {"gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
-"""By ``Content-Encoding``: what zlib calls the formats."""
+"""zlib's ``wbits`` for each ``Content-Encoding``."""
 
 
 async def read_body(request: Request, max_body_bytes: int) -> bytes:

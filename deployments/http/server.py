@@ -131,7 +131,7 @@ class HttpServer:
         return f"http://{host}:{port}"
 
     def check_health(self) -> None:
-        """Raises ``RuntimeError`` when it ended though nobody stopped it."""
+        """Raises ``RuntimeError`` if the server has ended and ``stop`` was not called."""
         if self._task is not None and self._task.done() and not self._server.should_exit:
             error = None if self._task.cancelled() else self._task.exception()
             raise RuntimeError(f"the HTTP server on port {self._port} has ended") from error

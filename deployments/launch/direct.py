@@ -1,5 +1,5 @@
-"""Whoever talks to this machine or to a server of Pomona's uses no proxy, whatever the environment
-says of one: it would not get there, and the proxy would see keys and prompts."""
+"""Requests to this machine and to Pomona's servers use no proxy: a proxy can't reach them, and
+would see keys and prompts."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from deployments.backend import Grammar
 MOST_KNOWN = 4096
 """Schemas that are kept as they turned out, since agents send theirs with each request."""
 MAX_KNOWN_CHARS = 8192
-"""Of each of them."""
+"""A longer schema is not kept."""
 
 
 class LenientParts:
