@@ -1,26 +1,31 @@
-"""The ``metal`` backend: the paged engine behind the serving side's asynchronous protocol."""
+"""The ``mlx`` backend: the paged engine behind the serving side's asynchronous protocol."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
+from backend_metal.device import available_devices
 from backend_metal.engine.build import build_engine, check_config
 from backend_metal.engine.engine import Engine, Output
 from backend_metal.engine.loop import EngineLoop
+from backend_metal.engine.plan import check_attention, plan_memory
 from backend_metal.engine.pooled import id_of_input
 from backend_metal.engine.text.context_length import Prompted
+from backend_metal.models.find import find_checkpoint
 from backend_metal.models.pooling_config import PoolingConfig
 from backend_metal.pooling_run import PoolingRun
 from backend_metal.preparation import Preparation, Prepared
 from backend_metal.unread import Unread
 from backend_metal.waiting_room import WaitingRoom
 from deployments.backend import (
+    AttentionStatus,
     BackendError,
     BackendStats,
     Delta,
@@ -29,6 +34,7 @@ from deployments.backend import (
     GenerationRequest,
     InvalidRequestError,
     ModelInfo,
+    ModelPlan,
     Pooled,
     PoolingInfo,
     PoolingRequest,
@@ -47,7 +53,7 @@ MOST_INPUTS_AT_ONCE = 2
 Item = Delta | Pooled | Prefill | BackendError
 
 
-class MetalBackend:
+class MlxBackend:
     """Runs on Metal, CUDA or the CPU: see ``EngineConfig.device``."""
 
     def __init__(self) -> None:
@@ -64,6 +70,18 @@ class MetalBackend:
 
     def check(self, config: EngineConfig) -> None:
         check_config(config)
+
+    def devices(self) -> tuple[str, ...]:
+        return available_devices()
+
+    def fetch(self, config: EngineConfig) -> Path:
+        return find_checkpoint(config.model, config.revision)[0]
+
+    def plan(self, config: EngineConfig) -> ModelPlan:
+        return plan_memory(config)
+
+    def choose_attention(self, config: EngineConfig) -> AttentionStatus:
+        return check_attention(config)
 
     async def start(self, config: EngineConfig) -> ModelInfo:
         event_loop = asyncio.get_running_loop()
@@ -118,7 +136,7 @@ class MetalBackend:
             longest_token=engine.prompts.longest_token,
         )
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta | Prefill]:
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta | Prefill, None]:
         loop, _, waiting_room, preparation = self._started()
         arrival_time = time.perf_counter()
         request_id = request.request_id

@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parents[1]
 
 ROOMS: dict[str, tuple[str, ...]] = {
     "deployments.command": (
-        "backend_metal",
         "deployments.backend",
         "deployments.gateway.access",
         "deployments.launch",
@@ -157,7 +156,6 @@ ORDER = list(ROOMS)
 
 IN_ROOMS: dict[str, tuple[str, ...]] = {
     "deployments.command": (
-        "backend_metal",
         "deployments.backend",
         "deployments.launch",
         "deployments.settings",

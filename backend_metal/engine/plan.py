@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from backend_metal.attention.kv_cache import KVCachePool
@@ -14,7 +14,7 @@ from backend_metal.engine.state_memory import StatePlan, plan_states
 from backend_metal.models.loader import OutlinedModel, outline
 from backend_metal.models.paged_model import PagedModel
 from backend_metal.recurrent import StatePool
-from deployments.backend import AttentionStatus, EngineConfig
+from deployments.backend import AttentionStatus, EngineConfig, ModelPlan
 
 
 class SizedModel(Protocol):
@@ -30,26 +30,7 @@ class SizedModel(Protocol):
     def weight_bytes(self) -> int: ...
 
 
-@dataclass(frozen=True)
-class MemoryPlan:
-    """``context``: tokens of the longest sequence that there is room for."""
-
-    device: str
-    memory_bytes: int
-    """What the device has, before ``memory_fraction``."""
-    weight_bytes: int
-    max_model_len: int
-    """What the config, or else the model, asks for."""
-    context: int
-    sequence_bytes: int
-    """KV cache and recurrent state of one sequence of ``context`` tokens."""
-
-    @property
-    def needed_bytes(self) -> int:
-        return self.weight_bytes + self.sequence_bytes
-
-
-def plan_memory(config: EngineConfig) -> MemoryPlan:
+def plan_memory(config: EngineConfig) -> ModelPlan:
     """For the engine that ``config`` describes. A model on the hub must have been downloaded, or
     will be. Raises ``ValueError`` as ``build_engine`` does where there is no room."""
     device = select_device(config.device)
@@ -76,7 +57,7 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
     one = replace(demand, max_model_len=context)
     kv_bytes = sum(one.held_by_one(group) * group.bytes_per_block for group in groups)
     state_bytes = 0 if states is None else states.bytes_per_slot
-    return MemoryPlan(
+    return ModelPlan(
         device.name,
         memory_bytes,
         outlined.weight_bytes,

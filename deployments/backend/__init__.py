@@ -7,7 +7,7 @@ backend needs nothing from Ray, Starlette or Prometheus, and serving needs nothi
 
 from __future__ import annotations
 
-from deployments.backend.config import EngineConfig, GenerationDefaults
+from deployments.backend.config import DEFAULT_BACKEND, EngineConfig, GenerationDefaults
 from deployments.backend.delta import (
     Delta,
     FinishReason,
@@ -40,7 +40,9 @@ from deployments.backend.protocol import (
     ENTRY_POINT_GROUP,
     AttentionStatus,
     Backend,
+    InstalledBackend,
     ModelInfo,
+    ModelPlan,
     create_backend,
 )
 from deployments.backend.request import (
@@ -59,6 +61,7 @@ from deployments.backend.request import (
 from deployments.backend.stats import BackendStats, Histogram
 
 __all__ = [
+    "DEFAULT_BACKEND",
     "ENTRY_POINT_GROUP",
     "JSON_WHITESPACE",
     "THOUGHT_WHITESPACE",
@@ -80,8 +83,10 @@ __all__ = [
     "Grammar",
     "GrammarKind",
     "Histogram",
+    "InstalledBackend",
     "InvalidRequestError",
     "ModelInfo",
+    "ModelPlan",
     "Pooled",
     "PoolingInfo",
     "PoolingInput",

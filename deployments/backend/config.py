@@ -36,6 +36,9 @@ ChatFormat = Literal[
 ]
 
 
+DEFAULT_BACKEND = "mlx"
+
+
 class GenerationDefaults(BaseModel):
     """How tokens are drawn for requests that leave a field out, where anybody says so."""
 
@@ -61,7 +64,11 @@ class EngineConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    backend: str = Field("metal", description="Name in the entry-point group `pomona.backends`.")
+    backend: str = Field(
+        DEFAULT_BACKEND,
+        description="Name in the entry-point group `pomona.backends`; `metal` is an older name of "
+        "`mlx`.",
+    )
     model: str = Field(
         "demo",
         min_length=1,
@@ -194,7 +201,7 @@ class EngineConfig(BaseModel):
         False, description="Run Python that ships with the model's repository."
     )
     options: dict[str, Any] = Field(
-        default_factory=dict, description="Options of a third-party backend; `metal` takes none."
+        default_factory=dict, description="Options of a third-party backend; `mlx` takes none."
     )
 
     @property

@@ -1,10 +1,11 @@
-"""The ``Backend`` protocol, and what a backend says of its model once it has started."""
+"""The protocols of a backend, and what it says of its model."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Protocol
 
 from deployments.backend.config import EngineConfig
@@ -25,6 +26,26 @@ class AttentionStatus:
     reason: str
     wanted: str
     """The path that would serve if all were well."""
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """The memory that a model takes on this machine."""
+
+    device: str
+    memory_bytes: int
+    """What the device has, before ``memory_fraction``."""
+    weight_bytes: int
+    max_model_len: int
+    """What the config, or else the model, asks for, in tokens."""
+    context: int
+    """Tokens of the longest sequence that there is room for."""
+    sequence_bytes: int
+    """KV cache and recurrent state of one sequence of ``context`` tokens."""
+
+    @property
+    def needed_bytes(self) -> int:
+        return self.weight_bytes + self.sequence_bytes
 
 
 @dataclass(frozen=True)
@@ -66,7 +87,7 @@ class Backend(Protocol):
         """Load the model and allocate memory. Raises ``ValueError`` naming the setting at fault."""
         ...
 
-    def generate(self, request: GenerationRequest) -> AsyncIterator[Delta | Prefill]:
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta | Prefill, None]:
         """A ``Prefill`` as soon as the request is admitted, at most one more for each step that
         computes a part of its prompt, then deltas in order. Closing or cancelling the iterator
         frees the request's memory within one step. Raises a ``BackendError`` at the first
@@ -90,7 +111,7 @@ class Backend(Protocol):
         """Each token by itself; raises as ``detokenize``."""
         ...
 
-    def pool(self, request: PoolingRequest) -> AsyncIterator[Pooled | Prefill]:
+    def pool(self, request: PoolingRequest) -> AsyncGenerator[Pooled | Prefill, None]:
         """One ``Pooled`` for each input, in any order, as they are computed; a ``Prefill`` before
         the first one as soon as the request is admitted, and others while a long input is computed.
         Closing or cancelling the iterator frees the request's memory within one step. Raises a
@@ -116,6 +137,29 @@ class Backend(Protocol):
         ...
 
 
+class InstalledBackend(Backend, Protocol):
+    """What an entry point names: the engine, and what the command line asks before one runs.
+
+    Each method raises ``ValueError`` as ``check`` does.
+    """
+
+    def devices(self) -> tuple[str, ...]:
+        """The values of ``engine.device`` that this machine has, best first."""
+        ...
+
+    def fetch(self, config: EngineConfig) -> Path:
+        """The folder of the checkpoint, which is downloaded unless it is here."""
+        ...
+
+    def plan(self, config: EngineConfig) -> ModelPlan:
+        """For an engine with ``config``, whose checkpoint is here."""
+        ...
+
+    def choose_attention(self, config: EngineConfig) -> AttentionStatus:
+        """As an engine with ``config`` chooses it at start, by running its kernels."""
+        ...
+
+
 def entry_point(name: str) -> EntryPoint:
     """Where the backend ``name`` is. Raises ``ValueError`` with those there are."""
     found = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
@@ -124,11 +168,11 @@ def entry_point(name: str) -> EntryPoint:
     return found[name]
 
 
-def create_backend(name: str) -> Backend:
+def create_backend(name: str) -> InstalledBackend:
     """Look ``name`` up among the installed entry points. Raises ``ValueError`` with those found, or
     with what this one lacks."""
     try:
-        backend: Backend = entry_point(name).load()()
+        backend: InstalledBackend = entry_point(name).load()()
     except ImportError as error:
         raise ValueError(f"engine.backend {name!r} can't be loaded here: {error}") from error
     return backend

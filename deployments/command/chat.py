@@ -7,13 +7,13 @@ import json
 import logging
 import re
 import sys
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from pathlib import Path
 
 from deployments.backend import BackendError
 from deployments.command.chat_partner import EnginePartner, Message, Partner, ServerPartner
 from deployments.command.server_url import DEFAULT_URL, KEY_VARIABLE, ServerError, server_url
-from deployments.command.terminal import Parser, fail, printable
+from deployments.command.terminal import Parser, add_backend, fail, printable
 
 HOST_AND_PORT = re.compile(r"(localhost|[\w.-]+|\[[\da-fA-F:]+\]):\d+(/v1)?/?")
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
@@ -38,17 +38,17 @@ def run(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     options = _parser().parse_args(arguments)
     try:
-        partner = _partner(options.target, options.model)
+        opened = _partner(options.target, options.model, options.backend)
     except ValueError as error:
         return fail(str(error), status=2)
     except ServerError as error:
         return fail(str(error))
-    chat = Chat(partner, options.system)
     # Lines are edited, and go through earlier ones with the arrow keys, where Python has it.
     with suppress(ImportError):
         import readline  # noqa: F401
-    print(f"Chatting with {printable(partner.name)}. /help lists the commands.")
-    return _talk(chat)
+    with opened as partner:
+        print(f"Chatting with {printable(partner.name)}. /help lists the commands.")
+        return _talk(Chat(partner, options.system))
 
 
 class Chat:
@@ -128,12 +128,12 @@ def _do(chat: Chat, command: str, rest: str) -> None:
         print(COMMANDS)
 
 
-def _partner(target: str, model: str | None) -> Partner:
+def _partner(target: str, model: str | None, backend: str) -> AbstractContextManager[Partner]:
     if "://" in target or HOST_AND_PORT.fullmatch(target):
-        return ServerPartner(server_url(target), model)
+        return nullcontext(ServerPartner(server_url(target), model))
     if model is not None:
         raise ValueError("--model chooses one of a server's models: give the server's URL")
-    return EnginePartner(target)
+    return closing(EnginePartner(backend, target))
 
 
 def _show(text: str, *, dim: bool) -> None:
@@ -158,5 +158,6 @@ def _parser() -> argparse.ArgumentParser:
         "hub, a folder, or 'demo'",
     )
     parser.add_argument("--model", help="which of the server's models (default: its first)")
+    add_backend(parser)
     parser.add_argument("--system", metavar="TEXT", help="instructions for the model")
     return parser

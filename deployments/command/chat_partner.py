@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any, Protocol
+from uuid import uuid4
 
+from deployments.backend import (
+    ChatPrompt,
+    Delta,
+    EngineConfig,
+    GenerationRequest,
+    Prefill,
+    create_backend,
+)
 from deployments.command.server_url import ServerError, get_json, open_url
 
 SILENCE_S = 120.0
@@ -72,24 +82,36 @@ class ServerPartner:
 
 
 class EnginePartner:
-    """Loads ``model`` here. Raises ``ValueError`` saying why it can't be served."""
+    """Loads ``model`` with ``backend``. Raises ``ValueError`` saying why it can't be served."""
 
-    def __init__(self, model: str) -> None:
-        # MLX is for whoever asks for it.
-        from backend_metal.llm import LLM
-
-        self._llm = LLM(model, max_num_seqs=1)
+    def __init__(self, backend: str, model: str) -> None:
+        config = EngineConfig(backend=backend, model=model, max_num_seqs=1)
+        self._backend = create_backend(backend)
+        self._runner = asyncio.Runner()
+        self._model = self._runner.run(self._backend.start(config))
 
     @property
     def name(self) -> str:
-        return f"{self._llm.config.name} in this process"
+        return f"{self._model.name} in this process"
 
     def answer(self, messages: Sequence[Message]) -> Generator[Piece, None, None]:
-        from deployments.backend import ChatPrompt
+        prompt = ChatPrompt(tuple(messages))
+        request = GenerationRequest(uuid4().hex, prompt, self._model.default_sampling)
+        items = self._backend.generate(request)
+        try:
+            while item := self._runner.run(_next(items)):
+                if isinstance(item, Delta) and item.text:
+                    yield Piece(item.text)
+        finally:
+            self._runner.run(items.aclose())
 
-        for delta in self._llm.stream(ChatPrompt(tuple(messages))):
-            if delta.text:
-                yield Piece(delta.text)
+    def close(self) -> None:
+        self._runner.run(self._backend.stop())
+        self._runner.close()
+
+
+async def _next(items: AsyncGenerator[Delta | Prefill, None]) -> Delta | Prefill | None:
+    return await anext(items, None)
 
 
 def _pieces(event: Any) -> Generator[Piece, None, None]:

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 from huggingface_hub import CachedRepoInfo, CacheNotFound, constants, scan_cache_dir
 
-from backend_metal.engine.plan import MemoryPlan, plan_memory
-from backend_metal.models.find import find_checkpoint
-from deployments.backend import EngineConfig, create_backend
-from deployments.command.terminal import Parser, fail, printable, size, table
+from deployments.backend import DEFAULT_BACKEND, EngineConfig, ModelPlan, create_backend
+from deployments.command.terminal import Parser, add_backend, fail, printable, size, table
 
 EXAMPLES = """
 examples:
@@ -41,7 +39,7 @@ class CachedModel:
 
     name: str
     num_bytes: int
-    plan: MemoryPlan | None
+    plan: ModelPlan | None
     reason: str = ""
 
 
@@ -49,18 +47,21 @@ def run(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     options = _parser().parse_args(arguments)
     if options.action == "list":
-        return _list()
+        return _list(options.backend)
     if options.action == "pull":
-        return _pull(options.model, options.revision)
+        return _pull(
+            EngineConfig(backend=options.backend, model=options.model, revision=options.revision)
+        )
     return _remove(options.model, confirmed=options.yes)
 
 
-def cached_models() -> list[CachedModel]:
-    """By name."""
-    return [_looked_at(repo) for repo in sorted(_repositories(), key=lambda repo: repo.repo_id)]
+def cached_models(backend: str = DEFAULT_BACKEND) -> list[CachedModel]:
+    """By name, as ``backend`` would serve them."""
+    found = sorted(_repositories(), key=lambda repo: repo.repo_id)
+    return [_looked_at(repo, backend) for repo in found]
 
 
-def _looked_at(repo: CachedRepoInfo) -> CachedModel:
+def _looked_at(repo: CachedRepoInfo, backend: str) -> CachedModel:
     """By the snapshot that is served without ``engine.revision``."""
     snapshot = repo.refs.get("main") or max(
         repo.revisions, key=lambda one: one.last_modified, default=None
@@ -68,17 +69,18 @@ def _looked_at(repo: CachedRepoInfo) -> CachedModel:
     if snapshot is None:
         return CachedModel(repo.repo_id, repo.size_on_disk, None, "nothing of it is downloaded")
     # As a folder: what is looked at is what is here, without the hub.
-    config = EngineConfig(model=str(snapshot.snapshot_path))
+    config = EngineConfig(backend=backend, model=str(snapshot.snapshot_path))
     try:
-        create_backend(config.backend).check(config)
-        return CachedModel(repo.repo_id, repo.size_on_disk, plan_memory(config))
+        created = create_backend(backend)
+        created.check(config)
+        return CachedModel(repo.repo_id, repo.size_on_disk, created.plan(config))
     except ValueError as error:
         reason = str(error).partition("\n")[0].replace(str(snapshot.snapshot_path), "it")
         return CachedModel(repo.repo_id, repo.size_on_disk, None, reason)
 
 
-def _list() -> int:
-    found = cached_models()
+def _list(backend: str) -> int:
+    found = cached_models(backend)
     if not found:
         print("No models in the cache. `pomona models pull MODEL` gets one.")
         return 0
@@ -98,16 +100,15 @@ def _row(one: CachedModel) -> tuple[str, ...]:
     return name, on_disk, memory, context, f"yes, on {one.plan.device}"
 
 
-def _pull(model: str, revision: str | None) -> int:
-    logging.getLogger("backend_metal").setLevel(logging.INFO)
-    config = EngineConfig(model=model, revision=revision)
+def _pull(config: EngineConfig) -> int:
     try:
+        backend = create_backend(config.backend)
+        logging.getLogger(type(backend).__module__.partition(".")[0]).setLevel(logging.INFO)
         # It refuses what can't be served before the weights are downloaded.
-        create_backend(config.backend).check(config)
-        path, _ = find_checkpoint(model, revision)
+        backend.check(config)
+        print(backend.fetch(config))
     except ValueError as error:
         return fail(str(error))
-    print(path)
     return 0
 
 
@@ -142,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_backend(parser)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser(
         "list", help="what is in the cache, what of it the engine here can serve, and its memory"

@@ -8,12 +8,23 @@ import unicodedata
 from collections.abc import Sequence
 from typing import NoReturn
 
+from deployments.backend import DEFAULT_BACKEND
+
 
 class Parser(argparse.ArgumentParser):
     """Whose mistakes are one line."""
 
     def error(self, message: str) -> NoReturn:
         raise SystemExit(fail(f"{message} (see {self.prog} --help)", status=2))
+
+
+def add_backend(parser: argparse.ArgumentParser) -> None:
+    """The option ``--backend``."""
+    parser.add_argument(
+        "--backend",
+        default=DEFAULT_BACKEND,
+        help="a name in the entry-point group 'pomona.backends' (default: %(default)s)",
+    )
 
 
 def fail(message: str, *, status: int = 1) -> int:

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from backend_metal import LLM, SamplingParams
 from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
 from backend_metal.attention.paths import CPU, REFERENCE, AttentionPath
-from backend_metal.backend import MetalBackend
+from backend_metal.backend import MlxBackend
 from backend_metal.device import Device, registered
 from backend_metal.engine.attention_choice import choose_attention
 from deployments.backend import AttentionStatus, EngineConfig
@@ -192,7 +192,7 @@ def choose(
 
 
 async def test_what_serves_shows_over_http(checkpoints: dict[str, str]) -> None:
-    backend = MetalBackend()
+    backend = MlxBackend()
     config = EngineConfig(model=checkpoints["qwen3"], num_kv_blocks=64)
     with registered(device_with(BROKEN["raises when it is built"])) as device:
         model = await backend.start(config.model_copy(update={"device": device.name}))

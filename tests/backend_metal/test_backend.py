@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from backend_metal import LLM
-from backend_metal.backend import MetalBackend
+from backend_metal.backend import MlxBackend
 from backend_metal.device import available_devices
 from backend_metal.engine.engine import Engine, Output
 from backend_metal.engine.text.prompt import PromptEncoder
@@ -50,9 +50,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def backend(checkpoint: Path) -> AsyncIterator[MetalBackend]:
-    made = create_backend("metal")
-    assert isinstance(made, MetalBackend)
+async def backend(checkpoint: Path) -> AsyncIterator[MlxBackend]:
+    made = create_backend("mlx")
+    assert isinstance(made, MlxBackend)
     await made.start(EngineConfig(model=str(checkpoint), num_kv_blocks=256, max_num_seqs=8))
     yield made
     await made.stop()
@@ -70,7 +70,7 @@ async def backend(checkpoint: Path) -> AsyncIterator[MetalBackend]:
 def test_what_can_be_told_without_loading(
     checkpoint: Path, setting: dict[str, Any], message: str
 ) -> None:
-    backend = create_backend("metal")
+    backend = create_backend("mlx")
     backend.check(EngineConfig(model=str(checkpoint)))
     if setting.get("device") in available_devices():
         pytest.skip("it is there")
@@ -78,7 +78,7 @@ def test_what_can_be_told_without_loading(
         backend.check(EngineConfig.model_validate({"model": str(checkpoint), **setting}))
 
 
-async def collect(backend: MetalBackend, request: GenerationRequest) -> list[Delta]:
+async def collect(backend: MlxBackend, request: GenerationRequest) -> list[Delta]:
     admitted, *items = [item async for item in backend.generate(request)]
     assert isinstance(admitted, Prefill)
     return [item for item in items if isinstance(item, Delta)]
@@ -88,13 +88,13 @@ def tokens(items: list[Delta | Prefill]) -> list[int]:
     return [token for item in items if isinstance(item, Delta) for token in item.token_ids]
 
 
-async def until_idle(backend: MetalBackend) -> None:
+async def until_idle(backend: MlxBackend) -> None:
     while backend.stats().requests_running or backend.stats().requests_waiting:
         await asyncio.sleep(0.001)
 
 
 async def test_requests_run_together_and_match_the_offline_engine(
-    backend: MetalBackend, checkpoint: Path
+    backend: MlxBackend, checkpoint: Path
 ) -> None:
     prompts = ["a", "hello there", "x" * 70, "hello there, again"]
     requests = [GenerationRequest(str(i), prompt, GREEDY) for i, prompt in enumerate(prompts)]
@@ -109,7 +109,7 @@ CHAT = ChatPrompt(({"role": "user", "content": "hi <|end|>"},))
 
 @pytest.mark.parametrize("prompt", ["hello there", CHAT], ids=["text", "chat"])
 async def test_tokens_are_those_that_would_run(
-    backend: MetalBackend, prompt: str | ChatPrompt
+    backend: MlxBackend, prompt: str | ChatPrompt
 ) -> None:
     request = GenerationRequest("a", prompt, GREEDY)
     token_ids = await backend.tokenize(request)
@@ -123,14 +123,14 @@ async def test_tokens_are_those_that_would_run(
     assert text.endswith("user: hi <|end|><|end|>assistant: " if prompt is CHAT else "hello there")
 
 
-async def test_no_text_is_no_tokens_and_the_other_way_round(backend: MetalBackend) -> None:
+async def test_no_text_is_no_tokens_and_the_other_way_round(backend: MlxBackend) -> None:
     empty = GenerationRequest("a", "", GREEDY)
     assert await backend.tokenize(empty, add_special_tokens=False) == []
     assert await backend.detokenize([]) == ""
     assert await backend.spell([]) == []
 
 
-async def test_what_is_no_token(backend: MetalBackend) -> None:
+async def test_what_is_no_token(backend: MlxBackend) -> None:
     for token_id in (-1, 10**6):
         with pytest.raises(InvalidRequestError, match=f"tokens has token id {token_id}") as caught:
             await backend.detokenize([1, token_id])
@@ -139,7 +139,7 @@ async def test_what_is_no_token(backend: MetalBackend) -> None:
             await backend.spell([token_id])
 
 
-async def test_the_stop_string_that_ended_it_is_told(backend: MetalBackend) -> None:
+async def test_the_stop_string_that_ended_it_is_told(backend: MlxBackend) -> None:
     whole = await collect(backend, GenerationRequest("a", "hello there", GREEDY))
     text = "".join(delta.text for delta in whole)
     stop = text[2:4]
@@ -150,14 +150,14 @@ async def test_the_stop_string_that_ended_it_is_told(backend: MetalBackend) -> N
     assert {delta.stop_string for delta in whole} == {None}
 
 
-async def test_chat_prompts_go_through_the_template(backend: MetalBackend) -> None:
+async def test_chat_prompts_go_through_the_template(backend: MlxBackend) -> None:
     chat = ChatPrompt(({"role": "user", "content": "hi"},))
     (first, *_) = await collect(backend, GenerationRequest("chat", chat, GREEDY))
     text = "user: hi<|end|>assistant: "
     assert first.num_prompt_tokens == len(text) - len("<|end|>") + 1 + 1
 
 
-async def test_closing_the_iterator_frees_the_blocks(backend: MetalBackend) -> None:
+async def test_closing_the_iterator_frees_the_blocks(backend: MlxBackend) -> None:
     iterator = backend.generate(GenerationRequest("a", "hello", ENDLESS, n=2))
     assert isinstance(await anext(iterator), Prefill)
     assert isinstance(await anext(iterator), Delta)
@@ -168,7 +168,7 @@ async def test_closing_the_iterator_frees_the_blocks(backend: MetalBackend) -> N
     assert backend.stats().request_success == {"abort": 1}
 
 
-async def test_cancelling_a_waiting_task_frees_the_blocks(backend: MetalBackend) -> None:
+async def test_cancelling_a_waiting_task_frees_the_blocks(backend: MlxBackend) -> None:
     task = asyncio.create_task(collect(backend, GenerationRequest("a", "hello", ENDLESS)))
     while not backend.stats().requests_running:
         await asyncio.sleep(0.001)
@@ -179,7 +179,7 @@ async def test_cancelling_a_waiting_task_frees_the_blocks(backend: MetalBackend)
     assert backend.stats().kv_cache_blocks_free == 256
 
 
-async def test_a_stream_that_nobody_reads_waits_and_then_goes_on(backend: MetalBackend) -> None:
+async def test_a_stream_that_nobody_reads_waits_and_then_goes_on(backend: MlxBackend) -> None:
     sampling = replace(GREEDY, max_tokens=400)
     wanted = GenerationRequest("slow", (1, 2, 3), sampling, n=2)
     undisturbed = await collect(backend, replace(wanted, request_id="undisturbed"))
@@ -195,7 +195,7 @@ async def test_a_stream_that_nobody_reads_waits_and_then_goes_on(backend: MetalB
     assert [item for item in read if isinstance(item, Delta)] == undisturbed
 
 
-async def test_what_is_made_is_told_before_anybody_reads_it(backend: MetalBackend) -> None:
+async def test_what_is_made_is_told_before_anybody_reads_it(backend: MlxBackend) -> None:
     made: list[Delta | Prefill] = []
     before = backend.stats().generation_tokens
     wanted = GenerationRequest("slow", (1, 2, 3), ENDLESS, n=2, on_made=made.append)
@@ -208,7 +208,7 @@ async def test_what_is_made_is_told_before_anybody_reads_it(backend: MetalBacken
 
 
 async def test_a_prompt_of_more_tokens_than_its_key_has_left_is_refused(
-    backend: MetalBackend,
+    backend: MlxBackend,
 ) -> None:
     wanted = GenerationRequest("a", (1, 2, 3), GREEDY, max_prompt_tokens=3)
     assert len(tokens(await collect(backend, wanted))) == 12
@@ -216,7 +216,7 @@ async def test_a_prompt_of_more_tokens_than_its_key_has_left_is_refused(
         await collect(backend, replace(wanted, max_prompt_tokens=2))
 
 
-async def test_a_refused_request_raises_and_hurts_nobody(backend: MetalBackend) -> None:
+async def test_a_refused_request_raises_and_hurts_nobody(backend: MlxBackend) -> None:
     good = asyncio.create_task(collect(backend, GenerationRequest("good", "hello", GREEDY)))
     with pytest.raises(InvalidRequestError, match="5000 in the messages") as error:
         await collect(backend, GenerationRequest("long", "x" * 5000, GREEDY))
@@ -227,7 +227,7 @@ async def test_a_refused_request_raises_and_hurts_nobody(backend: MetalBackend) 
     assert len(tokens(await good)) == 12
 
 
-async def test_a_request_id_in_use_is_refused_and_the_first_goes_on(backend: MetalBackend) -> None:
+async def test_a_request_id_in_use_is_refused_and_the_first_goes_on(backend: MlxBackend) -> None:
     iterator = backend.generate(GenerationRequest("a", "hello", GREEDY))
     first = await anext(iterator)
     with pytest.raises(InvalidRequestError, match="'a' is already in use"):
@@ -235,7 +235,7 @@ async def test_a_request_id_in_use_is_refused_and_the_first_goes_on(backend: Met
     assert len(tokens([first, *[delta async for delta in iterator]])) == 12
 
 
-async def test_drain_finishes_what_runs_and_refuses_what_comes(backend: MetalBackend) -> None:
+async def test_drain_finishes_what_runs_and_refuses_what_comes(backend: MlxBackend) -> None:
     iterator = backend.generate(GenerationRequest("a", "hello", GREEDY))
     first = await anext(iterator)
     draining = asyncio.create_task(backend.drain())
@@ -248,7 +248,7 @@ async def test_drain_finishes_what_runs_and_refuses_what_comes(backend: MetalBac
     await draining
 
 
-async def test_stop_ends_streams_with_abort(backend: MetalBackend) -> None:
+async def test_stop_ends_streams_with_abort(backend: MlxBackend) -> None:
     iterator = backend.generate(GenerationRequest("a", "hello", ENDLESS))
     await anext(iterator)
     await backend.stop()
@@ -291,7 +291,7 @@ def long_ones_held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]
 
 
 async def test_a_short_prompt_does_not_wait_for_long_ones(
-    backend: MetalBackend, long_ones_held: threading.Event
+    backend: MlxBackend, long_ones_held: threading.Event
 ) -> None:
     waiting = [
         asyncio.create_task(collect(backend, GenerationRequest(f"long {i}", "x" * 11, GREEDY)))
@@ -304,7 +304,7 @@ async def test_a_short_prompt_does_not_wait_for_long_ones(
 
 
 async def test_tokenizing_that_hangs_is_unhealthy(
-    backend: MetalBackend, held_tokenizer: threading.Event
+    backend: MlxBackend, held_tokenizer: threading.Event
 ) -> None:
     engine = backend._engine
     assert engine is not None
@@ -323,7 +323,7 @@ async def test_tokenizing_that_hangs_is_unhealthy(
 
 
 async def test_stop_during_tokenizing_ends_the_stream(
-    backend: MetalBackend, held_tokenizer: threading.Event
+    backend: MlxBackend, held_tokenizer: threading.Event
 ) -> None:
     task = asyncio.create_task(collect(backend, GenerationRequest("a", "hello", GREEDY)))
     await asyncio.sleep(0)
@@ -334,7 +334,7 @@ async def test_stop_during_tokenizing_ends_the_stream(
 
 
 async def test_an_engine_that_breaks_ends_every_stream(
-    backend: MetalBackend, monkeypatch: pytest.MonkeyPatch
+    backend: MlxBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     iterator = backend.generate(GenerationRequest("a", "hello", ENDLESS))
     await anext(iterator)
@@ -352,7 +352,7 @@ async def test_an_engine_that_breaks_ends_every_stream(
 
 
 async def test_an_engine_that_hangs_says_so_and_stops_without_its_thread(
-    backend: MetalBackend, monkeypatch: pytest.MonkeyPatch
+    backend: MlxBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs, release = threading.Event(), threading.Event()
 
@@ -379,7 +379,7 @@ async def test_an_engine_that_hangs_says_so_and_stops_without_its_thread(
 
 
 async def test_a_request_that_cannot_be_added_fails_alone(
-    backend: MetalBackend, monkeypatch: pytest.MonkeyPatch
+    backend: MlxBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = backend.generate(GenerationRequest("good", "hello", GREEDY))
     first = await anext(good)
@@ -393,7 +393,7 @@ async def test_a_request_that_cannot_be_added_fails_alone(
 async def test_requests_in_the_tokenizer_count_as_waiting(
     checkpoint: Path, held_tokenizer: threading.Event
 ) -> None:
-    backend = MetalBackend()
+    backend = MlxBackend()
     await backend.start(
         EngineConfig(model=str(checkpoint), num_kv_blocks=64, max_num_seqs=1, max_queued_requests=1)
     )
@@ -420,7 +420,7 @@ async def test_requests_in_the_tokenizer_count_as_waiting(
 async def test_a_key_leaves_room_for_others_in_the_queue(
     checkpoint: Path, held_tokenizer: threading.Event
 ) -> None:
-    backend = MetalBackend()
+    backend = MlxBackend()
     await backend.start(
         EngineConfig(model=str(checkpoint), num_kv_blocks=64, max_num_seqs=1, max_queued_requests=4)
     )
@@ -443,14 +443,14 @@ async def test_a_key_leaves_room_for_others_in_the_queue(
 
 
 async def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(
-    backend: MetalBackend, held_tokenizer: threading.Event
+    backend: MlxBackend, held_tokenizer: threading.Event
 ) -> None:
     with pytest.raises(InvalidRequestError, match=r"you requested \d+ tokens or more") as error:
         await collect(backend, GenerationRequest("long", "x" * 100_000, GREEDY))
     assert error.value.code == "context_length_exceeded"
 
 
-async def test_refusals_are_counted(backend: MetalBackend) -> None:
+async def test_refusals_are_counted(backend: MlxBackend) -> None:
     with pytest.raises(InvalidRequestError):
         await collect(backend, GenerationRequest("ids", (1, 99999), GREEDY))
     await collect(backend, GenerationRequest("good", "hello", GREEDY))
@@ -458,7 +458,7 @@ async def test_refusals_are_counted(backend: MetalBackend) -> None:
 
 
 async def test_a_bad_setting_is_raised_by_start() -> None:
-    made = create_backend("metal")
+    made = create_backend("mlx")
     with pytest.raises(ValueError, match="nowhere"):
         await made.start(EngineConfig(model="/nowhere"))
     with pytest.raises(UnavailableError, match="did not start"):
@@ -467,7 +467,7 @@ async def test_a_bad_setting_is_raised_by_start() -> None:
 
 
 async def test_a_budget_smaller_than_the_batch_is_a_bad_setting(checkpoint: Path) -> None:
-    made = create_backend("metal")
+    made = create_backend("mlx")
     with pytest.raises(ValueError, match="max_num_batched_tokens must be at least max_num_seqs"):
         await made.start(
             EngineConfig(model=str(checkpoint), max_num_seqs=32, max_num_batched_tokens=16)
@@ -498,7 +498,7 @@ def test_a_backend_that_lacks_something_says_what(missing: str, told: str, tmp_p
     (tmp_path / "mlx" / "core.py").write_text(f"raise ImportError({missing!r})")
     script = (
         "from deployments.backend import create_backend\n"
-        "try:\n    create_backend('metal')\n"
+        "try:\n    create_backend('mlx')\n"
         "except ValueError as error:\n    print(error)"
     )
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).resolve().parents[2])])
@@ -509,5 +509,5 @@ def test_a_backend_that_lacks_something_says_what(missing: str, told: str, tmp_p
         text=True,
         check=True,
     )
-    assert finished.stdout.startswith("engine.backend 'metal' can't be loaded here: ")
+    assert finished.stdout.startswith("engine.backend 'mlx' can't be loaded here: ")
     assert told in finished.stdout

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from backend_metal import LLM
-from backend_metal.backend import MOST_INPUTS_AT_ONCE, MetalBackend
+from backend_metal.backend import MOST_INPUTS_AT_ONCE, MlxBackend
 from deployments.backend import (
     ChatPrompt,
     ContextLengthError,
@@ -56,8 +56,8 @@ def settings(checkpoint: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def backend(checkpoint: Path) -> AsyncIterator[MetalBackend]:
-    backend = MetalBackend()
+async def backend(checkpoint: Path) -> AsyncIterator[MlxBackend]:
+    backend = MlxBackend()
     config = EngineConfig(max_queued_requests=2, max_model_len=256, **settings(checkpoint))
     info = await backend.start(config)
     assert info.pooling == PoolingInfo(
@@ -72,7 +72,7 @@ def request(texts: list[str], request_id: str = "r", **fields: Any) -> PoolingRe
     return PoolingRequest(request_id, inputs, **fields)
 
 
-async def collect(backend: MetalBackend, asked: PoolingRequest) -> list[Pooled]:
+async def collect(backend: MlxBackend, asked: PoolingRequest) -> list[Pooled]:
     return [item async for item in backend.pool(asked) if isinstance(item, Pooled)]
 
 
@@ -81,7 +81,7 @@ async def drained(items: AsyncIterator[Pooled | Prefill]) -> None:
         pass
 
 
-async def idle(backend: MetalBackend) -> None:
+async def idle(backend: MlxBackend) -> None:
     while backend.stats().requests_running or backend.stats().requests_waiting:
         await asyncio.sleep(0.001)
     stats = backend.stats()
@@ -89,7 +89,7 @@ async def idle(backend: MetalBackend) -> None:
 
 
 async def test_many_texts_are_let_in_together_and_never_many_at_once(
-    backend: MetalBackend, checkpoint: Path
+    backend: MlxBackend, checkpoint: Path
 ) -> None:
     in_engine: set[int] = set()
     most = 0
@@ -112,7 +112,7 @@ async def test_many_texts_are_let_in_together_and_never_many_at_once(
     await idle(backend)
 
 
-async def test_those_that_nobody_reads_wait(backend: MetalBackend) -> None:
+async def test_those_that_nobody_reads_wait(backend: MlxBackend) -> None:
     made: list[int] = []
 
     def count(index: int, item: Pooled | Prefill) -> None:
@@ -126,7 +126,7 @@ async def test_those_that_nobody_reads_wait(backend: MetalBackend) -> None:
     await items.aclose()
 
 
-async def test_closing_the_iterator_frees_everything(backend: MetalBackend) -> None:
+async def test_closing_the_iterator_frees_everything(backend: MlxBackend) -> None:
     items = backend.pool(request(TEXTS))
     async for item in items:
         if isinstance(item, Pooled):
@@ -138,7 +138,7 @@ async def test_closing_the_iterator_frees_everything(backend: MetalBackend) -> N
     await asyncio.wait_for(backend.drain(), 10)
 
 
-async def test_an_input_at_fault_is_named_and_nobody_else_is_hurt(backend: MetalBackend) -> None:
+async def test_an_input_at_fault_is_named_and_nobody_else_is_hurt(backend: MlxBackend) -> None:
     other = asyncio.create_task(collect(backend, request(TEXTS, "other")))
     with pytest.raises(ContextLengthError, match="256 tokens") as too_long:
         await collect(backend, request(["a", "b" * 257]))
@@ -153,7 +153,7 @@ async def test_an_input_at_fault_is_named_and_nobody_else_is_hurt(backend: Metal
     await idle(backend)
 
 
-async def test_a_queue_that_is_full_takes_no_group(backend: MetalBackend) -> None:
+async def test_a_queue_that_is_full_takes_no_group(backend: MlxBackend) -> None:
     greedy = SamplingParams(temperature=0.0, max_tokens=60, ignore_eos=True)
 
     async def generate(request_id: str) -> None:
@@ -169,7 +169,7 @@ async def test_a_queue_that_is_full_takes_no_group(backend: MetalBackend) -> Non
     assert len(await collect(backend, request(TEXTS[:2]))) == 2
 
 
-async def test_a_generation_beside_a_thousand_texts_has_its_share(backend: MetalBackend) -> None:
+async def test_a_generation_beside_a_thousand_texts_has_its_share(backend: MlxBackend) -> None:
     """Whoever asks for much waits, not others."""
     ended: list[str] = []
 
@@ -190,7 +190,7 @@ async def test_a_generation_beside_a_thousand_texts_has_its_share(backend: Metal
     assert ended == ["one", "many"]
 
 
-async def test_stop_ends_it_with_an_error(backend: MetalBackend) -> None:
+async def test_stop_ends_it_with_an_error(backend: MlxBackend) -> None:
     items = backend.pool(request(TEXTS))
     await anext(items)
     await backend.stop()
@@ -200,7 +200,7 @@ async def test_stop_ends_it_with_an_error(backend: MetalBackend) -> None:
         await collect(backend, request(TEXTS))
 
 
-async def test_an_id_in_use_is_refused(backend: MetalBackend) -> None:
+async def test_an_id_in_use_is_refused(backend: MlxBackend) -> None:
     items = backend.pool(request(TEXTS))
     await anext(items)
     with pytest.raises(InvalidRequestError, match="already in use"):
@@ -221,7 +221,7 @@ async def test_a_query_and_a_document_are_scored_behind_the_models_own_words(
     write_score_files(tmp_path, ord("y"), ord("n"))
     template = tmp_path / "template.jinja"
     template.write_text(TEMPLATE)
-    backend = MetalBackend()
+    backend = MlxBackend()
     config = EngineConfig(chat_template=str(template), **settings(tmp_path))
     info = await backend.start(config)
     assert info.pooling is not None

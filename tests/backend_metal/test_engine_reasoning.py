@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 from prometheus_client import CollectorRegistry
 
-from backend_metal.backend import MetalBackend
+from backend_metal.backend import MlxBackend
 from deployments.backend import EngineConfig
 from deployments.replica.app import build_replica_app
 from deployments.wire.checkpoint import CheckpointReader, Progress
@@ -63,7 +63,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def app(checkpoint: Path) -> AsyncIterator[Any]:
-    backend = MetalBackend()
+    backend = MlxBackend()
     config = EngineConfig(
         model=str(checkpoint), served_model_name="tiny", num_kv_blocks=256, device="cpu"
     )

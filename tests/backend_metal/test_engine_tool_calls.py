@@ -12,7 +12,7 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError
 from prometheus_client import CollectorRegistry
 
-from backend_metal.backend import MetalBackend
+from backend_metal.backend import MlxBackend
 from deployments.backend import EngineConfig
 from deployments.replica.app import build_replica_app
 from tests.support.backend_metal import tiny_models
@@ -49,7 +49,7 @@ TOOLS: Any = [
 async def client(tmp_path: Path) -> AsyncIterator[AsyncOpenAI]:
     tiny_models.save("qwen3", tmp_path)
     (tmp_path / "chat_template.jinja").write_text(TEMPLATE)
-    backend = MetalBackend()
+    backend = MlxBackend()
     model = await backend.start(
         EngineConfig(model=str(tmp_path), served_model_name="tiny", num_kv_blocks=256, device="cpu")
     )

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from backend_metal import LLM, SamplingParams
-from backend_metal.backend import MetalBackend
+from backend_metal.backend import MlxBackend
 from backend_metal.engine import build
 from backend_metal.engine.engine import Engine
 from backend_metal.engine.memory import Demand, GroupBytes
@@ -270,7 +270,7 @@ def test_a_stale_state_shows_in_the_tokens(
 
 async def test_a_chat_begins_with_the_state_before_its_last_message(tmp_path: Path) -> None:
     saved("mamba2", tmp_path)
-    backend = MetalBackend()
+    backend = MlxBackend()
     config = EngineConfig(model=str(tmp_path), num_kv_blocks=100, max_num_seqs=2, block_size=8)
     await backend.start(config)
     try:

@@ -11,7 +11,7 @@ import mlx.core as mx
 import pytest
 
 from backend_metal import LLM, SamplingParams
-from backend_metal.backend import MetalBackend
+from backend_metal.backend import MlxBackend
 from backend_metal.models.find import DEMO_DIRECTORY
 from backend_metal.models.generation_config import default_sampling
 from backend_metal.models.loader import load
@@ -86,8 +86,8 @@ def test_a_bad_file_is_told_with_its_field_before_anything_loads(
 ) -> None:
     write(checkpoint, content)
     with pytest.raises(ValueError, match=rf"generation_config\.json.*{said}"):
-        MetalBackend().check(EngineConfig(model=str(checkpoint)))
-    MetalBackend().check(EngineConfig(model=str(checkpoint), generation_config="openai"))
+        MlxBackend().check(EngineConfig(model=str(checkpoint)))
+    MlxBackend().check(EngineConfig(model=str(checkpoint), generation_config="openai"))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_bad_file_is_told_with_its_field_before_anything_loads(
 def test_what_is_no_object_is_told(checkpoint: Path, content: str, said: str) -> None:
     (checkpoint / "generation_config.json").write_text(content)
     with pytest.raises(ValueError, match=rf"generation_config\.json {said}"):
-        MetalBackend().check(EngineConfig(model=str(checkpoint)))
+        MlxBackend().check(EngineConfig(model=str(checkpoint)))
 
 
 def test_engines_with_other_defaults_do_not_continue_each_others_answers(
@@ -129,7 +129,7 @@ def test_offline_they_hold_where_no_parameters_are_given(checkpoint: Path) -> No
 
 
 async def test_a_backend_tells_them_to_whoever_serves_it(checkpoint: Path) -> None:
-    backend = MetalBackend()
+    backend = MlxBackend()
     try:
         info = await backend.start(EngineConfig(model=str(checkpoint), num_kv_blocks=16))
         assert info.default_sampling == DRAWN

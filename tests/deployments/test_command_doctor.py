@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from deployments.backend import ModelPlan
 from deployments.command import doctor
 from deployments.command.doctor import engine_reading, local, readings
 from deployments.command.doctor.clock import check_clock
 from deployments.command.doctor.config import read_config
 from deployments.command.doctor.engine import check_engine
-from deployments.command.doctor.engine_reading import EngineReading, ModelMemory, read_engine
+from deployments.command.doctor.engine_reading import EngineReading, read_engine
 from deployments.command.doctor.finding import Finding, warning, wrong
 from deployments.command.doctor.hub import Hub, check_hub
 from deployments.command.doctor.memory import check_disk, check_memory
@@ -28,8 +29,8 @@ from tests.support.e2e.serve_process import free_port
 
 GB = 10**9
 CONFIG = REPOSITORY / "configs" / "app.yaml"
-MEMORY = ModelMemory(4 * GB, max_model_len=40960, context=40960, sequence_bytes=2 * GB)
-READING = EngineReading(devices=("metal", "cpu"), attention="metal", wanted="metal", memory=MEMORY)
+PLAN = ModelPlan("metal", 64 * GB, 4 * GB, 40960, context=40960, sequence_bytes=2 * GB)
+READING = EngineReading(devices=("metal", "cpu"), attention="metal", wanted="metal", plan=PLAN)
 
 
 def verdicts(findings: list[Finding]) -> dict[str, str]:
@@ -97,10 +98,10 @@ def test_kernels_that_do_not_work_are_a_warning_with_the_reason() -> None:
 
 
 def test_a_model_that_is_not_there_is_a_warning_and_one_that_can_not_be_served_is_wrong() -> None:
-    absent = replace(READING, memory=None, is_absent=True)
+    absent = replace(READING, plan=None, is_absent=True)
     [found] = [one for one in engine(absent) if one.check == "Model"]
     assert (found.verdict, found.remedy) == ("warning", "`pomona models pull org/model`")
-    refused = replace(READING, memory=None, problem="model_type 'mystery' is not supported")
+    refused = replace(READING, plan=None, problem="model_type 'mystery' is not supported")
     [found] = [one for one in engine(refused) if one.check == "Model"]
     assert (found.verdict, found.told) == (
         "wrong",
@@ -109,10 +110,10 @@ def test_a_model_that_is_not_there_is_a_warning_and_one_that_can_not_be_served_i
 
 
 def test_memory() -> None:
-    assert check_memory("m", MEMORY, 7 * GB).verdict == "ok"
-    found = check_memory("m", MEMORY, 5 * GB)
+    assert check_memory("m", PLAN, 7 * GB).verdict == "ok"
+    found = check_memory("m", PLAN, 5 * GB)
     assert (found.verdict, "5.0 GB are free now" in found.told) == ("warning", True)
-    found = check_memory("m", replace(MEMORY, context=8192), 64 * GB)
+    found = check_memory("m", replace(PLAN, context=8192), 64 * GB)
     assert (found.verdict, "no room for its whole context of 40960" in found.told) == (
         "warning",
         True,
@@ -260,8 +261,8 @@ def test_the_engine_is_read_in_a_process_of_its_own() -> None:
     reading = read_engine(read_config(CONFIG).engine.model_copy(update={"device": "cpu"}))
     assert reading.error == reading.problem == ""
     assert reading.devices[-1] == "cpu"
-    assert reading.memory is not None
-    assert reading.memory.context == reading.memory.max_model_len == 8192
+    assert reading.plan is not None
+    assert reading.plan.context == reading.plan.max_model_len == 8192
 
 
 def test_what_ends_that_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ CONFIGS = sorted(Path("configs").glob("*.yaml"))
 
 def test_every_default_holds_without_any_args() -> None:
     settings = parse_settings({})
-    assert settings.engine.backend == "metal"
+    assert settings.engine.backend == "mlx"
     assert settings.gateway.max_attempts == 3
     assert settings.replica.port == 0
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from backend_metal.backend import MOST_INPUTS_AT_ONCE, MetalBackend  # isort: skip
+from backend_metal.backend import MOST_INPUTS_AT_ONCE, MlxBackend  # isort: skip
 import httpx
 import mlx.core as mx
 import numpy as np
@@ -28,7 +28,7 @@ NUM_BLOCKS = 64
 TEXTS = [f"text number {number}" * (number % 5 + 1) for number in range(1000)]
 
 
-class Watched(MetalBackend):
+class Watched(MlxBackend):
     """Counts the inputs that have been let in and are not made yet."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backend_metal.backend import MetalBackend  # isort: skip
+from backend_metal.backend import MlxBackend  # isort: skip
 from prometheus_client import CollectorRegistry
 
 from deployments.backend import EngineConfig
@@ -34,7 +34,7 @@ class Engines:
     running: Running
     cut: Cut
     replicas: list[Replica]
-    backends: list[MetalBackend]
+    backends: list[MlxBackend]
     num_asked: int = 0
 
     async def ask(self, body: dict[str, Any], after_bytes: int | None = None) -> Seen:
@@ -63,7 +63,7 @@ async def engines(model: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     async with AsyncExitStack() as stack:
         apps, backends = [], []
         for _ in range(2):
-            backend = MetalBackend()
+            backend = MlxBackend()
             info = await backend.start(
                 EngineConfig(
                     model=str(model), served_model_name="demo", device="cpu", num_kv_blocks=64

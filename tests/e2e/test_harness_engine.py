@@ -12,7 +12,7 @@ import pytest
 from openai import OpenAI
 from prometheus_client import CollectorRegistry
 
-from backend_metal.backend import MetalBackend
+from backend_metal.backend import MlxBackend
 from deployments.backend import EngineConfig
 from deployments.replica.app import build_replica_app
 from tests.support.backend_metal import tiny_models
@@ -24,7 +24,7 @@ CONTEXT, CONTINUATION = list(range(40, 75)), [80, 90, 100, 81]
 async def test_log_likelihoods_and_the_fields_around_them(tmp_path: Path) -> None:
     tiny_models.save("qwen3", tmp_path)
     model, _ = tiny_models.build("qwen3")
-    backend = MetalBackend()
+    backend = MlxBackend()
     config = EngineConfig(
         model=str(tmp_path), served_model_name="demo", device="cpu", num_kv_blocks=64
     )

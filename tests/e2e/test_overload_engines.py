@@ -14,7 +14,7 @@ import pytest
 
 from backend_metal.engine.text.prompt import PromptEncoder
 
-from backend_metal.backend import MetalBackend  # isort: skip
+from backend_metal.backend import MlxBackend  # isort: skip
 from prometheus_client import CollectorRegistry
 
 from deployments.backend import EngineConfig
@@ -52,15 +52,15 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 @pytest.fixture
-async def backends(model: Path) -> AsyncIterator[list[MetalBackend]]:
-    found = [MetalBackend() for _ in range(NUM_REPLICAS)]
+async def backends(model: Path) -> AsyncIterator[list[MlxBackend]]:
+    found = [MlxBackend() for _ in range(NUM_REPLICAS)]
     yield found
     for backend in found:
         await backend.stop()
 
 
 @pytest.fixture
-async def running(backends: list[MetalBackend], model: Path) -> AsyncIterator[Running]:
+async def running(backends: list[MlxBackend], model: Path) -> AsyncIterator[Running]:
     config = EngineConfig(
         model=str(model),
         served_model_name="demo",
@@ -105,7 +105,7 @@ def events(response: httpx.Response) -> list[str]:
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_just_the_surplus_is_refused_and_the_rest_is_served_as_ever(
-    running: Running, backends: list[MetalBackend], gate: threading.Event, stream: bool
+    running: Running, backends: list[MlxBackend], gate: threading.Event, stream: bool
 ) -> None:
     asked = [
         asyncio.create_task(ask(running, number, stream))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backend_metal.backend import MetalBackend  # isort: skip
+from backend_metal.backend import MlxBackend  # isort: skip
 from deployments.backend import EngineConfig
 from deployments.fleet.directory import Replica
 from deployments.gateway.routing import LeastOutstandingTokens, PrefixAffinity, Router
@@ -32,7 +32,7 @@ BLOCKS_OF_A_REPLICA = 256
 @dataclass
 class Engines:
     replicas: list[Replica]
-    backends: list[MetalBackend]
+    backends: list[MlxBackend]
 
     def total(self, name: str) -> int:
         return sum(self.each(name))
@@ -54,7 +54,7 @@ async def engines(model: Path) -> AsyncIterator[Engines]:
         found = Engines([], [])
         for number in range(NUM_REPLICAS):
             name = f"replica-{number}"
-            backend = MetalBackend()
+            backend = MlxBackend()
             info = await backend.start(
                 EngineConfig(
                     model=str(model),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from backend_metal.backend import MetalBackend
+from backend_metal.backend import MlxBackend
 from deployments.backend import EngineConfig
 from deployments.gateway.access.api_keys import KeyRing
 from deployments.gateway.access.rate_limits import RateLimiter
@@ -22,7 +22,7 @@ SLOTS = 8
 
 async def tokens_used(config: EngineConfig, mix: Mix, clock: Clock) -> int:
     """Of prompts and answers, as the engine counts them."""
-    backend = MetalBackend()
+    backend = MlxBackend()
     app = build_replica_app(
         backend=backend,
         model=await backend.start(config),

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from backend_metal.backend import MetalBackend
+from backend_metal.backend import MlxBackend
 from deployments.backend import EngineConfig
 from deployments.replica.app import build_replica_app
 from tests.support.cluster.deployment import ENGINE
@@ -73,7 +73,7 @@ def test_requests_are_the_same_each_time_and_of_all_sorts() -> None:
 
 @pytest.mark.exhaustive
 async def test_each_sort_is_answered_as_it_asks() -> None:
-    backend = MetalBackend()
+    backend = MlxBackend()
     app = build_replica_app(
         backend=backend,
         model=await backend.start(EngineConfig(**ENGINE, device="cpu")),

@@ -30,9 +30,9 @@ def check_engine(
         yield warning("Model", told, f"`pomona models pull {model}`")
     elif reading.problem:
         yield check_model(model, reading.problem)
-    if reading.memory is not None:
+    if reading.plan is not None:
         yield _attention(reading)
-        yield check_memory(model, reading.memory, available_bytes)
+        yield check_memory(model, reading.plan, available_bytes)
 
 
 def _device(reading: EngineReading, system: str) -> Finding:

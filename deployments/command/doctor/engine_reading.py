@@ -11,22 +11,12 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from deployments.backend import EngineConfig
+from deployments.backend import EngineConfig, ModelPlan
 from deployments.launch.model_check import end_of_import
 
 PROBE = "deployments.command.doctor.probe"
 TIMEOUT_S = 120.0
 """A GPU's kernels are compiled in it."""
-
-
-@dataclass(frozen=True)
-class ModelMemory:
-    """In bytes and tokens, as in ``backend_metal.engine.plan``."""
-
-    weight_bytes: int
-    max_model_len: int
-    context: int
-    sequence_bytes: int
 
 
 @dataclass(frozen=True)
@@ -47,7 +37,7 @@ class EngineReading:
     """The model is still to be downloaded."""
     problem: str = ""
     """Why no engine can serve the model."""
-    memory: ModelMemory | None = None
+    plan: ModelPlan | None = None
 
 
 def read_engine(config: EngineConfig) -> EngineReading:
@@ -68,7 +58,7 @@ def read_engine(config: EngineConfig) -> EngineReading:
 
 
 def parse_reading(told: dict[str, Any]) -> EngineReading:
-    memory = told.pop("memory")
+    plan = told.pop("plan")
     for name in ("devices", "warnings"):
         told[name] = tuple(told[name])
-    return EngineReading(**told, memory=None if memory is None else ModelMemory(**memory))
+    return EngineReading(**told, plan=None if plan is None else ModelPlan(**plan))

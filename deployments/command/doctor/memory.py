@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deployments.command.doctor.engine_reading import ModelMemory
+from deployments.backend import ModelPlan
 from deployments.command.doctor.finding import Finding, ok, warning, wrong
 from deployments.command.terminal import size
 
@@ -12,21 +12,20 @@ LEAST_FREE = 256 * MIB
 ENOUGH_FREE = 10 * 10**9
 
 
-def check_memory(model: str, memory: ModelMemory, available_bytes: int) -> Finding:
+def check_memory(model: str, plan: ModelPlan, available_bytes: int) -> Finding:
     """``available_bytes``: what programs could still get of the machine's memory."""
-    needed = memory.weight_bytes + memory.sequence_bytes
-    told = f"{model} takes {size(memory.weight_bytes)}, and {size(memory.sequence_bytes)} for a "
-    told += f"sequence of {memory.context} tokens"
-    if needed > available_bytes:
+    told = f"{model} takes {size(plan.weight_bytes)}, and {size(plan.sequence_bytes)} for a "
+    told += f"sequence of {plan.context} tokens"
+    if plan.needed_bytes > available_bytes:
         return warning(
             "Memory",
             f"{told}; {size(available_bytes)} are free now",
             "end other programs, or serve a smaller model",
         )
-    if memory.context < memory.max_model_len:
+    if plan.context < plan.max_model_len:
         return warning(
             "Memory",
-            f"{told}; there is no room for its whole context of {memory.max_model_len}",
+            f"{told}; there is no room for its whole context of {plan.max_model_len}",
             "raise engine.memory_fraction, or set engine.max_model_len to what clients need",
         )
     return ok("Memory", f"{told}; {size(available_bytes)} are free")

@@ -14,36 +14,34 @@ from pathlib import Path
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
-from deployments.backend import EngineConfig
-from deployments.command.doctor.engine_reading import EngineReading, ModelMemory
+from deployments.backend import EngineConfig, create_backend
+from deployments.command.doctor.engine_reading import EngineReading
 
 
 def own_reading(config: EngineConfig) -> EngineReading:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RuntimeWarning)
         try:
-            from backend_metal.device import available_devices
-            from backend_metal.engine.plan import check_attention, plan_memory
-        except ImportError as error:
+            backend = create_backend(config.backend)
+            devices = backend.devices()
+        except ValueError as error:
             return EngineReading(error=str(error))
     told = tuple(str(one.message) for one in caught if one.category is RuntimeWarning)
-    devices = available_devices()
     if _is_absent(config):
         return EngineReading(devices=devices, warnings=told, is_absent=True)
     try:
-        plan = plan_memory(config)
-        status = check_attention(config)
+        plan = backend.plan(config)
+        status = backend.choose_attention(config)
     except ValueError as error:
         problem = str(error).partition("\n")[0]
         return EngineReading(devices=devices, warnings=told, problem=problem)
-    memory = ModelMemory(plan.weight_bytes, plan.max_model_len, plan.context, plan.sequence_bytes)
     return EngineReading(
         devices=devices,
         attention=status.path,
         wanted=status.wanted,
         reason=status.reason,
         warnings=told,
-        memory=memory,
+        plan=plan,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from itertools import cycle, islice
 from time import perf_counter
 
@@ -68,7 +68,7 @@ class Writer(ReadyBackend):
         marks = {"<think>": 1, "</think>": 2}
         return ModelInfo(self.name, MAX_MODEL_LEN, chat_template=THINKS, added_tokens=marks)
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta]:
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
         num_tokens = request.sampling.max_tokens or MAX_MODEL_LEN
         pieces = pieces_of(self._begin, self._again, num_tokens)
         start = perf_counter()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -66,7 +66,7 @@ class ReadyBackend:
         self._stepping = asyncio.create_task(self._step())
         return ModelInfo(self.name, MAX_MODEL_LEN)
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta]:
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
         assert request.sampling.max_tokens is not None
         one = Delta(0, " token", (31_337,), num_prompt_tokens=8, num_cached_tokens=0)
         last = Delta(
@@ -94,7 +94,7 @@ class ReadyBackend:
     async def spell(self, token_ids: Sequence[int], *, tenant: str = "") -> list[SpelledToken]:
         raise NotImplementedError
 
-    async def pool(self, request: PoolingRequest) -> AsyncIterator[Pooled]:
+    async def pool(self, request: PoolingRequest) -> AsyncGenerator[Pooled, None]:
         raise NotImplementedError
         yield
 

@@ -7,13 +7,13 @@ told to let it go: so an answer takes as long as a replay says, however fast thi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 # Before mlx, so that MLX finds the BLAS.
-from backend_metal.backend import MetalBackend  # isort: skip
+from backend_metal.backend import MlxBackend  # isort: skip
 
 from backend_metal.engine.engine import Engine, Output
 from deployments.backend import Delta, EngineConfig, GenerationRequest, Prefill
@@ -60,13 +60,13 @@ class Held:
     """Prompts of which nothing was cached."""
 
 
-class HoldingBackend(MetalBackend):
+class HoldingBackend(MlxBackend):
     """Its answers have one token, whatever a gateway reckons with. ``held`` is another one after
     each ``forget``."""
 
     held = Held()
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta | Prefill]:
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta | Prefill, None]:
         held = self.held
         held.prompts.append(await self.tokenize(request))
         sampling = replace(request.sampling, max_tokens=1)
@@ -184,7 +184,7 @@ async def fleet(behind: Replicas, router: Router) -> AsyncIterator[Fleet]:
 
 
 async def _replica(
-    backend: MetalBackend, config: EngineConfig, name: str, stack: AsyncExitStack
+    backend: MlxBackend, config: EngineConfig, name: str, stack: AsyncExitStack
 ) -> Replica:
     info = await backend.start(config)
     stack.push_async_callback(backend.stop)

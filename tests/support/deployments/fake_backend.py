@@ -14,6 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -32,6 +33,7 @@ from deployments.backend import (
     Histogram,
     InvalidRequestError,
     ModelInfo,
+    ModelPlan,
     Pooled,
     PoolingInfo,
     PoolingInput,
@@ -149,6 +151,18 @@ class FakeBackend:
 
     def check(self, config: EngineConfig) -> None:
         FakeOptions.model_validate(config.options)
+
+    def devices(self) -> tuple[str, ...]:
+        return ("fake", "cpu")
+
+    def fetch(self, config: EngineConfig) -> Path:
+        return Path("/fetched") / config.model
+
+    def plan(self, config: EngineConfig) -> ModelPlan:
+        return ModelPlan("fake", 1000, 300, 4096, context=2048, sequence_bytes=400)
+
+    def choose_attention(self, config: EngineConfig) -> AttentionStatus:
+        return AttentionStatus("fake", "it is the only one", "fake")
 
     async def start(self, config: EngineConfig) -> ModelInfo:
         self._config = config

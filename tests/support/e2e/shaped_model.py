@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from backend_metal.backend import MetalBackend  # isort: skip
+from backend_metal.backend import MlxBackend  # isort: skip
 import httpx
 from prometheus_client import CollectorRegistry
 from tokenizers import Tokenizer, processors
@@ -57,12 +57,12 @@ async def shaped_gateway(model: Path) -> AsyncIterator[Running]:
         num_kv_blocks=256,
         max_model_len=MAX_MODEL_LEN,
     )
-    async with engine_gateway(MetalBackend(), config) as running:
+    async with engine_gateway(MlxBackend(), config) as running:
         yield running
 
 
 @asynccontextmanager
-async def engine_gateway(backend: MetalBackend, config: EngineConfig) -> AsyncIterator[Running]:
+async def engine_gateway(backend: MlxBackend, config: EngineConfig) -> AsyncIterator[Running]:
     """A gateway in front of one engine, which it starts and stops."""
     async with AsyncExitStack() as stack:
         info = await backend.start(config)

@@ -22,7 +22,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from backend_metal.backend import MetalBackend  # isort: skip
+from backend_metal.backend import MlxBackend  # isort: skip
 import httpx
 import yaml
 from prometheus_client import CollectorRegistry, start_http_server
@@ -131,7 +131,7 @@ async def cluster(directory: Path) -> AsyncIterator[Cluster]:
 
 @asynccontextmanager
 async def _replica(directory: Path, name: str, node: str) -> AsyncIterator[Replica]:
-    backend = MetalBackend()
+    backend = MlxBackend()
     info = await backend.start(
         EngineConfig(
             model=str(directory),
