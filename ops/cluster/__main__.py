@@ -32,7 +32,7 @@ def generate(host_list: Path, out: Path, make: Collection[str] = ()) -> tuple[st
     """
     cluster = read_cluster(host_list, out / SECRETS, make)
     folders = {host.name: folder_of(host, cluster) for host in cluster.hosts.hosts}
-    folders[PROMETHEUS] = prometheus_files(cluster.hosts, cluster.config)
+    folders[PROMETHEUS] = prometheus_files(cluster.hosts, cluster.config, cluster.credentials)
     return tuple(name for name, files in folders.items() if write_folder(out / name, files))
 
 

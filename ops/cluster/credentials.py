@@ -23,6 +23,7 @@ AUTH_TOKEN = "auth_token"
 STORE_CA = "store-ca.pem"
 STORE_SERVER, STORE_SERVER_KEY = "store-server.pem", "store-server.key"
 STORE_CLIENT, STORE_CLIENT_KEY = "store-client.pem", "store-client.key"
+CERTIFICATES = (STORE_CA, STORE_SERVER, STORE_CLIENT)
 STORE_FILES = (STORE_CA, STORE_SERVER, STORE_SERVER_KEY, STORE_CLIENT, STORE_CLIENT_KEY)
 KINDS = {"token": (AUTH_TOKEN,), "store": STORE_FILES}
 # Replacing them needs a restart: so not often.
@@ -74,6 +75,11 @@ def refuse_credentials(folder: Path) -> None:
             f"{folder} has {', '.join(found)}: this is not a new cluster, so leave out "
             "--new-cluster. --rotate replaces secrets."
         )
+
+
+def expiry(certificate: str) -> float:
+    """When it ends, in seconds since 1970."""
+    return x509.load_pem_x509_certificate(certificate.encode()).not_valid_after_utc.timestamp()
 
 
 def _make_certificates() -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from deployments.gateway.access.keys_file import YAML_SUFFIXES
+from deployments.gateway.access.keys_file import MIN_WEIGHT, YAML_SUFFIXES
 from ops.cluster.host_list import Heartbeat, Host, HostList, HostListError
 from ops.cluster.scripts import START
 
@@ -25,7 +25,8 @@ def heartbeat_key(token: str) -> str:
 
 
 def with_heartbeat_key(path: Path, text: str, key: str) -> str:
-    """The API keys of the file ``path``, and the heartbeat's after them.
+    """The API keys of the file ``path``, and the heartbeat's after them; in YAML with the least
+    weight, so that clients keep their parts of an engine. A file of lines has no weights.
 
     Raises ``HostListError`` if its name is taken.
     """
@@ -34,7 +35,8 @@ def with_heartbeat_key(path: Path, text: str, key: str) -> str:
     content = yaml.safe_load(text)
     if any(entry["name"] == KEY_NAME for entry in content["keys"]):
         raise HostListError(f"api_keys: the name {KEY_NAME} is taken by the heartbeat's own key")
-    content["keys"].append({"name": KEY_NAME, "sha256": sha256(key.encode()).hexdigest()})
+    digest = sha256(key.encode()).hexdigest()
+    content["keys"].append({"name": KEY_NAME, "sha256": digest, "weight": MIN_WEIGHT})
     return yaml.safe_dump(content, sort_keys=False)
 
 

@@ -34,6 +34,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 """
 DEPLOY = """\
 
+# Serve would try for minutes to start what can't.
+python -m ops.cluster.config_check{engines} "$here/{deployed}"
+
 # Ends with whoever started it.
 attempt() {{
     until "$@"; do
@@ -68,6 +71,7 @@ def deploy_script(hosts: HostList) -> str:
     roles = [role for role in RESOURCES if hosts.with_role(role)]
     return START.format(purpose=f"Deploys {DEPLOYED}; one that runs already stays as it is.") + (
         DEPLOY.format(
+            engines=" --engines" if "engine" in hosts.head.roles else "",
             address=_head_address(hosts),
             resources=" ".join(RESOURCES[role] for role in roles),
             dashboard_port=hosts.dashboard_port,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from deployments.settings import AppSettings
+from ops.cluster.credentials import CERTIFICATES, expiry
 from ops.cluster.files import GeneratedFile
 from ops.cluster.host_list import HostList, runs_ray
 from ops.cluster.scripts import RESOURCES
@@ -22,14 +23,20 @@ HEADER = (
 RULES = "*.rules.yml"
 
 
-def prometheus_files(hosts: HostList, config: ServeConfig) -> dict[str, GeneratedFile]:
+def prometheus_files(
+    hosts: HostList, config: ServeConfig, credentials: Mapping[str, str]
+) -> dict[str, GeneratedFile]:
     """Name to file, all in one folder."""
+    rules = _wanted_rules(hosts, config.settings)
+    if hosts.store is not None:
+        # Neither Redis nor Ray's head tells of the certificates that it uses.
+        rules += _expiry_rules(credentials)
     files = {
         "prometheus.yml": HEADER + _yaml(_prometheus(gateway_addresses(hosts, config))),
         "hosts.json": _json(_hosts(hosts)),
         "balancers.json": _json([{"targets": [address]} for address in hosts.balancers]),
         "heartbeats.json": _json(_heartbeats(hosts)),
-        "cluster.rules.yml": HEADER + _yaml(_wanted_rules(hosts, config.settings)),
+        "cluster.rules.yml": HEADER + _yaml(_group(rules)),
     }
     for path in (SHIPPED / "rules").glob("*.yml"):
         files[f"{path.stem}.rules.yml"] = path.read_text(encoding="utf-8")
@@ -77,9 +84,13 @@ def _heartbeats(hosts: HostList) -> list[dict[str, Any]]:
     ]
 
 
-def _wanted_rules(hosts: HostList, settings: Sequence[AppSettings]) -> dict[str, Any]:
+def _group(rules: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"groups": [{"name": "pomona-cluster", "rules": rules}]}
+
+
+def _wanted_rules(hosts: HostList, settings: Sequence[AppSettings]) -> list[dict[str, Any]]:
     wanted = {"engine": _engines_wanted(hosts, settings), "gateway": len(hosts.gateways)}
-    rules = [
+    return [
         {
             "record": "pomona:replicas:wanted",
             "expr": f"vector({count})",
@@ -87,7 +98,17 @@ def _wanted_rules(hosts: HostList, settings: Sequence[AppSettings]) -> dict[str,
         }
         for component, count in wanted.items()
     ]
-    return {"groups": [{"name": "pomona-cluster", "rules": rules}]}
+
+
+def _expiry_rules(credentials: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "record": "pomona:certificate:expiry_timestamp_seconds",
+            "expr": f"vector({expiry(credentials[name]):.0f})",
+            "labels": {"file": name},
+        }
+        for name in CERTIFICATES
+    ]
 
 
 def _engines_wanted(hosts: HostList, settings: Iterable[AppSettings]) -> int:

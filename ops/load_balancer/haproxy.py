@@ -38,6 +38,7 @@ def haproxy(plan: Plan) -> str:
             "user": _lines(f"user {plan.user}", f"group {plan.user}") if plan.user else "",
             "directory": plan.directory,
             "patience_s": plan.patience_s,
+            "stream_patience_s": plan.stream_patience_s,
             "tls_defaults": _tls_defaults() if plan.certificate else "",
             "errors": _lines(*(f"http-error {_answer(error)}" for error in OWN_ERRORS)),
             "status": plan.status,

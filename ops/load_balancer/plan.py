@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -105,6 +106,13 @@ class Plan:
         """Longer than a gateway takes at most, so that it is the gateway which tells the client
         that time is up."""
         return round(self.settings.request_timeout_s) + 30
+
+    @property
+    def stream_patience_s(self) -> int:
+        """Longer than a gateway may leave a stream silent: while it looks for a replica, and while
+        the one it had and the next one stall. After that it hangs."""
+        settings = self.settings
+        return math.ceil(settings.resume_timeout_s + 2 * settings.stall_timeout_s)
 
     @property
     def tls_port(self) -> str:

@@ -188,7 +188,9 @@ def _alert(indicator: Indicator, speed: Speed) -> Iterator[str]:
         limit = f"{burn.factor:g} * {indicator.budget}"
         ratio = f"pomona:{indicator.series}:ratio_rate"
         yield f"          ({ratio}{burn.long} > {limit} and {ratio}{burn.short} > {limit}"
-        yield f"            and pomona:{indicator.series}:increase{burn.long} >= {indicator.least})"
+        yield f"            and pomona:{indicator.series}:increase{burn.long} >= {indicator.least}"
+        # What fails before a cluster has ever served is nobody's request.
+        yield f"            unless on () max_over_time(pomona:cluster:starting[{burn.long}]))"
     yield f"        for: {speed.wait}"
     yield "        labels:"
     yield f"          severity: {speed.severity}"

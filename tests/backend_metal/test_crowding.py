@@ -268,3 +268,19 @@ def test_nobody_has_more_than_its_part_and_all_come_to_their_end(
             assert not others or count <= SLACK * max(1.0, *others, part * 1.001), tenant
         harness.step()
     assert all(sequence.status is Status.FINISHED for sequence in added)
+
+
+def test_a_tenant_of_negligible_weight_takes_no_places_from_others_and_gives_them_none() -> None:
+    counts = []
+    for num_probes in (0, 1):
+        harness = made(base=1.0)
+        crowd(harness, 3, "client")
+        harness.step()
+        crowd(harness, num_probes, "probe", weight=0.001)
+        harness.step()
+        assert running(harness) == Counter(client=3, probe=num_probes)
+        crowd(harness, 1, "other")
+        crowd(harness, 8, "greedy")
+        harness.step()
+        counts.append(running(harness) - Counter(probe=num_probes))
+    assert counts[0] == counts[1]

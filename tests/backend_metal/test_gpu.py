@@ -4,6 +4,7 @@ mlx-lm, and the engine uses the kernels."""
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -53,6 +54,9 @@ from tests.support.backend_metal.recurrent_cases import (
 )
 from tests.support.backend_metal.tiny_configs import FAMILY_CONFIGS, VARIANTS
 from tests.support.fuzzing import fuzz
+
+# MLX reads it with its first float32 matmul: TensorFloat-32 is less exact than these tests ask.
+os.environ["MLX_ENABLE_TF32"] = "0"
 
 NAME, OPERATORS = ("metal", native.metal) if native.metal else ("cuda", native.cuda)
 if OPERATORS is None:

@@ -12,6 +12,7 @@ import pytest
 from deployments.backend import ModelPlan
 from deployments.command import doctor
 from deployments.command.doctor import engine_reading, local, readings
+from deployments.command.doctor.certificates import check_certificates
 from deployments.command.doctor.clock import check_clock
 from deployments.command.doctor.config import read_config
 from deployments.command.doctor.engine import check_engine
@@ -23,6 +24,7 @@ from deployments.command.doctor.ports import Port, check_port
 from deployments.command.doctor.private import check_keys, check_modes
 from deployments.command.doctor.report import line, summary
 from deployments.command.doctor.versions import check_alike, check_pins, check_python
+from ops.cluster.credentials import KINDS, keep_credentials
 from tests.support.deployments.told_server import told_server
 from tests.support.documents import REPOSITORY
 from tests.support.e2e.serve_process import free_port
@@ -356,3 +358,27 @@ def test_flags_that_are_wrong(flag: str, capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit, match="2"):
         doctor.run([flag])
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("told", "verdict", "words"),
+    [
+        ("notAfter=Jan 11 00:00:00 1970 GMT\n", "warning", "ends in 10 days"),
+        ("notAfter=Mar  2 00:00:00 1970 GMT\n", "ok", "holds for 60 days"),
+        ("notAfter=Dec 27 00:00:00 1969 GMT\n", "wrong", "has ended 5 days ago"),
+        (None, "warning", "does not tell"),
+    ],
+)
+def test_certificates_that_end(told: str | None, verdict: str, words: str) -> None:
+    [found] = check_certificates([Path("/etc/pomona/store-ca.pem")], lambda command: told, now=0.0)
+    assert found.verdict == verdict
+    assert words in found.told
+    if verdict == "wrong" or (told and verdict == "warning"):
+        assert "--rotate store" in found.remedy
+
+
+def test_the_certificates_of_a_cluster_are_read(tmp_path: Path) -> None:
+    keep_credentials(tmp_path, KINDS)
+    found = list(local._certificates(local.Asked(read_config(CONFIG), services=tmp_path)))
+    assert [one.verdict for one in found] == ["ok", "ok", "ok"]
+    assert all("holds for 3649 days" in one.told for one in found)

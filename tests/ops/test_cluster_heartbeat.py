@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from deployments.gateway.access.api_keys import key_digest
-from deployments.gateway.access.keys_file import read_keys_file
+from deployments.gateway.access.keys_file import MIN_WEIGHT, read_keys_file
 from ops.cluster.host_list import HostListError
 from tests.support.ops.host_lists import API_KEY, REPOSITORY, generated
 
@@ -58,6 +58,8 @@ def test_it_has_a_key_of_its_own_that_gateways_admit(
         [installed] = (out / host).glob("api_keys*")
         admitted = [digest for one in read_keys_file(installed) for digest in one.digests]
         assert admitted == [key_digest(API_KEY), key_digest(key)]
+        if keys == "keys.yaml":
+            assert [one.weight for one in read_keys_file(installed)] == [1.0, MIN_WEIGHT]
     assert [found.parent.name for found in out.rglob("heartbeat_key")] == ["edge-2"]
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,25 @@ def listed(out: Path, name: str) -> list[dict[str, Any]]:
 def wanted(out: Path) -> dict[str, str]:
     rules = yaml.safe_load((out / "prometheus" / "cluster.rules.yml").read_text())
     [group] = rules["groups"]
-    assert {rule["record"] for rule in group["rules"]} == {"pomona:replicas:wanted"}
-    return {rule["labels"]["component"]: rule["expr"] for rule in group["rules"]}
+    return {
+        rule["labels"]["component"]: rule["expr"]
+        for rule in group["rules"]
+        if rule["record"] == "pomona:replicas:wanted"
+    }
+
+
+def test_prometheus_knows_when_the_stores_certificates_end(
+    content: dict[str, Any], tmp_path: Path
+) -> None:
+    out = generated(content, tmp_path)
+    rules = yaml.safe_load((out / "prometheus" / "cluster.rules.yml").read_text())
+    ends = {
+        rule["labels"]["file"]: float(rule["expr"].removeprefix("vector(").removesuffix(")"))
+        for rule in rules["groups"][0]["rules"]
+        if rule["record"] == "pomona:certificate:expiry_timestamp_seconds"
+    }
+    assert set(ends) == {"store-ca.pem", "store-server.pem", "store-client.pem"}
+    assert all(3648 < (end - time.time()) / 86400 < 3650 for end in ends.values())
 
 
 @needs_promtool

@@ -13,6 +13,7 @@ import pytest
 
 from deployments.http.error_responses import error_response
 from deployments.http.errors import ApiError
+from deployments.settings import GatewaySettings
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import fake_replica, gateway
 from tests.support.ops.balancer_harness import (
@@ -129,6 +130,26 @@ async def test_a_stream_that_loses_its_gateway_does_not_look_complete(
         one.events.put_nowait(VANISH)
         with pytest.raises(httpx.RemoteProtocolError):
             await stream.aread()
+
+
+@needs("haproxy")
+async def test_a_stream_of_a_gateway_that_hangs_is_cut_and_an_answer_in_one_piece_is_not(
+    tmp_path: Path,
+) -> None:
+    settings = GatewaySettings(
+        keep_alive_interval_s=0.2, stall_timeout_s=0.4, resume_timeout_s=0.1, request_timeout_s=60
+    )
+    async with gateways(1) as [hangs]:
+        plan = plan_for(tmp_path, [hangs], settings=settings)
+        assert plan.stream_patience_s == 1
+        async with balancing("haproxy", plan) as balancer:
+            hangs.streams = True
+            hangs.events.put_nowait("first")
+            begun = balancer.client.build_request("POST", PATH, json={"of": {"stream": True}})
+            other = await balancer.client.send(begun, stream=True)
+            with pytest.raises(httpx.RemoteProtocolError):
+                await balancer.ask(json={"messages": [], "stream": True})
+            await assert_goes_on(other, hangs)
 
 
 @asynccontextmanager

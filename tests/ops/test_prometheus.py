@@ -123,7 +123,7 @@ def test_a_changed_objective_changes_every_rule_that_depends_on_it(tmp_path: Pat
     assert "more than 5.12 s" in written
     assert "0.001" not in written
     assert written.count("* 0.005") == 24
-    assert written.count(">= 20)") == 12
+    assert written.count(">= 20\n") == 12
 
 
 def test_what_is_told_of_the_objectives_is_what_they_are() -> None:

@@ -27,6 +27,10 @@ SLACK = 1.25
 """Whoever has so many times its part goes back to it: without some slack, each request of others
 that ends and is followed by another would preempt somebody."""
 
+NEGLIGIBLE = 0.01
+"""Of a tenant's weight: another with less, such as a probe, bounds nothing, since its one sequence
+is far more than its part."""
+
 STEPS_TILL_ALONE = 64
 """Others who leave mostly come back with their next request: whoever is left grows by one sequence
 a step at first, lest many be preempted again."""
@@ -57,7 +61,7 @@ def most_places(
             own_groups.add(one.group)
             continue
         num_rest += 1
-        if one.priority <= sequence.priority:
+        if one.priority <= sequence.priority and one.weight >= NEGLIGIBLE * sequence.weight:
             other = others.setdefault(one.tenant, _Other(one.weight))
             other.count += 1
             other.groups.add(one.group)

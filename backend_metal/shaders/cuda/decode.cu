@@ -96,7 +96,7 @@ inline void decode(const AttentionParameters& p, const AttentionBuffers& b) {
   for (int i = thread_index(); i < num_pairs; i += Tile<T, D, DV, true>::threads) {
     const int row = i / (DV / 2), head = kv_head * p.group + first_row + row;
     fold_pair<T, DV>(
-        static_cast<T*>(b.out) + (seq.first_token * p.num_q_heads + head) * DV,
+        out_row<T, DV>(p, b, seq, 0, head),
         states + row * kFloats,
         stride,
         own.num_splits,

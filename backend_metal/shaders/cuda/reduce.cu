@@ -89,7 +89,7 @@ inline void decode_reduce(const AttentionParameters& p, const AttentionBuffers& 
   }
   constexpr int kFloats = 2 + DV;
   fold_by_block<T, DV>(
-      static_cast<T*>(b.out) + (seq.first_token * p.num_q_heads + head) * DV,
+      out_row<T, DV>(p, b, seq, 0, head),
       b.partials + decode_partial(p, first.first_block, kFloats) + row % kTileRows * kFloats,
       decode_partial(p, 1, kFloats),
       first.num_splits,
@@ -112,10 +112,9 @@ inline void prefill_reduce(const AttentionParameters& p, const AttentionBuffers&
   if (row > owned.last) {
     return;
   }
-  const int64_t token = seq.first_token + row / p.group;
   const int head = kv_head * p.group + row % p.group;
   reduce_row_by_warp<T, DV>(
-      static_cast<T*>(b.out) + (token * p.num_q_heads + head) * DV,
+      out_row<T, DV>(p, b, seq, row, head),
       b.partials + prefill_partial(p, seq, splits, row, kv_head, 0) * prefill_state_floats(DV),
       splits.count,
       has_sinks ? b.sinks[head * p.sinks_stride] : 0.0f);

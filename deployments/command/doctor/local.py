@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -11,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from deployments.command.doctor import macos, readings
+from deployments.command.doctor.certificates import check_certificates
 from deployments.command.doctor.config import Config
 from deployments.command.doctor.engine import check_engine
 from deployments.command.doctor.engine_reading import read_engine
@@ -155,6 +157,11 @@ def _secrets(asked: Asked) -> Iterator[Finding]:
     yield check_keys(keys, is_local=is_local, problem=problem, num_keys=num_keys)
 
 
+def _certificates(asked: Asked) -> Iterator[Finding]:
+    files = sorted(asked.services.glob("*.pem"))
+    yield from check_certificates(files, readings.output, time.time())
+
+
 PARTS: tuple[Part, ...] = (
     ("Versions", _versions),
     ("macOS", _macos),
@@ -163,4 +170,5 @@ PARTS: tuple[Part, ...] = (
     ("Hub", _hub),
     ("Ports", _ports),
     ("Secrets", _secrets),
+    ("Certificates", _certificates),
 )
