@@ -20,8 +20,8 @@ class Api(NamedTuple):
     path: str
     chunk: bytes
     """In each event with a token."""
-    end: bytes
-    """At the end of a whole answer."""
+    ends: tuple[bytes, ...]
+    """One of them is in the last event of a whole answer, which may repeat the tools."""
     body: Callable[[str], dict[str, Any]]
     """From a prompt; no tool can be called, so that a small context holds it."""
 
@@ -69,15 +69,19 @@ def _response(prompt: str) -> dict[str, Any]:
 
 
 APIS = (
-    Api("chat", "/v1/chat/completions", b'"object":"chat.completion.chunk"', DONE, _chat),
+    Api("chat", "/v1/chat/completions", b'"object":"chat.completion.chunk"', (DONE,), _chat),
     Api(
-        "messages", "/v1/messages", b"event: content_block_delta", b"event: message_stop", _message
+        "messages",
+        "/v1/messages",
+        b"event: content_block_delta",
+        (b"event: message_stop",),
+        _message,
     ),
     Api(
         "responses",
         "/v1/responses",
         b"event: response.output_text.delta",
-        b'"output_tokens_details"',
+        (b"event: response.completed", b"event: response.incomplete"),
         _response,
     ),
 )

@@ -68,6 +68,7 @@ class _Watched(Exchange):
     api: Api = field(kw_only=True)
     until: float = field(kw_only=True)
     _last: float = 0.0
+    _has_ended: bool = False
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()
@@ -77,10 +78,12 @@ class _Watched(Exchange):
                 self.met.gaps.append(now - self._last)
             self._last = now
             self.met.tokens[self.api.name] += num_chunks * (now < self.until)
+        recent = self.tail + data
+        self._has_ended = self._has_ended or any(end in recent for end in self.api.ends)
         super().data_received(data)
 
     def is_whole(self) -> bool:
-        return self.api.end in self.tail
+        return self._has_ended
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._last and not self.is_whole():
