@@ -67,6 +67,13 @@ class GatewaySettings(BaseModel):
     max_body_bytes: int = Field(
         8 * 1024 * 1024, ge=1024, description="Largest request body; a larger one gets a 413."
     )
+    max_total_body_bytes: int = Field(
+        256 * 1024 * 1024,
+        ge=1024,
+        description="Bytes of request bodies that a gateway reads or parses at once, at least "
+        "`max_body_bytes`; a request over it gets a 503. One key's bodies may take as much of it "
+        "as they leave to others.",
+    )
     max_sequences_per_request: int = Field(
         128,
         ge=1,
@@ -140,6 +147,15 @@ class GatewaySettings(BaseModel):
     metrics_port: int = Field(
         0, ge=0, le=65535, description="Port of that server; 0 takes a free one."
     )
+
+    @model_validator(mode="after")
+    def _the_largest_body_fits(self) -> GatewaySettings:
+        if self.max_total_body_bytes < self.max_body_bytes:
+            raise ValueError(
+                f"max_total_body_bytes must be at least max_body_bytes ({self.max_body_bytes}), "
+                f"not {self.max_total_body_bytes}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _keep_alives_arrive_before_a_stall(self) -> GatewaySettings:

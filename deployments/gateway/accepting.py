@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Scope
@@ -12,7 +14,9 @@ from deployments.fleet.directory import Replica
 from deployments.gateway.access.api_keys import SCOPE_KEY as API_KEY
 from deployments.gateway.access.api_keys import ApiKey
 from deployments.gateway.parts import GatewayParts
-from deployments.gateway.relay.failures import no_replica
+from deployments.gateway.relay.failures import no_replica, timed_out
+from deployments.gateway.responses.accepting import tenant_of
+from deployments.http.disconnect import unless_disconnected
 from deployments.http.errors import ApiError, model_not_found, shown
 from deployments.http.request_body import read_body
 from deployments.http.request_id import REQUEST_ID_HEADER, SCOPE_KEY
@@ -21,8 +25,27 @@ from deployments.wire.envelope import Envelope
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 
-async def whole_body(request: Request, max_body_bytes: int) -> bytes:
+
+async def accepted(
+    request: Request, parts: GatewayParts, accept: Callable[[bytes], Coroutine[Any, Any, T]]
+) -> T:
+    """What ``accept`` makes of the body, within the request's deadline and the gateway's budget.
+    Raises ``ApiError``; ``ClientDisconnect`` if the client goes away meanwhile."""
+    settings = parts.settings
+    try:
+        async with asyncio.timeout(settings.request_timeout_s) as deadline:
+            with parts.bodies.request(tenant_of(request.scope)) as hold:
+                body = await whole_body(request, settings.max_body_bytes, hold)
+                return await unless_disconnected(request.receive, accept(body))
+    except TimeoutError as error:
+        if not deadline.expired():
+            raise
+        raise timed_out(settings.request_timeout_s) from error
+
+
+async def whole_body(request: Request, max_body_bytes: int, hold: Callable[[int], None]) -> bytes:
     """Raises ``ApiError``; also for an id of the request that can't be used."""
     # Who looks for an id of their own in a log would not find it.
     given = request.headers.get(REQUEST_ID_HEADER)
@@ -34,7 +57,7 @@ async def whole_body(request: Request, max_body_bytes: int) -> bytes:
             param=REQUEST_ID_HEADER,
         )
     try:
-        return await read_body(request, max_body_bytes)
+        return await read_body(request, max_body_bytes, hold)
     except ClientDisconnect as error:
         raise ApiError(400, "The connection closed before the end of the body.") from error
 

@@ -15,7 +15,6 @@ from deployments.gateway.accepting import (
     envelope_for,
     log_body,
     serving,
-    whole_body,
 )
 from deployments.gateway.access.limits_middleware import meter, reserve
 from deployments.gateway.access.reservation import Reservation
@@ -43,9 +42,10 @@ def generation_routes(parts: GatewayParts) -> list[Route]:
     ]
 
 
-async def _accept(request: Request, parts: GatewayParts) -> tuple[Outgoing, Reservation | None]:
+async def _accept(
+    request: Request, parts: GatewayParts, body: bytes
+) -> tuple[Outgoing, Reservation | None]:
     path = request.scope["path"]
-    body = await whole_body(request, parts.settings.max_body_bytes)
     tenant = tenant_of(request.scope)
     max_bytes = parts.settings.max_body_bytes
     accepted = await accept(path, body, tenant, parts.responses, max_bytes=max_bytes)

@@ -41,7 +41,7 @@ _ERRORS = {
     "431": "The headers are too large.",
     "500": "The server had an error.",
     "502": "The replica was lost.",
-    "503": "No replica can take the request now; see `Retry-After`.",
+    "503": "No replica can take the request now, or this gateway its body; see `Retry-After`.",
     "504": "The request took too long.",
 }
 

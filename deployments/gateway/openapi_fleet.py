@@ -20,7 +20,8 @@ def fleet_paths(errors: Schema) -> Schema:
         FLEET_PATH: {
             "get": {
                 "operationId": "fleet",
-                "description": "Every host and engine, as this gateway sees them. With `Accept: "
+                "description": "Every host and engine, as this gateway sees them; of sequences and "
+                "cache hits a key sees its own, and an operator's key all. With `Accept: "
                 "text/event-stream` again every second, a whole view an event; such a stream ends "
                 f"after {MOST_EVENTS} of them. Not there with `gateway.page: false`.",
                 "responses": {

@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 from deployments.fleet.targets import GatewayAddress
 from deployments.gateway.access.api_keys import Keys
 from deployments.gateway.access.rate_limits import RateLimiter
+from deployments.gateway.body_budget import BodyBudget
 from deployments.gateway.relay.parts import RelayParts
 from deployments.gateway.responses.shared import SharedStore
 from deployments.gateway.watch.watch import FleetWatch
@@ -31,3 +32,7 @@ class GatewayParts(RelayParts):
     watch: FleetWatch | None = None
     """What engines do now; None: nobody is told."""
     tracer: Tracer = field(default_factory=NoOpTracer)
+
+    @cached_property
+    def bodies(self) -> BodyBudget:
+        return BodyBudget(self.settings.max_total_body_bytes)

@@ -13,7 +13,6 @@ from deployments.gateway.accepting import (
     envelope_for,
     log_body,
     serving,
-    whole_body,
 )
 from deployments.gateway.access.limits_middleware import reserve
 from deployments.gateway.access.reservation import Reservation
@@ -21,6 +20,7 @@ from deployments.gateway.outcomes import outcome_of
 from deployments.gateway.parts import GatewayParts
 from deployments.gateway.relay.request import Outgoing
 from deployments.gateway.relayed_route import RelayedRoute
+from deployments.gateway.responses.accepting import tenant_of
 from deployments.gateway.routing import Work
 from deployments.http.request_id import SCOPE_KEY
 from deployments.protocol import StreamForm
@@ -31,10 +31,11 @@ def pooling_routes(parts: GatewayParts) -> list[Route]:
     return [Route(path, RelayedRoute(parts, _accept), methods=["POST"]) for path in POOLING_PATHS]
 
 
-async def _accept(request: Request, parts: GatewayParts) -> tuple[Outgoing, Reservation | None]:
+async def _accept(
+    request: Request, parts: GatewayParts, body: bytes
+) -> tuple[Outgoing, Reservation | None]:
     path = request.scope["path"]
-    body = await whole_body(request, parts.settings.max_body_bytes)
-    parsed = await parse_pooling_body(path, body)
+    parsed = await parse_pooling_body(path, body, tenant=tenant_of(request.scope))
     log_body(request, body, parts)
     check_priority(parsed.priority, parts)
     replicas = serving(parsed.model, parts)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from deployments.gateway.accepting import accepted
 from deployments.gateway.access.api_keys import SCOPE_KEY as API_KEY
 from deployments.gateway.access.api_keys import ApiKey
 from deployments.gateway.access.limits_middleware import meter
@@ -27,9 +30,11 @@ from deployments.observe.tracing import request_span
 
 logger = logging.getLogger(__name__)
 
-Accept = Callable[[Request, GatewayParts], Awaitable[tuple[Outgoing, Reservation | None]]]
-"""What is to be relayed of a request, with what is reserved of its key's tokens, where they are
-counted. Raises ``ApiError`` for whatever no replica needs to see."""
+Accept = Callable[
+    [Request, GatewayParts, bytes], Coroutine[Any, Any, tuple[Outgoing, Reservation | None]]
+]
+"""What is to be relayed of a request and its body, with what is reserved of its key's tokens, where
+they are counted. Raises ``ApiError`` for whatever no replica needs to see."""
 
 
 class RelayedRoute:
@@ -41,12 +46,15 @@ class RelayedRoute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         arrived = time.perf_counter()
-        outgoing, reservation = await self._accept(Request(scope, receive), self._parts)
+        request, parts = Request(scope, receive), self._parts
+        outgoing, reservation = await accepted(
+            request, parts, partial(self._accept, request, parts)
+        )
         told = (outgoing.stream_form, outgoing.request_id, outgoing.keeper)
         client = ClientResponse(send, *told)
-        request = RelayedRequest(outgoing, self._parts, client, arrived)
-        meter(scope, RequestMeter(request, reservation))
-        await self._answer(request, scope, receive)
+        relayed = RelayedRequest(outgoing, parts, client, arrived)
+        meter(scope, RequestMeter(relayed, reservation))
+        await self._answer(relayed, scope, receive)
 
     async def _answer(self, request: RelayedRequest, scope: Scope, receive: Receive) -> None:
         """Relay it, and account for what came of it."""

@@ -11,12 +11,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from deployments.gateway.accepting import serving, whole_body
+from deployments.gateway.accepting import accepted, serving
 from deployments.gateway.access.api_keys import SCOPE_KEY as API_KEY
 from deployments.gateway.access.api_keys import ApiKey
 from deployments.gateway.parts import GatewayParts
 from deployments.gateway.relay.ask import ask
 from deployments.gateway.relay.failures import timed_out, told_error
+from deployments.gateway.responses.accepting import tenant_of
 from deployments.http.disconnect import run_until_disconnect
 from deployments.http.request_id import SCOPE_KEY
 from deployments.observe.logs import log_request
@@ -35,28 +36,32 @@ class _Tokens:
         self._parts = parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_sent = False
+        began, is_sent = time.perf_counter(), False
 
         async def answer() -> None:
             nonlocal is_sent
-            response = await self._answer(request, path, body)
+            response = await self._answer(request, model, body, began)
             await response(scope, receive, send)
             is_sent = True
 
-        request, path = Request(scope, receive), scope["path"]
-        body = await whole_body(request, self._parts.settings.max_body_bytes)
+        async def accept(body: bytes) -> tuple[str, bytes]:
+            only, tenant = self._only_model(), tenant_of(scope)
+            asked = await parse_token_body(scope["path"], body, only, tenant=tenant)
+            return serving(asked.model, self._parts)[0].model, body
+
+        request = Request(scope, receive)
+        model, body = await accepted(request, self._parts, accept)
         await run_until_disconnect(receive, answer(), is_sent=lambda: is_sent)
 
-    async def _answer(self, request: Request, path: str, body: bytes) -> Response:
+    async def _answer(self, request: Request, model: str, body: bytes, began: float) -> Response:
         """Raises ``ApiError``, whoever says it."""
-        began, parts, scope = time.perf_counter(), self._parts, request.scope
-        asked = await parse_token_body(path, body, self._only_model())
-        model = serving(asked.model, parts)[0].model
+        parts, scope, path = self._parts, request.scope, request.scope["path"]
         key: ApiKey | None = scope.get(API_KEY)
         envelope = Envelope.seal(tenant=key.tenant if key else "")
         headers = {"X-Request-Id": scope[SCOPE_KEY], ENVELOPE_HEADER: envelope.header()}
         try:
-            async with asyncio.timeout(parts.settings.request_timeout_s):
+            elapsed_s = time.perf_counter() - began
+            async with asyncio.timeout(parts.settings.request_timeout_s - elapsed_s):
                 replica_id, (head, told) = await ask(parts, model, path, body, headers)
         except TimeoutError as error:
             raise timed_out(parts.settings.request_timeout_s) from error

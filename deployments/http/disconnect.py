@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive
+
+T = TypeVar("T")
 
 
 async def run_until_disconnect(
@@ -45,3 +48,16 @@ async def run_until_disconnect(
     finally:
         watcher.cancel()
     return True
+
+
+async def unless_disconnected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """The result of ``work``, before a response begins. Raises ``ClientDisconnect`` in its place,
+    once ``work`` has ended."""
+    results: list[T] = []
+
+    async def collect() -> None:
+        results.append(await work)
+
+    if not await run_until_disconnect(receive, collect(), is_sent=lambda: False):
+        raise ClientDisconnect
+    return results[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 
 from starlette.requests import Request
 
@@ -12,9 +13,12 @@ _WINDOW_BITS = {"gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
 """zlib's ``wbits`` for each ``Content-Encoding``."""
 
 
-async def read_body(request: Request, max_body_bytes: int) -> bytes:
+async def read_body(
+    request: Request, max_body_bytes: int, hold: Callable[[int], None] = lambda num_bytes: None
+) -> bytes:
     """What a client sent, decoded. Raises ``ApiError`` 413 on the announced length, or at the chunk
-    that passes the limit, decoded or not; 415 for an encoding that is unknown here."""
+    that passes the limit, decoded or not; 415 for an encoding that is unknown here; and what
+    ``hold`` raises, which gets the number of bytes before they are kept."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity" and encoding not in _WINDOW_BITS:
         raise ApiError(
@@ -25,6 +29,8 @@ async def read_body(request: Request, max_body_bytes: int) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > max_body_bytes:
         raise body_too_large(max_body_bytes)
+    if announced.isdecimal() and encoding == "identity":
+        hold(int(announced))
     decoder = zlib.decompressobj(_WINDOW_BITS[encoding]) if encoding in _WINDOW_BITS else None
     body = bytearray()
     async for chunk in request.stream():
@@ -37,6 +43,7 @@ async def read_body(request: Request, max_body_bytes: int) -> bytes:
                 raise _undecodable(encoding)
         if len(body) + len(chunk) > max_body_bytes:
             raise body_too_large(max_body_bytes)
+        hold(len(body) + len(chunk))
         body += chunk
     if decoder is not None and not decoder.eof:
         raise _undecodable(encoding)

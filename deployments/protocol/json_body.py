@@ -12,6 +12,7 @@ from pydantic_core import from_json
 
 from deployments.backend.written import read_number
 from deployments.http.errors import ApiError, shown
+from deployments.protocol.background import end_if_left
 from deployments.protocol.crowded_body import HEAVY, MAX_WEIGHT, is_crowded
 
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -78,6 +79,7 @@ def is_deeper(value: Any, limit: int) -> bool:
 
 def unique_members(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """The members of an object in their order. Raises ``ValueError`` for a key that comes twice."""
+    end_if_left()
     members: dict[str, Any] = {}
     for key, value in pairs:
         if key in members:

@@ -65,15 +65,17 @@ def parse_request(path: str, body: bytes, context: bytes = b"") -> ParsedRequest
     return replace(parsed, dropped=tuple(dropped))
 
 
-async def parse_body(path: str, body: bytes, context: bytes = b"") -> ParsedRequest:
-    """``parse_request``; raises what it raises."""
+async def parse_body(
+    path: str, body: bytes, context: bytes = b"", *, tenant: str = ""
+) -> ParsedRequest:
+    """``parse_request``; raises what it raises. Large bodies of ``tenant`` wait for each other."""
     num_bytes = len(body) + len(context)
-    return await off_the_loop(num_bytes, partial(parse_request, path, body, context))
+    return await off_the_loop(num_bytes, partial(parse_request, path, body, context), tenant=tenant)
 
 
-async def off_the_loop(num_bytes: int, parse: Callable[[], T]) -> T:
+async def off_the_loop(num_bytes: int, parse: Callable[[], T], *, tenant: str = "") -> T:
     """``parse`` of so much JSON, in a thread where it is large: every stream waits for the loop.
-    There is one such thread, so that large bodies wait for each other."""
+    All tenants share that thread."""
     if num_bytes <= MAX_BYTES_ON_THE_LOOP:
         return parse()
-    return await _LARGE_BODIES.run(parse)
+    return await _LARGE_BODIES.run(parse, tenant=tenant)

@@ -196,8 +196,10 @@ POOLING_MODELS: Mapping[str, type[EmbeddingRequest] | type[RerankRequest]] = {
 POOLING_PATHS = tuple(POOLING_MODELS)
 
 
-async def parse_pooling_body(path: str, body: bytes) -> EmbeddingRequest | RerankRequest:
+async def parse_pooling_body(
+    path: str, body: bytes, *, tenant: str = ""
+) -> EmbeddingRequest | RerankRequest:
     """``path`` is one of ``POOLING_PATHS``. Raises ``ApiError`` 400."""
     parse: Callable[[Mapping[str, Any]], EmbeddingRequest | RerankRequest]
     parse = POOLING_MODELS[path].parse
-    return await off_the_loop(len(body), lambda: parse(decode_object(body)))
+    return await off_the_loop(len(body), lambda: parse(decode_object(body)), tenant=tenant)

@@ -24,6 +24,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticUseDefault
 
 from deployments.http.errors import ApiError, cut, shown
+from deployments.protocol.background import end_if_left
 from deployments.protocol.dropped import drop
 from deployments.protocol.field_rules import FieldRules, Refused, WithoutEffect, without_effect
 
@@ -83,6 +84,7 @@ class StrictModel(BaseModel):
     def _only_what_is_served(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
+        end_if_left()
         fields = cls.wire_fields()
         served, unknown = {}, False
         for name, value in data.items():

@@ -30,10 +30,13 @@ TOKEN_PATHS: Mapping[str, Callable[[dict[str, Any]], TokenRequest]] = {
 """By path: its parser, which raises ``ApiError`` 400."""
 
 
-async def parse_token_body(path: str, body: bytes, only_model: str | None) -> TokenRequest:
+async def parse_token_body(
+    path: str, body: bytes, only_model: str | None, *, tenant: str = ""
+) -> TokenRequest:
     """``only_model``: meant where the body names none; None: there are several. Raises ``ApiError``
     400."""
-    return await off_the_loop(len(body), partial(_parse, path, body, only_model))
+    parse = partial(_parse, path, body, only_model)
+    return await off_the_loop(len(body), parse, tenant=tenant)
 
 
 def _parse(path: str, body: bytes, only_model: str | None) -> TokenRequest:

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from deployments.backend import Backend, BackendError, ModelInfo
+from deployments.http.disconnect import unless_disconnected
 from deployments.http.error_responses import exception_handlers
 from deployments.http.errors import ApiError, unauthorized
 from deployments.http.request_body import read_body
@@ -112,13 +113,15 @@ def build_replica_app(
         check_secret(request)
         with parts.refusals_counted():
             given = request.headers.get(ENVELOPE_HEADER)
+            envelope = Envelope.parse(given) if given is not None else Envelope.seal()
             body = await read_body(request, max_body_bytes)
-            asked = await parse_pooling_body(request.scope["path"], body)
+            parsing = parse_pooling_body(request.scope["path"], body, tenant=envelope.tenant)
+            asked = await unless_disconnected(request.receive, parsing)
             parts.check_model(asked.model)
             return PoolingResponse(
                 parts,
                 asked,
-                Envelope.parse(given) if given is not None else Envelope.seal(),
+                envelope,
                 engine_request_id(request.scope),
                 for_gateway=given is not None,
             )
@@ -159,8 +162,10 @@ async def _answer(request: Request, parts: ReplicaParts) -> Answer:
     own = None
     if envelope.seen and not envelope.log_bytes:
         own = parts.kept.find(envelope.answer_id, envelope.seen.tokens)
+    path, body, context = request.scope["path"], sent[:context_at], sent[context_at:log_at]
+    parsing = parse_body(path, body, context, tenant=envelope.tenant)
     return Answer(
-        await parse_body(request.scope["path"], sent[:context_at], context=sent[context_at:log_at]),
+        await unless_disconnected(request.receive, parsing),
         envelope,
         for_gateway=given is not None,
         progress=own or Progress.parse(sent[log_at:]),

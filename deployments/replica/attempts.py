@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 
 from deployments.backend import Delta, Pooled, Prefill
 from deployments.http.errors import ApiError
 from deployments.wire.last_word import LastWord
-from deployments.wire.reading import Lane
+from deployments.wire.reading import CacheReading, Lane
 
 MOST_REMEMBERED = 4096
+MOST_TENANTS = 1024
+"""Whose cache hits are told; of more the latest."""
 
 
 class Tally:
     """What the backend has made for one attempt, read or not."""
 
-    def __init__(self, choices_per_prompt: int) -> None:
+    def __init__(self, choices_per_prompt: int, tenant: str = "") -> None:
+        self.tenant = tenant
+        self.cache = CacheReading()
+        """Of the prompts that have a token."""
         self.ended = asyncio.Event()
         self._choices_per_prompt = choices_per_prompt
         self._prompt_tokens: dict[int, int] = {}
         """Of the prompts that were admitted."""
         self._computed_tokens: dict[int, int] = {}
         """Of the same."""
+        self._begun = set[int]()
         self._completion_tokens = 0
         self._unfinished = Counter[int]()
         """Sequences, by prompt."""
@@ -40,6 +46,11 @@ class Tally:
             self._computed_tokens[prompt] = item.num_computed_tokens
         elif isinstance(item, Delta):
             self._completion_tokens += len(item.token_ids)
+            if prompt not in self._begun:
+                self._begun.add(prompt)
+                self.cache += CacheReading(
+                    hit_tokens=item.num_cached_tokens, query_tokens=item.num_prompt_tokens
+                )
             self._computed_tokens[prompt] = item.num_prompt_tokens
             sequence = prompt, item.index
             if item.finish_reason is None:
@@ -69,6 +80,7 @@ class Tally:
                     prompt_tokens=num_tokens,
                     computed_tokens=computed,
                     generated_tokens=num_generated,
+                    tenant=self.tenant,
                 )
 
 
@@ -78,6 +90,8 @@ class Attempts:
     def __init__(self) -> None:
         self._running: dict[str, Tally] = {}
         self._ended: OrderedDict[str, LastWord] = OrderedDict()
+        self._caches: OrderedDict[str, CacheReading] = OrderedDict()
+        """Of attempts that have ended, by tenant, the latest last."""
 
     @contextmanager
     def running(self, attempt: str, tally: Tally) -> Iterator[None]:
@@ -90,12 +104,24 @@ class Attempts:
         finally:
             del self._running[attempt]
             self._remember(attempt, tally.last_word)
+            self._caches[tally.tenant] = (
+                self._caches.pop(tally.tenant, CacheReading()) + tally.cache
+            )
+            if len(self._caches) > MOST_TENANTS:
+                self._caches.popitem(last=False)
             tally.ended.set()
 
     def lanes(self, most: int) -> tuple[Lane, ...]:
         """Of what gateways have here, the oldest first."""
         lanes = (lane for attempt, tally in self._running.items() for lane in tally.lanes(attempt))
         return tuple(islice(lanes, most))
+
+    def tenant_caches(self) -> Mapping[str, CacheReading]:
+        """What each tenant's prompts have found in the prefix cache."""
+        caches = dict(self._caches)
+        for tally in self._running.values():
+            caches[tally.tenant] = caches.get(tally.tenant, CacheReading()) + tally.cache
+        return caches
 
     async def last_word(self, attempt: str) -> LastWord:
         """Of one whose connection is closed: once it has ended. One that is not here yet will not

@@ -80,7 +80,7 @@ class PoolingResponse(BackendResponse):
         for_gateway: bool,
     ) -> None:
         """Raises ``InvalidRequestError``."""
-        tally = Tally(0)
+        tally = Tally(0, envelope.tenant)
         super().__init__(parts, envelope.attempt, tally)
         self._request = request
         info = parts.model.pooling

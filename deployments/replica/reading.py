@@ -80,6 +80,7 @@ class EngineReader:
             preemptions=stats.preemptions,
             attention=self.model.attention.path if self.model.attention else None,
             lanes=self.attempts.lanes(LANES_PER_PLACE * self.max_num_seqs),
+            tenant_caches=self.attempts.tenant_caches(),
             host=self.host.read(),
         )
 

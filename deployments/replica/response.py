@@ -35,7 +35,7 @@ class GenerationResponse(BackendResponse):
     def __init__(self, parts: ReplicaParts, answer: Answer, request_id: str) -> None:
         """Raises ``InvalidRequestError``."""
         self._request = request = answer.request
-        tally = Tally(request.n)
+        tally = Tally(request.n, answer.envelope.tenant)
         super().__init__(parts, answer.envelope.attempt, tally)
         self._answer = answer
         self._request_id = request_id

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from deployments.backend import BackendError
+from deployments.http.disconnect import unless_disconnected
 from deployments.http.errors import api_error_from
 from deployments.http.request_body import read_body
 from deployments.http.request_id import SCOPE_KEY
@@ -32,7 +33,8 @@ def token_routes(parts: ReplicaParts, check_secret: Callable[[Request], None]) -
             tenant = Envelope.parse(given).tenant if given is not None else ""
             path = request.scope["path"]
             body = await read_body(request, parts.max_body_bytes)
-            asked = await parse_token_body(path, body, model.name)
+            parsing = parse_token_body(path, body, model.name, tenant=tenant)
+            asked = await unless_disconnected(request.receive, parsing)
             parts.check_model(asked.model)
             if isinstance(asked, DetokenizeRequest):
                 told = asked.answer(await backend.detokenize(asked.tokens, tenant=tenant))

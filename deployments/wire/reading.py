@@ -6,6 +6,8 @@ it does not know any more is passed over.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import BaseModel, ConfigDict, Field
 
 READING_PATH = "/reading"
@@ -43,6 +45,20 @@ class Lane(_Told):
     prompt_tokens: int
     computed_tokens: int = Field(description="Of the prompt: computed, or cached.")
     generated_tokens: int
+    tenant: str = ""
+
+
+class CacheReading(_Told):
+    """Prompt tokens looked up in the prefix cache, and found there."""
+
+    hit_tokens: int = 0
+    query_tokens: int = 0
+
+    def __add__(self, other: CacheReading) -> CacheReading:
+        return CacheReading(
+            hit_tokens=self.hit_tokens + other.hit_tokens,
+            query_tokens=self.query_tokens + other.query_tokens,
+        )
 
 
 class EngineReading(_Told):
@@ -71,4 +87,5 @@ class EngineReading(_Told):
     lanes: tuple[Lane, ...] = Field(
         (), description="The oldest first; no more than there are places in the batch, twice."
     )
+    tenant_caches: Mapping[str, CacheReading] = Field({}, description="Of each tenant's prompts.")
     host: HostReading = HostReading()

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from deployments.fleet.directory import Replica
-from deployments.gateway import generation as gateway_generation
+from deployments.gateway import accepting as gateway_accepting
 from tests.support.deployments.fake_backend import FakeBackend
 from tests.support.deployments.gateway_harness import CHAT, Running, failures, fake_replica, gateway
 
@@ -125,7 +125,7 @@ async def test_what_no_replica_hears_of_is_the_gateways(monkeypatch: pytest.Monk
     async def broken(*args: object) -> None:
         raise RuntimeError("a fault of the gateway")
 
-    monkeypatch.setattr(gateway_generation, "whole_body", broken)
+    monkeypatch.setattr(gateway_accepting, "whole_body", broken)
     async with gateway([]) as running:
         assert (await running.client.post(PATH, json=CHAT)).status_code == 500
         assert failures(running) == {("unknown", "server_error"): 1}

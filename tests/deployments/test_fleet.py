@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from deployments.backend import Delta, Prefill
 from deployments.fleet.directory import Replica, ReplicaDirectory
+from deployments.gateway.access.api_keys import ApiKey, KeyRing, key_digest
 from deployments.gateway.openapi import openapi_document
 from deployments.gateway.relay.connections import ReplicaConnections
 from deployments.gateway.replicas.feed import MOST_EVENTS, Feed
@@ -132,6 +133,66 @@ async def test_lanes_show_each_sequence_and_nothing_of_its_text() -> None:
     [lane] = lanes
     assert lane.keys() == {"id", "prompt_tokens", "computed_tokens", "generated_tokens"}
     assert "whisper" not in json.dumps(view)
+
+
+async def test_a_key_sees_its_own_sequences_and_hits_and_an_operator_everybodys() -> None:
+    keys = KeyRing(
+        [
+            ApiKey.of("alice", "alices"),
+            ApiKey.of("bob", "bobs"),
+            ApiKey("operator", (key_digest("operators"),), is_operator=True),
+        ]
+    )
+    content = " ".join(f"word{number}" for number in range(200))
+    body = {"model": "demo", "messages": [{"role": "user", "content": content}]}
+    backend = FakeBackend()
+    async with fake_replica(backend) as one, gateway([one], watches=True, keys=keys) as running:
+        client = running.client
+
+        async def ask(key: str) -> tuple[int, int]:
+            headers = {"Authorization": f"Bearer {key}"}
+            answer = (await client.post(CHAT_PATH, json=body, headers=headers)).json()
+            usage = answer["usage"]
+            return usage["prompt_tokens_details"]["cached_tokens"], usage["prompt_tokens"]
+
+        async def seen_by(key: str) -> tuple[list[str], int, int]:
+            headers = {"Authorization": f"Bearer {key}"}
+            engine = engines_of((await client.get(FLEET, headers=headers)).json())["replica-1"]
+            assert "tenant" not in json.dumps(engine)
+            hits, asked = engine["prefix_cache_hit_tokens"], engine["prefix_cache_query_tokens"]
+            return sorted(lane["id"] for lane in engine["lanes"]), hits, asked
+
+        had = await ask("alices")
+        backend.hold(after_tokens=2)
+        asking = [asyncio.create_task(ask(key)) for key in ("alices", "bobs", "bobs")]
+        await backend.held.reaches(3)
+        while len((everybodys := await seen_by("operators"))[0]) < 3:
+            await asyncio.sleep(0)
+        alices, bobs = await seen_by("alices"), await seen_by("bobs")
+        backend.release()
+        told = await asyncio.gather(*asking)
+        while (await seen_by("operators"))[0]:
+            await asyncio.sleep(0)
+        ends = [await seen_by(key) for key in ("alices", "bobs", "operators")]
+    assert (len(alices[0]), len(bobs[0])) == (1, 2)
+    assert sorted(alices[0] + bobs[0]) == everybodys[0]
+    alices_counts, *bobs_counts = told
+    assert ends[0][1:] == tuple(map(sum, zip(had, alices_counts, strict=True)))
+    assert ends[1][1:] == tuple(map(sum, zip(*bobs_counts, strict=True)))
+    assert ends[1][1] > 0
+    assert ends[2][1:] == tuple(map(sum, zip(ends[0][1:], ends[1][1:], strict=True)))
+
+
+async def test_without_keys_everybody_sees_every_sequence() -> None:
+    backend = FakeBackend()
+    async with fake_replica(backend) as one, gateway([one], watches=True) as running:
+        backend.hold(after_tokens=2)
+        asking = [asyncio.create_task(running.client.post(CHAT_PATH, json=CHAT)) for _ in range(2)]
+        await backend.held.reaches(2)
+        while len(engines_of((await running.client.get(FLEET)).json())["replica-1"]["lanes"]) < 2:
+            await asyncio.sleep(0)
+        backend.release()
+        await asyncio.gather(*asking)
 
 
 def test_lanes_follow_prefill_decode_and_end() -> None:

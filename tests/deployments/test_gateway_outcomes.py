@@ -9,7 +9,7 @@ import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from deployments.gateway import generation as gateway_generation
+from deployments.gateway import accepting as gateway_accepting
 from deployments.gateway.access.api_keys import ApiKey, KeyRing
 from deployments.gateway.access.rate_limits import RateLimits
 from deployments.gateway.outcomes import OutcomesMiddleware
@@ -119,7 +119,7 @@ async def test_a_fault_of_the_gateway_is_an_error(monkeypatch: pytest.MonkeyPatc
     async def broken(*args: object) -> None:
         raise RuntimeError("a fault of the gateway")
 
-    monkeypatch.setattr(gateway_generation, "whole_body", broken)
+    monkeypatch.setattr(gateway_accepting, "whole_body", broken)
     async with gateway([]) as running:
         assert (await running.client.post(PATH, json=CHAT)).status_code == 500
         assert await outcomes(running) == {("unknown", "server_error"): 1}

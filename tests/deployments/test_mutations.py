@@ -57,10 +57,12 @@ def has_pepper(one: Input) -> bool:
 async def test_what_breaks_a_server_is_found_and_made_small(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def broken(path: str, body: bytes, context: bytes = b"") -> ParsedRequest:
+    async def broken(
+        path: str, body: bytes, context: bytes = b"", *, tenant: str = ""
+    ) -> ParsedRequest:
         if b"pepper" in body:
             raise internal_error()
-        return await parse_body(path, body, context)
+        return await parse_body(path, body, context, tenant=tenant)
 
     monkeypatch.setattr(accepting, "parse_body", broken)
     # What is made smaller is often cut short.

@@ -31,6 +31,8 @@ class ApiKey:
     """Added to that of its requests; lower runs first."""
     weight: float = 1.0
     """Its part of a busy engine, against the parts of other keys."""
+    is_operator: bool = False
+    """Whether the fleet's view shows it everybody's sequences."""
     is_named: bool = True
     """False: the name says where the key stands, and may be another one's tomorrow."""
 

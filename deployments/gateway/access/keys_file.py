@@ -12,6 +12,7 @@ replaced::
         max_concurrent_requests: 16
         priority: -1
         weight: 2
+        operator: true
 """
 
 from __future__ import annotations
@@ -160,6 +161,7 @@ class _Entry(BaseModel):
     max_concurrent_requests: int | None = Field(None, ge=1)
     priority: int = Field(0, ge=-(2**31), lt=2**31)
     weight: float = Field(1.0, ge=MIN_WEIGHT, le=MAX_WEIGHT)
+    operator: bool = False
 
     @model_validator(mode="after")
     def _has_usable_keys(self) -> _Entry:
@@ -181,6 +183,7 @@ class _Entry(BaseModel):
             ),
             self.priority,
             self.weight,
+            self.operator,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 
 from deployments.fleet.directory import Replica
@@ -56,7 +57,7 @@ class Outgoing:
 
 @dataclass(eq=False)
 class RelayedRequest:
-    """What all attempts at one request share. Its deadline begins when it is made."""
+    """What all attempts at one request share. Its deadline counts from its arrival."""
 
     outgoing: Outgoing
     parts: RelayParts
@@ -96,7 +97,8 @@ class RelayedRequest:
         self.retries = Retries(
             max_refusals=settings.max_attempts, patience_s=settings.resume_timeout_s
         )
-        self.in_time = asyncio.timeout(settings.request_timeout_s)
+        elapsed_s = time.perf_counter() - self.arrived
+        self.in_time = asyncio.timeout(settings.request_timeout_s - elapsed_s)
 
     @property
     def replica_id(self) -> str:

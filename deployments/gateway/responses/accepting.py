@@ -37,7 +37,7 @@ async def accept(
 ) -> Accepted:
     """``max_bytes``: of what a request refers to, as of a body. Raises ``ApiError``."""
     try:
-        accepted = Accepted(await parse_body(path, body))
+        accepted = Accepted(await parse_body(path, body, tenant=tenant))
     except UnresolvedError as error:
         if store is None:
             raise
@@ -46,7 +46,8 @@ async def accept(
         context = Context.encode((item.json for item in before), named)
         if len(context) > max_bytes:
             raise _too_large(error.asked, max_bytes) from error
-        accepted = Accepted(await parse_body(path, body, context), context, before, named)
+        parsed = await parse_body(path, body, context, tenant=tenant)
+        accepted = Accepted(parsed, context, before, named)
     asked = accepted.parsed.asked
     if store is None and isinstance(asked, ResponsesRequest) and asked.store:
         raise ApiError(

@@ -32,7 +32,7 @@ class ResponseKeeper:
 
     async def kept(self, response: bytes) -> bytes:
         """The response object, which says what became of it."""
-        whole = await off_the_loop(len(response), partial(json.loads, response))
+        whole = await off_the_loop(len(response), partial(json.loads, response), tenant=self.tenant)
         if await self._is_kept(whole, len(response)):
             return response
         return _encoded(whole | {"store": False})
@@ -42,14 +42,14 @@ class ResponseKeeper:
         last = _LAST.search(events)
         if last is None:
             return events
-        event = await off_the_loop(len(events), partial(json.loads, last[1]))
+        event = await off_the_loop(len(events), partial(json.loads, last[1]), tenant=self.tenant)
         if await self._is_kept(event["response"], len(events)):
             return events
         told = _encoded(event | {"response": event["response"] | {"store": False}})
         return events[: last.start(1)] + told + events[last.end(1) :]
 
     async def _is_kept(self, response: dict[str, Any], num_bytes: int) -> bool:
-        stored = await off_the_loop(num_bytes, partial(self._stored, response))
+        stored = await off_the_loop(num_bytes, partial(self._stored, response), tenant=self.tenant)
         return await self.store.put(self.tenant, stored)
 
     def _stored(self, response: dict[str, Any]) -> StoredResponse:

@@ -8,6 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from deployments.gateway.access.api_keys import SCOPE_KEY as API_KEY
+from deployments.gateway.access.api_keys import ApiKey
 from deployments.gateway.watch.watch import FleetWatch, WatchEndedError
 from deployments.http import sse
 from deployments.http.errors import ApiError
@@ -24,12 +26,14 @@ def fleet_routes(watch: FleetWatch | None) -> list[Route]:
         return []
 
     async def fleet(request: Request) -> Response:
+        key: ApiKey | None = request.scope.get(API_KEY)
+        tenant = None if key is None or key.is_operator else key.tenant
         try:
-            number, told = await watch.latest()
+            number, told = await watch.latest(tenant)
         except WatchEndedError as error:
             raise _ending() from error
         if sse.CONTENT_TYPE.partition(";")[0] in request.headers.get("accept", ""):
-            events = _events(watch, number, told)
+            events = _events(watch, tenant, number, told)
             return StreamingResponse(events, headers=sse.HEADERS, media_type=sse.CONTENT_TYPE)
         headers = {"Cache-Control": "no-store"}
         return Response(told, headers=headers, media_type="application/json")
@@ -37,12 +41,14 @@ def fleet_routes(watch: FleetWatch | None) -> list[Route]:
     return [Route(FLEET_PATH, fleet)]
 
 
-async def _events(watch: FleetWatch, number: int, told: bytes) -> AsyncIterator[bytes]:
+async def _events(
+    watch: FleetWatch, tenant: str | None, number: int, told: bytes
+) -> AsyncIterator[bytes]:
     with watch.looking():
         yield sse.event(told)
         for _ in range(MOST_EVENTS - 1):
             try:
-                number, told = await watch.after(number)
+                number, told = await watch.after(number, tenant)
             except WatchEndedError:
                 return
             yield sse.event(told)

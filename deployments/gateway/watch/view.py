@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from deployments.fleet.targets import GatewayAddress
 from deployments.gateway.replicas.feed import FleetEvent
 from deployments.gateway.watch.watched import State, Watched
-from deployments.wire.reading import EngineReading, HostReading, Lane
+from deployments.wire.reading import CacheReading, EngineReading, HostReading, Lane
 
 
 class _View(BaseModel):
@@ -42,6 +42,12 @@ class KvCacheView(_View):
     usage_ratio: float = Field(description="Of whatever layers have the least left.")
 
 
+class LaneView(Lane):
+    """A sequence."""
+
+    tenant: str = Field("", exclude=True)
+
+
 class EngineView(_View):
     id: str
     model: str
@@ -64,15 +70,28 @@ class EngineView(_View):
     memory_active_bytes: int
     prompt_tokens: int = Field(description="Since it started, like all that follow.")
     generation_tokens: int
-    prefix_cache_hit_tokens: int
+    prefix_cache_hit_tokens: int = Field(description="Of the key's own prompts, like the next one.")
     prefix_cache_query_tokens: int
     preemptions: int
-    lanes: tuple[Lane, ...]
+    lanes: tuple[LaneView, ...] = Field(description="The key's own sequences.")
+    tenant_caches: Mapping[str, CacheReading] = Field(exclude=True)
+
+    def seen_by(self, tenant: str) -> Self:
+        own = self.tenant_caches.get(tenant, CacheReading())
+        update = {
+            "prefix_cache_hit_tokens": own.hit_tokens,
+            "prefix_cache_query_tokens": own.query_tokens,
+            "lanes": tuple(lane for lane in self.lanes if lane.tenant == tenant),
+        }
+        return self.model_copy(update=update)
 
 
 class HostView(HostReading):
     node: str = Field(description="Its address in the cluster.")
     engines: list[EngineView]
+
+    def seen_by(self, tenant: str) -> Self:
+        return self.model_copy(update={"engines": [one.seen_by(tenant) for one in self.engines]})
 
 
 class FleetView(_View):
@@ -87,6 +106,10 @@ class FleetView(_View):
     events: tuple[FleetEvent, ...] = Field(
         description="The newest first; streams that moved are those of this gateway's clients."
     )
+
+    def seen_by(self, tenant: str) -> Self:
+        """With the sequences and cache hits of ``tenant`` alone."""
+        return self.model_copy(update={"hosts": [one.seen_by(tenant) for one in self.hosts]})
 
 
 def hosts_of(watched: Iterable[Watched]) -> list[HostView]:
@@ -134,7 +157,8 @@ def _engine(one: Watched) -> EngineView:
         prefix_cache_hit_tokens=reading.prefix_cache_hit_tokens,
         prefix_cache_query_tokens=reading.prefix_cache_query_tokens,
         preemptions=reading.preemptions,
-        lanes=reading.lanes if is_there else (),
+        lanes=tuple(LaneView(**vars(one)) for one in reading.lanes) if is_there else (),
+        tenant_caches=reading.tenant_caches,
     )
 
 

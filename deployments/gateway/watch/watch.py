@@ -65,8 +65,10 @@ class FleetWatch:
         self._news = asyncio.Condition()
         self._num_readings = 0
         self._read_at = 0.0
-        self._told = b""
-        """The latest view, as JSON."""
+        self._view: FleetView | None = None
+        """The latest."""
+        self._told: dict[str | None, bytes] = {}
+        """As JSON, by the tenant that sees it; None: all of it."""
 
     async def run_for_ever(self) -> None:
         """Until it is cancelled; then nobody waits for it any more."""
@@ -98,7 +100,7 @@ class FleetWatch:
             events=self._replicas.feed.events,
         )
         async with self._news:
-            self._told = view.model_dump_json().encode()
+            self._view, self._told = view, {}
             self._num_readings += 1
             self._read_at = self._now()
             self._news.notify_all()
@@ -113,21 +115,28 @@ class FleetWatch:
         finally:
             self._num_looking -= 1
 
-    async def latest(self) -> tuple[int, bytes]:
-        """The number of a view that is no older than two readings are apart, and the view. Raises
-        ``WatchEndedError``."""
+    async def latest(self, tenant: str | None = None) -> tuple[int, bytes]:
+        """The number of a view that is no older than two readings are apart, and the view as
+        ``tenant`` sees it; None sees all. Raises ``WatchEndedError``."""
         if self._num_readings and self._now() - self._read_at <= LIVE_EVERY_S:
-            return self._num_readings, self._told
+            return self._num_readings, self._seen_by(tenant)
         with self.looking():
-            return await self.after(self._num_readings)
+            return await self.after(self._num_readings, tenant)
 
-    async def after(self, number: int) -> tuple[int, bytes]:
+    async def after(self, number: int, tenant: str | None = None) -> tuple[int, bytes]:
         """The same, once there is a later one. Raises ``WatchEndedError``."""
         async with self._news:
             await self._news.wait_for(lambda: self._is_ended or self._num_readings > number)
         if self._is_ended:
             raise WatchEndedError
-        return self._num_readings, self._told
+        return self._num_readings, self._seen_by(tenant)
+
+    def _seen_by(self, tenant: str | None) -> bytes:
+        assert self._view is not None
+        if tenant not in self._told:
+            view = self._view if tenant is None else self._view.seen_by(tenant)
+            self._told[tenant] = view.model_dump_json().encode()
+        return self._told[tenant]
 
     async def _rest(self) -> None:
         self._wanted.clear()

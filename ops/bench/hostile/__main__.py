@@ -1,10 +1,11 @@
-"""One hostile client against eight ordinary streams: what these notice of each attack.
+"""One hostile client against nine ordinary streams: what these notice of each attack.
 
 ``python -m ops.bench.hostile [--only NUMBER] [--way NAME] [--seconds S] [--rounds R]
 [--same-key]``. The application runs as it is shipped, with its engine on one core. Beside each
-attack eight ordinary clients have their chats streamed, one after another, and ``/ready`` is asked
-every 50 ms; the same beside an ordinary ninth client, right before each attack, is what their speed
-is compared with. The exit status is 1 if a promise did not hold: half of that speed, ``/ready``
+attack nine ordinary clients, three by each of Chat completions, Messages and Responses, send bodies
+of 200 KB as agents do and have their answers streamed, and ``/ready`` is asked every 50 ms; the
+same beside an ordinary tenth client, right before each attack, is what their speed is compared
+with. The exit status is 1 if a promise did not hold: half of that speed by each API, ``/ready``
 within 250 ms, no ordinary stream that fails.
 """
 

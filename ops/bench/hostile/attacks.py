@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import NamedTuple
 
 from ops.bench.hostile import bodies
+from ops.bench.hostile.agent import Agent
 from ops.bench.hostile.attacker import CHAT, COMPLETIONS, Attacker
-from ops.bench.overload.client import Client
 
 Work = Coroutine[None, None, None]
 
@@ -29,7 +29,7 @@ class Attack(NamedTuple):
 
 def _neighbour(attacker: Attacker) -> list[Work]:
     async def ask_again() -> None:
-        client = Client(attacker.url, attacker.model, attacker.key)
+        client = Agent(attacker.url, attacker.model, attacker.key)
         while True:
             await client.ask()
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from urllib.parse import urlsplit
 
-from ops.bench.overload.client import Client, Exchange, Outcome
+from ops.bench.hostile.agent import APIS, Agent, Api
+from ops.bench.overload.client import Exchange, Outcome
 from ops.bench.timing import quantile_of
 
-NUM_STREAMS = 8
+NUM_STREAMS = 9
+"""Three by each API."""
 PROBE_INTERVAL_S = 0.05
 PATIENCE_S = 30.0
 """For the streams that run when the time is over, and for a probe."""
-CHUNK = b'"object":"chat.completion.chunk"'
 
 
 @dataclass
@@ -25,7 +27,8 @@ class Met:
     an answer that was not 200."""
 
     seconds: float = 0.0
-    num_tokens: int = 0
+    tokens: Counter[str] = field(default_factory=Counter)
+    """By the API's name."""
     gaps: list[float] = field(default_factory=list)
     ready: list[float] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -34,11 +37,15 @@ class Met:
         """What was met in both."""
         return Met(
             self.seconds + other.seconds,
-            self.num_tokens + other.num_tokens,
+            self.tokens + other.tokens,
             self.gaps + other.gaps,
             self.ready + other.ready,
             self.outcomes + other.outcomes,
         )
+
+    @property
+    def num_tokens(self) -> int:
+        return self.tokens.total()
 
     @property
     def tokens_per_second(self) -> float:
@@ -58,21 +65,28 @@ class Met:
 @dataclass
 class _Watched(Exchange):
     met: Met = field(kw_only=True)
+    api: Api = field(kw_only=True)
     until: float = field(kw_only=True)
     _last: float = 0.0
+    _has_ended: bool = False
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()
         # A chunk that two reads share is in neither: one in thousands.
-        if num_chunks := data.count(CHUNK):
+        if num_chunks := data.count(self.api.chunk):
             if self._last:
                 self.met.gaps.append(now - self._last)
             self._last = now
-            self.met.num_tokens += num_chunks * (now < self.until)
+            self.met.tokens[self.api.name] += num_chunks * (now < self.until)
+        recent = self.tail + data
+        self._has_ended = self._has_ended or any(end in recent for end in self.api.ends)
         super().data_received(data)
 
+    def is_whole(self) -> bool:
+        return self._has_ended
+
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._last and not self.outcome.whole:
+        if self._last and not self.is_whole():
             # It stood still until somebody lost patience.
             self.met.gaps.append(time.perf_counter() - self._last)
         super().connection_lost(exc)
@@ -81,9 +95,10 @@ class _Watched(Exchange):
 async def watch(url: str, model: str, key: str, seconds: float) -> Met:
     """Keep ordinary streams going for so long."""
     met, until = Met(seconds), time.perf_counter() + seconds
-    client = Client(url, model, key, partial(_Watched, met=met, until=until))
 
-    async def ask_again() -> None:
+    async def ask_again(api: Api) -> None:
+        exchange = partial(_Watched, met=met, api=api, until=until)
+        client = Agent(url, model, key, exchange, api=api)
         while time.perf_counter() < until:
             asked = asyncio.create_task(client.ask())
             left_s = until - time.perf_counter() + PATIENCE_S
@@ -94,7 +109,7 @@ async def watch(url: str, model: str, key: str, seconds: float) -> Met:
                 await asyncio.sleep(PROBE_INTERVAL_S)
 
     probing = asyncio.create_task(_probe(url, met, until))
-    await asyncio.gather(*(ask_again() for _ in range(NUM_STREAMS)))
+    await asyncio.gather(*(ask_again(APIS[number % len(APIS)]) for number in range(NUM_STREAMS)))
     await probing
     return met
 

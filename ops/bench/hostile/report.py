@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ops.bench.hostile.agent import APIS
 from ops.bench.hostile.ordinary import Met
 from ops.bench.timing import markdown_table
 
@@ -19,6 +20,7 @@ COLUMNS = (
     "way in",
     "tokens/s",
     "of those beside a neighbour",
+    *(f"by {api.name}" for api in APIS),
     "p99 between tokens, ms",
     "`/ready` p99.9, ms",
     "worst, ms",
@@ -47,11 +49,17 @@ class Row:
     def ratio(self) -> float:
         return self.met.tokens_per_second / self.beside_a_neighbour.tokens_per_second
 
+    def ratio_of(self, api: str) -> float:
+        return self.met.tokens[api] / self.beside_a_neighbour.tokens[api]
+
     def broken(self) -> list[str]:
         """The promises that did not hold."""
         broken = []
-        if self.ratio < LEAST_RATIO:
-            broken.append(f"streams had {self.ratio:.0%} of their speed beside a neighbour")
+        broken += [
+            f"streams by {api.name} had {ratio:.0%} of their speed beside a neighbour"
+            for api in APIS
+            if (ratio := self.ratio_of(api.name)) < LEAST_RATIO
+        ]
         if (ready_s := self.met.ready_within(READY_QUANTILE)) > READY_WITHIN_S:
             took = "failed" if math.isinf(ready_s) else f"took {_ms(ready_s)} ms"
             broken.append(f"`/ready` {took}")
@@ -76,6 +84,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.way,
         f"{met.tokens_per_second:.0f}",
         f"{row.ratio:.2f}",
+        *(f"{row.ratio_of(api.name):.2f}" for api in APIS),
         _ms(met.gap(0.99)),
         _ms(met.ready_within(READY_QUANTILE)),
         _ms(met.ready_within(1.0)),

@@ -69,9 +69,12 @@ class Exchange(asyncio.Protocol):
         self.tail = (self.tail + data)[-4096:]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.outcome.whole = DONE in self.tail and FINISHED in self.tail
+        self.outcome.whole = self.is_whole()
         if not self.done.done():
             self.done.set_result(None)
+
+    def is_whole(self) -> bool:
+        return DONE in self.tail and FINISHED in self.tail
 
     def _read_head(self) -> None:
         lines = self.head.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")

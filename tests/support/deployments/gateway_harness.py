@@ -19,6 +19,7 @@ from deployments.fleet.targets import GatewayAddress
 from deployments.gateway.access.api_keys import ApiKey, KeyRing, Keys
 from deployments.gateway.access.rate_limits import RateLimiter
 from deployments.gateway.app import GatewayParts, build_gateway_app
+from deployments.gateway.body_budget import BodyBudget
 from deployments.gateway.relay.connections import ReplicaConnections
 from deployments.gateway.replicas.table import ReplicaTable
 from deployments.gateway.responses.shared import SharedStore
@@ -49,6 +50,7 @@ class Running:
     table: ReplicaTable
     metrics: GatewayMetrics
     url: str
+    bodies: BodyBudget
 
 
 @asynccontextmanager
@@ -82,27 +84,26 @@ async def gateway(
                 table, connections, gateways, gateway="gateway-1", version="1", now=now
             )
             watching = asyncio.create_task(watch.run_for_ever())
-        app = build_gateway_app(
-            GatewayParts(
-                settings=GatewaySettings.model_validate(settings),
-                keys=_key_ring(keys) if isinstance(keys, Sequence) else keys,
-                limiter=limiter or RateLimiter(),
-                replicas=table,
-                router=router or LeastOutstandingTokens(),
-                metrics=metrics,
-                connections=connections,
-                gateways=gateways,
-                resumption_key=resumption_key,
-                session_header=session_header,
-                tracer=tracer or NoOpTracer(),
-                responses=SharedStore(responses, metrics.stored_responses) if responses else None,
-                watch=watch,
-            )
+        parts = GatewayParts(
+            settings=GatewaySettings.model_validate(settings),
+            keys=_key_ring(keys) if isinstance(keys, Sequence) else keys,
+            limiter=limiter or RateLimiter(),
+            replicas=table,
+            router=router or LeastOutstandingTokens(),
+            metrics=metrics,
+            connections=connections,
+            gateways=gateways,
+            resumption_key=resumption_key,
+            session_header=session_header,
+            tracer=tracer or NoOpTracer(),
+            responses=SharedStore(responses, metrics.stored_responses) if responses else None,
+            watch=watch,
         )
+        app = build_gateway_app(parts)
         url = await stack.enter_async_context(serving(app, timeouts=timeouts))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30))
         try:
-            yield Running(app, client, directory, table, metrics, url)
+            yield Running(app, client, directory, table, metrics, url, parts.bodies)
         finally:
             if watches:
                 watching.cancel()
