@@ -73,7 +73,10 @@ class FleetWatch:
         try:
             while True:
                 began = self._now()
-                await self.read()
+                try:
+                    await self.read()
+                except Exception:
+                    logger.exception("A reading of the fleet failed. The next one is made on time.")
                 if self._num_looking:
                     await asyncio.sleep(max(0.0, LIVE_EVERY_S - (self._now() - began)))
                 else:
