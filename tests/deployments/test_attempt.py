@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -26,6 +27,7 @@ from tests.support.deployments.gateway_harness import (
     replica_at,
     scripted,
 )
+from tests.support.deployments.replica_listener import HANGS_UP, PLAIN, in_turn, listening, says
 
 PATH = "/v1/chat/completions"
 DONE = b'data: {"choices":[]}\n\ndata: [DONE]\n\n'
@@ -98,6 +100,22 @@ async def test_silence_before_the_first_byte_does_not_count_against_a_request(st
         response = await running.client.post(PATH, json={**CHAT, "stream": stream})
     assert response.status_code == 200
     assert "error" not in response.text
+
+
+async def test_a_kept_connection_that_was_closed_says_nothing_about_its_replica(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answers = in_turn(says(PLAIN), HANGS_UP, says(PLAIN))
+    async with (
+        listening(answers) as listener,
+        gateway([replica_at(listener.url)]) as running,
+    ):
+        for _ in range(2):
+            assert (await running.client.post(PATH, json=CHAT)).status_code == 200
+    assert "replica-1 failed" not in caplog.text
+    # A replica refuses an attempt that it has ended.
+    attempts = [re.search(rb'"attempt":"(\w+)"', one) for one in listener.requests]
+    assert len({found and found[1] for found in attempts}) == len(attempts) == 3
 
 
 async def test_a_request_that_closes_connections_is_refused_after_two_alone() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 
 from deployments.fleet.directory import Replica
@@ -38,16 +39,15 @@ async def attempt(request: RelayedRequest, state: ReplicaState) -> None:
     """Returns once the client has a whole response. Raises ``ReplicaFailedError``, or
     ``CannotResumeError``."""
     request.sent_at = time.perf_counter()
-    attempt_id = uuid.uuid4().hex
     # Before its first byte, a silent replica may not even have the request.
     if_silent = FailureKind.SICK
     try:
-        async with _post(request, state.replica, attempt_id) as response:
+        async with _post(request, state.replica) as response:
             if_silent = FailureKind.LOST
             await _forward(request, state, response)
     except asyncio.CancelledError:
         if not request.has_ended:
-            request.cut_off = CutOff(state.replica, attempt_id)
+            request.cut_off = CutOff(state.replica, request.attempt_id)
         raise
     except TimeoutError as error:
         raise ReplicaFailedError(f"no answer in time: {error}", if_silent) from error
@@ -58,9 +58,16 @@ async def attempt(request: RelayedRequest, state: ReplicaState) -> None:
 
 
 def _post(
-    request: RelayedRequest, replica: Replica, attempt_id: str
+    request: RelayedRequest, replica: Replica
 ) -> AbstractAsyncContextManager[ReplicaResponse]:
     outgoing, settings, log = request.outgoing, request.parts.settings, bytes(request.reader.log)
+
+    def envelope() -> Mapping[str, str]:
+        """With an id of its own each time: a replica refuses an attempt that it has ended."""
+        request.attempt_id = uuid.uuid4().hex
+        sealed = outgoing.envelope.for_attempt(request.attempt_id, log, request.reader.num_events)
+        return {ENVELOPE_HEADER: sealed.header()}
+
     return request.parts.connections.request(
         "POST",
         replica.url,
@@ -70,11 +77,10 @@ def _post(
             "Authorization": f"Bearer {replica.secret}",
             "Content-Type": "application/json",
             "X-Request-Id": outgoing.request_id,
-            ENVELOPE_HEADER: outgoing.envelope.for_attempt(
-                attempt_id, log, request.reader.num_events
-            ).header(),
+            **envelope(),
             **trace_headers(),
         },
+        renew=envelope,
         connect_timeout_s=settings.connect_timeout_s,
         stall_timeout_s=settings.stall_timeout_s,
     )

@@ -65,6 +65,8 @@ class RelayedRequest:
     """By ``time.perf_counter``."""
     sent_at: float = 0.0
     """The latest attempt, by the same clock."""
+    attempt_id: str = ""
+    """What the replica knows the latest attempt by."""
     state: ReplicaState | None = None
     """Of the replica that answered, or was tried last."""
     placement: Placement | None = None

@@ -155,11 +155,7 @@ class FleetWatch:
     async def _ask(self, one: Watched) -> None:
         try:
             async with asyncio.timeout(ANSWERS_WITHIN_S):
-                try:
-                    status, body = await self._get(one.replica)
-                except ConnectionLostError:
-                    # It may have closed an idle connection just then.
-                    status, body = await self._get(one.replica)
+                status, body = await self._get(one.replica)
         except TimeoutError:
             one.was_silent()
         except (UnreachableError, ConnectionLostError):
