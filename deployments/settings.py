@@ -191,7 +191,10 @@ class RoutingSettings(BaseModel):
         "another would have to compute again. Lower: evener load; higher: more hits.",
     )
     free_tokens: int = Field(
-        4096, ge=0, description="A replica with fewer tokens to do has room, whatever its share."
+        4096,
+        ge=0,
+        description="A replica with fewer tokens to do has room, whatever its share, unless its "
+        "streams are far slower than those of others.",
     )
     load_half_life_s: float = Field(
         10.0,
@@ -215,7 +218,7 @@ class RoutingSettings(BaseModel):
     weigh_capacity: bool = Field(
         True,
         description="Give replicas shares in proportion to the speed of their streams, for fleets "
-        "of unlike machines.",
+        "of unlike machines and for hosts that something else slows down.",
     )
     session_header: tuple[str, ...] = Field(
         (

@@ -13,6 +13,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from deployments.fleet.directory import Replica
+from deployments.gateway.replicas.capacity import BATCH
 from deployments.gateway.replicas.state import ReplicaState
 from deployments.http.server import HttpServer
 from deployments.wire.failure import FailureKind
@@ -59,6 +60,25 @@ async def test_the_head_of_a_long_answer_ends_the_probe(stream: bool) -> None:
             assert not asking.done()
             backend.release()
             assert (await asking).status_code == 200
+
+
+async def test_a_stream_that_runs_tells_how_fast_its_replica_is() -> None:
+    backend, clock = FakeBackend(), Clock()
+    body = {**CHAT, "stream": True}
+    async with fake_replica(backend) as one, gateway([one], now=clock) as running:
+        (state,) = running.table.serving("demo")
+        backend.hold(after_tokens=1)
+        async with running.client.stream("POST", PATH, json=body) as response:
+            events = response.aiter_bytes()
+            await anext(events)
+            while not state.pace.waiting:
+                await asyncio.sleep(0)
+            clock.time += 13.6
+            assert state.token_s == pytest.approx(13.6 / (1 + BATCH))
+            backend.release()
+            assert [event async for event in events]
+        assert state.capacity.num_streams == 1
+        assert not state.pace.waiting
 
 
 async def test_a_full_replica_is_well() -> None:

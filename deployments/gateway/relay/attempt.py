@@ -25,6 +25,7 @@ from deployments.gateway.relay.failures import (
     check_failure,
 )
 from deployments.gateway.relay.request import CutOff, RelayedRequest
+from deployments.gateway.replicas.pace import StreamTimer
 from deployments.gateway.replicas.state import ReplicaState
 from deployments.http import sse
 from deployments.observe.tracing import trace_headers
@@ -112,8 +113,8 @@ async def _forward_events(
         await client.begin(head)
     has_begun = False
     num_had = reader.num_logged
-    first_at, num_before = 0.0, 0
-    while chunk := await response.readany():
+    timer = StreamTimer(state, request.outgoing.work, num_had)
+    while chunk := await timer.wait(response.readany()):
         received_at = 0.0 if client.has_content else time.perf_counter()
         if not (events := reader.feed(chunk)):
             continue
@@ -122,6 +123,7 @@ async def _forward_events(
             request.num_resumed += request.was_interrupted
             await _tell_server(request, state.replica, num_had)
         quarantine.went_on(suspect, state, reader.num_logged)
+        timer.got(reader.num_logged)
         if not request.outgoing.stream:
             if body := _body_in(events):
                 request.in_time.reschedule(None)
@@ -133,14 +135,10 @@ async def _forward_events(
         request.is_answered = events.endswith(request.outgoing.stream_form.last_event)
         await client.events(events)
         if received_at and client.has_content:
-            first_at, num_before = received_at, reader.num_logged
-            _count_first_content(request, first_at)
+            _count_first_content(request, received_at)
         if request.is_answered:
             request.in_time.reschedule(None)
-            if first_at:
-                # Otherwise the speed is that of several replicas and of the way between them.
-                num_tokens = reader.num_logged - num_before
-                state.streamed(request.outgoing.work, num_tokens, time.perf_counter() - first_at)
+            timer.end_lap()
             await _read_to_end(response)
             await client.end()
             return
