@@ -82,11 +82,12 @@ class GatewaySettings(BaseModel):
         description="A replica silent for this long, keep-alives included, counts as lost, and "
         "another one goes on with its requests; at least twice `keep_alive_interval_s`.",
     )
-    resume_timeout_s: float = Field(
-        30.0,
+    resume_timeout_s: float | None = Field(
+        None,
         ge=0.0,
         description="How long a request waits for a replica if none can take it, or if it has lost "
-        "its own.",
+        "its own. By default twice what the slowest engine of its model took to start, at least 30 "
+        "and at most 300, so that streams outlive a restart of all engines.",
     )
     connect_timeout_s: float = Field(
         3.0, gt=0.0, description="Longest wait for a connection to a replica."

@@ -96,7 +96,8 @@ class RelayedRequest:
         self.lineage = outgoing.resumable.lineage if outgoing.resumable else None
         self.suspect = Suspect(outgoing.work.num_sequences)
         self.retries = Retries(
-            max_refusals=settings.max_attempts, patience_s=settings.resume_timeout_s
+            max_refusals=settings.max_attempts,
+            patience_s=self.parts.patience_s(outgoing.work.model),
         )
         self.in_time = asyncio.timeout(settings.request_timeout_s)
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 LATEST_LAPS = 4
 """About as many are averaged."""
-SILENT_S = 1.0
-"""A shorter wait for a token is no news."""
+SILENT_S = 6.0
+"""A shorter wait is no news: text may be held back, and its tokens with it, until a keep-alive."""
 FRESH_S = 30.0
 """The pace is unknown so long after the last token, unless a stream waits for the next."""
 SLOW = 4.0
