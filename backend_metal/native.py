@@ -14,6 +14,7 @@ from typing import Any
 # First: it brings the library that the extension is linked to, and the types that the two share.
 import mlx.core
 import numpy.typing as npt
+import xxhash
 
 MLX_VERSION = version("mlx")
 REMEDY = "build it again with `make native`"
@@ -48,6 +49,13 @@ check_build(
 )
 
 
+def sources_digest(folder: Path) -> str:
+    """Of the sources that the libraries in ``folder`` were built from; empty: the build, older than
+    its record, does not tell."""
+    record = folder / "native_sources.txt"
+    return xxhash.xxh3_128_hexdigest(record.read_bytes()) if record.exists() else ""
+
+
 def load_cuda() -> ModuleType | None:
     """The operators on NVIDIA GPUs: None where MLX, or this build, is without CUDA."""
     if not mlx.core.cuda.is_available() or find_spec("backend_metal._cuda") is None:
@@ -62,6 +70,7 @@ def load_cuda() -> ModuleType | None:
 MakeArray = Callable[[npt.NDArray[Any]], mlx.core.array]
 """From integers of 32 bits that the host has."""
 
+SOURCES = sources_digest(Path(__file__).parent)
 KEYS_PER_SPLIT = _native.KEYS_PER_SPLIT
 
 metal: ModuleType | None = getattr(_native, "metal", None)

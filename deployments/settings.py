@@ -89,11 +89,12 @@ class GatewaySettings(BaseModel):
         description="A replica silent for this long, keep-alives included, counts as lost, and "
         "another one goes on with its requests; at least twice `keep_alive_interval_s`.",
     )
-    resume_timeout_s: float = Field(
-        30.0,
+    resume_timeout_s: float | None = Field(
+        None,
         ge=0.0,
         description="How long a request waits for a replica if none can take it, or if it has lost "
-        "its own.",
+        "its own. By default twice what the slowest engine of its model took to start, at least 30 "
+        "and at most 300, so that streams outlive a restart of all engines.",
     )
     connect_timeout_s: float = Field(
         3.0, gt=0.0, description="Longest wait for a connection to a replica."
@@ -207,7 +208,10 @@ class RoutingSettings(BaseModel):
         "another would have to compute again. Lower: evener load; higher: more hits.",
     )
     free_tokens: int = Field(
-        4096, ge=0, description="A replica with fewer tokens to do has room, whatever its share."
+        4096,
+        ge=0,
+        description="A replica with fewer tokens to do has room, whatever its share, unless its "
+        "streams are far slower than those of others.",
     )
     load_half_life_s: float = Field(
         10.0,
@@ -231,7 +235,7 @@ class RoutingSettings(BaseModel):
     weigh_capacity: bool = Field(
         True,
         description="Give replicas shares in proportion to the speed of their streams, for fleets "
-        "of unlike machines.",
+        "of unlike machines and for hosts that something else slows down.",
     )
     session_header: tuple[str, ...] = Field(
         (

@@ -14,6 +14,7 @@ import mlx.nn as nn
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import load_model
 
+from backend_metal import native
 from backend_metal.models.account.config import normalized
 from backend_metal.models.account.keys import warn_of_unknown_keys
 from backend_metal.models.account.length import check_wanted
@@ -180,6 +181,7 @@ def load(
         generates=generates,
         revision=revision_of(
             path,
+            native.SOURCES,
             paged.dtype,
             template,
             sampling,

@@ -32,6 +32,8 @@ class Replica:
     """Characters of a text that one token takes, at most; 0: nobody knows."""
     thinks: bool = False
     """Whether a request can make the model think."""
+    start_s: float = 0.0
+    """What its start took; 0: it does not tell."""
 
     @property
     def lineage(self) -> tuple[str, int]:

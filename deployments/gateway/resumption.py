@@ -38,9 +38,8 @@ def resumption_of(
     digest = request_digest(request.scope["path"], body, key.tenant if key else "")
     if last_event_id is None:
         return Resumption.of(envelope, digest)
-    settings = parts.settings
     # An answer that ends in time can't have been cut later than that.
-    lasts_s = settings.request_timeout_s + settings.resume_timeout_s
+    lasts_s = parts.settings.request_timeout_s + parts.longest_patience_s
     return Resumption.verify(
         last_event_id, parts.resumption_key, request=digest, not_before=time.time() - lasts_s
     )

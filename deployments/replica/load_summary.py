@@ -18,10 +18,13 @@ async def log_load(stats: Callable[[], BackendStats]) -> None:
     before = stats()
     while True:
         await asyncio.sleep(INTERVAL_S)
-        after = stats()
-        if told := load_summary(before, after, INTERVAL_S):
-            logger.info("%s", told)
-        before = after
+        try:
+            after = stats()
+            if told := load_summary(before, after, INTERVAL_S):
+                logger.info("%s", told)
+            before = after
+        except Exception:
+            logger.exception("The load of this interval is not logged.")
 
 
 def load_summary(before: BackendStats, after: BackendStats, seconds: float) -> str | None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import secrets
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ class EngineReplica:
 
     async def __init__(self, settings: EngineReplicaSettings) -> None:  # type: ignore[misc]
         self._is_serving = False
+        began = time.monotonic()
         keep_replica_port_to_node()
         self._backend = EngineProcess(settings.engine.backend)
         join_serve_log("EngineReplica", "deployments", self._backend.package)
@@ -101,6 +103,7 @@ class EngineReplica:
             other_names=model.other_names,
             longest_token=model.longest_token,
             thinks=self._app.state.can_think,
+            start_s=time.monotonic() - began,
         )
         self._load_log = asyncio.create_task(log_load(self._backend.stats))
         self._ending = asyncio.create_task(end_with(self._backend))

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from backend_metal import native
 from backend_metal.models.find import DEMO_DIRECTORY
+from backend_metal.models.loader import load
 from backend_metal.models.revision import revision_of
+from tests.support.backend_metal.checkpoints import CPU, PLENTY
 
 
 @pytest.fixture
@@ -25,6 +28,24 @@ def test_settings_that_change_tokens_make_another_one() -> None:
         revision_of(DEMO_DIRECTORY, *choices) for choices in (("a", None), ("b", None), ("a", ""))
     }
     assert len(made) == 3
+
+
+def test_libraries_of_other_sources_make_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def revision(sources: str) -> str:
+        monkeypatch.setattr(native, "SOURCES", sources)
+        found = load(str(DEMO_DIRECTORY), device=CPU, memory_limit_bytes=PLENTY)
+        return found.revision
+
+    assert revision("a") != revision("b")
+
+
+def test_sources_are_those_that_the_build_recorded(tmp_path: Path) -> None:
+    assert native.sources_digest(tmp_path) == ""
+    record = tmp_path / "native_sources.txt"
+    record.write_text("1  a.cpp\n")
+    first = native.sources_digest(tmp_path)
+    record.write_text("2  a.cpp\n")
+    assert native.sources_digest(tmp_path) != first != ""
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "chat_template.jinja"])

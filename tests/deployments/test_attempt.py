@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from deployments.fleet.directory import Replica
+from deployments.gateway.replicas.capacity import BATCH
 from deployments.gateway.replicas.state import ReplicaState
 from deployments.http.server import HttpServer
 from deployments.wire.failure import FailureKind
@@ -26,6 +28,7 @@ from tests.support.deployments.gateway_harness import (
     replica_at,
     scripted,
 )
+from tests.support.deployments.replica_listener import HANGS_UP, PLAIN, in_turn, listening, says
 
 PATH = "/v1/chat/completions"
 DONE = b'data: {"choices":[]}\n\ndata: [DONE]\n\n'
@@ -57,6 +60,25 @@ async def test_the_head_of_a_long_answer_ends_the_probe(stream: bool) -> None:
             assert not asking.done()
             backend.release()
             assert (await asking).status_code == 200
+
+
+async def test_a_stream_that_runs_tells_how_fast_its_replica_is() -> None:
+    backend, clock = FakeBackend(), Clock()
+    body = {**CHAT, "stream": True}
+    async with fake_replica(backend) as one, gateway([one], now=clock) as running:
+        (state,) = running.table.serving("demo")
+        backend.hold(after_tokens=1)
+        async with running.client.stream("POST", PATH, json=body) as response:
+            events = response.aiter_bytes()
+            await anext(events)
+            while not state.pace.waiting:
+                await asyncio.sleep(0)
+            clock.time += 13.6
+            assert state.token_s == pytest.approx(13.6 / (1 + BATCH))
+            backend.release()
+            assert [event async for event in events]
+        assert state.capacity.num_streams == 1
+        assert not state.pace.waiting
 
 
 async def test_a_full_replica_is_well() -> None:
@@ -98,6 +120,22 @@ async def test_silence_before_the_first_byte_does_not_count_against_a_request(st
         response = await running.client.post(PATH, json={**CHAT, "stream": stream})
     assert response.status_code == 200
     assert "error" not in response.text
+
+
+async def test_a_kept_connection_that_was_closed_says_nothing_about_its_replica(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answers = in_turn(says(PLAIN), HANGS_UP, says(PLAIN))
+    async with (
+        listening(answers) as listener,
+        gateway([replica_at(listener.url)]) as running,
+    ):
+        for _ in range(2):
+            assert (await running.client.post(PATH, json=CHAT)).status_code == 200
+    assert "replica-1 failed" not in caplog.text
+    # A replica refuses an attempt that it has ended.
+    attempts = [re.search(rb'"attempt":"(\w+)"', one) for one in listener.requests]
+    assert len({found and found[1] for found in attempts}) == len(attempts) == 3
 
 
 async def test_a_request_that_closes_connections_is_refused_after_two_alone() -> None:

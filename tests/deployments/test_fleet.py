@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import jsonschema
@@ -240,6 +241,21 @@ async def test_a_stream_goes_on_every_second_and_ends_when_the_gateway_does(
     # The gateway has ended, and did not wait for who looked.
     with suppress(httpx.TransportError):
         assert len([line async for line in lines_left if line]) < EVENTS_OF_A_STREAM
+
+
+async def test_a_reading_that_fails_is_logged_and_the_next_one_made(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "LIVE_EVERY_S", 0.001)
+    async with watch_of() as (watch, _):
+        monkeypatch.setattr(watch, "read", Mock(side_effect=[KeyError("a fault"), watch.read()]))
+        watching = asyncio.create_task(watch.run_for_ever())
+        async with asyncio.timeout(10):
+            assert (await watch.latest())[0] == 1
+        watching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await watching
+    assert "KeyError: 'a fault'" in caplog.text
 
 
 async def test_who_may_look() -> None:

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
-from deployments.backend import BackendStats
 from deployments.replica import load_summary
 from tests.support.deployments.stats import idle_stats
 
@@ -43,7 +43,18 @@ async def test_each_interval_is_told_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(load_summary, "INTERVAL_S", 1e-9)
-    told: Iterator[BackendStats] = iter([IDLE, IDLE, BUSY, BUSY])
-    with caplog.at_level(logging.INFO), pytest.raises(RuntimeError, match="StopIteration"):
-        await load_summary.log_load(lambda: next(told))
+    stats = Mock(side_effect=[IDLE, IDLE, BUSY, BUSY, asyncio.CancelledError])
+    with caplog.at_level(logging.INFO), pytest.raises(asyncio.CancelledError):
+        await load_summary.log_load(stats)
     assert len(caplog.messages) == 1
+
+
+async def test_stats_that_fail_are_logged_and_the_next_interval_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(load_summary, "INTERVAL_S", 1e-9)
+    stats = Mock(side_effect=[IDLE, KeyError("a fault"), BUSY, asyncio.CancelledError])
+    with caplog.at_level(logging.INFO), pytest.raises(asyncio.CancelledError):
+        await load_summary.log_load(stats)
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+    assert "KeyError: 'a fault'" in caplog.text

@@ -23,8 +23,10 @@ from tests.support.deployments.replica_listener import (
     BODY,
     CHUNKED,
     CUT_OFF,
+    HANGS_UP,
     PLAIN,
     connected,
+    in_turn,
     listening,
     reaches,
     says,
@@ -167,6 +169,43 @@ async def test_a_connection_that_is_lost_tells_what_came_before(sent: bytes) -> 
             await read()
         assert got == b"".join(event for event in (b"data: 1\n\n", b"data: 2\n\n") if event in sent)
         assert (connections.num_open, connections.num_idle) == (0, 0)
+
+
+async def test_a_kept_connection_that_breaks_without_an_answer_is_replaced_once() -> None:
+    answers = in_turn(says(PLAIN), HANGS_UP, says(PLAIN), HANGS_UP, HANGS_UP)
+    async with connected(answers) as (listener, connections):
+        headers = {"A": "1", "B": "2"}
+        assert await ask(connections, listener.url) == BODY
+        again = ask(connections, listener.url, headers=headers, renew=lambda: {"B": "3"})
+        assert await again == BODY
+        assert b"A: 1\r\nB: 2\r\n" in listener.requests[1]
+        assert b"A: 1\r\nB: 3\r\n" in listener.requests[2]
+        with pytest.raises(ConnectionLostError, match="closed"):
+            await ask(connections, listener.url)
+        assert (len(listener.requests), len(listener.writers)) == (5, 3)
+        assert (connections.num_open, connections.num_idle) == (0, 0)
+
+
+async def test_a_kept_connection_that_breaks_in_an_answer_is_lost() -> None:
+    answers = in_turn(says(PLAIN), says(b"HTTP/1.1 200", then_closes=True))
+    async with connected(answers) as (listener, connections):
+        await ask(connections, listener.url)
+        with pytest.raises(ConnectionLostError, match="closed"):
+            await ask(connections, listener.url)
+        assert len(listener.requests) == 2
+
+
+async def test_a_replica_that_is_gone_after_a_kept_connection_broke_had_the_request() -> None:
+    async with connected(says(PLAIN)) as (listener, connections):
+        await ask(connections, listener.url)
+        listener.answer = HANGS_UP
+        gone = UnreachableError("refused")
+        with (
+            patch.object(connections, "_connect", side_effect=gone),
+            pytest.raises(ConnectionLostError, match="closed"),
+        ):
+            await ask(connections, listener.url)
+        assert len(listener.requests) == 2
 
 
 @pytest.mark.parametrize(

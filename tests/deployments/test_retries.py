@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
+from deployments.fleet.directory import ReplicaDirectory
+from deployments.gateway.relay.connections import ReplicaConnections
+from deployments.gateway.relay.parts import (
+    LEAST_PATIENCE_S,
+    LONGEST_PATIENCE_S,
+    STARTS,
+    RelayParts,
+)
 from deployments.gateway.relay.retries import Backoff, Retries
 from deployments.gateway.replicas.suspect import Suspect
-from deployments.gateway.replicas.table import open_retry_after_s
+from deployments.gateway.replicas.table import ReplicaTable, open_retry_after_s
 from deployments.gateway.replicas.work import Work
+from deployments.gateway.routing import LeastOutstandingTokens
+from deployments.observe.metrics import GatewayMetrics
+from deployments.settings import GatewaySettings
 from tests.support.clock import Clock
+from tests.support.deployments.gateway_harness import nowhere
 from tests.support.deployments.routing_cases import table_of
 
 WORK = Work("demo", 1)
@@ -23,6 +36,34 @@ def test_pauses_double_up_to_a_limit_and_vary_below_it() -> None:
     assert longest.delay_s(10**6) == 1.0
     half = Backoff(first_s=0.1, longest_s=1.0, random=lambda: 0.5)
     assert half.delay_s(3) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("setting", "starts_s", "patience_s"),
+    [
+        (None, [], LEAST_PATIENCE_S),
+        (None, [2.0, 3.0], LEAST_PATIENCE_S),
+        (None, [24.0, 40.0], STARTS * 40.0),
+        (None, [3600.0], LONGEST_PATIENCE_S),
+        (5.0, [40.0], 5.0),
+        (0.0, [40.0], 0.0),
+    ],
+)
+def test_a_request_outwaits_the_start_of_an_engine(
+    setting: float | None, starts_s: list[float], patience_s: float
+) -> None:
+    directory = ReplicaDirectory([replace(nowhere(str(one)), start_s=one) for one in starts_s])
+    parts = RelayParts(
+        settings=GatewaySettings(resume_timeout_s=setting),
+        replicas=ReplicaTable(directory, load_half_life_s=10.0),
+        router=LeastOutstandingTokens(),
+        metrics=GatewayMetrics(replica="g", node="n"),
+        connections=ReplicaConnections(),
+    )
+    assert parts.patience_s("demo") == patience_s
+    # All of them fall at once.
+    directory.replace([])
+    assert parts.patience_s("demo") == patience_s <= parts.longest_patience_s
 
 
 def retries(clock: Clock, max_refusals: int = 3) -> Retries:

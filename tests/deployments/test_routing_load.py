@@ -10,6 +10,7 @@ from deployments.gateway.replicas.capacity import (
     weights,
 )
 from deployments.gateway.replicas.load import Load
+from deployments.gateway.replicas.pace import FRESH_S, SILENT_S, SLOW, Pace, slowdowns
 from tests.support.clock import Clock
 
 NAMES = ["slow", "middle", "fast"]
@@ -100,3 +101,45 @@ def test_weights_are_bounded() -> None:
         1.0,
         MAX_WEIGHT,
     ]
+
+
+def test_a_lap_of_few_tokens_that_took_long_says_something() -> None:
+    capacity = measured(slow=10, fast=10)
+    for _ in range(10 * MEMORY_STREAMS):
+        capacity.streamed("slow", num_tokens=1, seconds=13.6, num_sequences=1)
+    assert capacity.weights(["slow", "fast"]) == [1.0, MAX_WEIGHT]
+
+
+def test_the_pace_is_that_of_the_last_laps_or_of_a_longer_silence() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    assert pace.token_s(1) is None
+    pace.lap(num_tokens=10, seconds=9.0, num_sequences=1)
+    assert pace.token_s(1) == pytest.approx(0.1)
+    pace.begin_wait()
+    clock.time += SILENT_S / 2
+    assert pace.token_s(1) == pytest.approx(0.1)
+    clock.time += 9.0
+    assert pace.token_s(1) == pytest.approx((9.0 + SILENT_S / 2) / 9)
+    pace.end_wait()
+    assert pace.token_s(1) == pytest.approx(0.1)
+    # A client that reads slowly is no silence of the replica.
+    pace.begin_wait()
+    assert pace.token_s(1) == pytest.approx(0.1)
+    pace.end_wait()
+    clock.time += FRESH_S
+    assert pace.token_s(1) is None
+
+
+def test_a_replica_is_slow_beside_the_one_in_the_middle() -> None:
+    assert slowdowns([0.1, 0.2 * SLOW, None, 0.12], [1.0] * 4) == [
+        1,
+        pytest.approx(2 * SLOW / 1.2),
+        1,
+        1,
+    ]
+    assert slowdowns([0.1, 0.3, 0.1], [1.0] * 3) == [1.0, 1.0, 1.0]
+    assert slowdowns([0.1, 0.8, 0.1], [1.0, 1 / 4, 1.0]) == [1.0, 1.0, 1.0]
+    assert slowdowns([None, 5.0], [1.0] * 2) == [1.0, 1.0]
+    assert slowdowns([None, None], [1.0] * 2) == [1.0, 1.0]
+    assert slowdowns([0.1, 1000.0], [1.0] * 2) == [1.0, MAX_WEIGHT]

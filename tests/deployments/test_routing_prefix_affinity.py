@@ -269,6 +269,27 @@ def test_a_faster_replica_gets_more() -> None:
     assert loads[3] > 2800 - 3 * (1.4 * 400 + 10) - 1
 
 
+@pytest.mark.parametrize("shows", ["laps", "silence"])
+def test_few_tokens_do_not_attract_work_to_a_replica_that_has_become_slow(shows: str) -> None:
+    clock = Clock()
+    one = router(clock)
+    slow = one.replicas[0]
+    asked = [work(document(number)) for number in range(40)]
+    home = [number for number in range(40) if one.serve(asked[number]) is slow]
+    assert home
+    for each in one.replicas:
+        each.streamed(work(), 100, 2.0)
+    if shows == "laps":
+        for _ in range(8):
+            slow.streamed(work(), 1, 13.6)
+    else:
+        slow.pace.begin_wait()
+    clock.time += 13.6
+    # Below ``free_tokens`` each would get its own, and so would the one that has their prefix.
+    used = Counter(one.serve(each) for each in asked)
+    assert used[slow] <= 1
+
+
 def test_weights_can_be_turned_off() -> None:
     one = router(weigh_capacity=False)
     before = [one.choose(work(document(number))) for number in range(100)]

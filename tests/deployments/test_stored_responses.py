@@ -475,6 +475,8 @@ class Gone(MemoryStore):
             return
         if self.how == "hangs":
             await asyncio.Event().wait()
+        if self.how == "fails":
+            raise KeyError("a fault")
         raise StoreUnavailableError("its host is gone")
 
     async def put(self, tenant: str, response: StoredResponse) -> bool:
@@ -562,6 +564,24 @@ async def test_metrics_follow_the_store() -> None:
     while samples(metrics, "pomona_stored_responses", "replica"):
         await asyncio.sleep(0)
     reading.cancel()
+
+
+async def test_metrics_of_the_store_outlive_an_unexpected_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store, metrics = Gone("fails"), GatewayMetrics(replica="g", node="n")
+    asking = SharedStore(store, metrics.stored_responses)
+    reading = asyncio.create_task(asking.read_for_ever(every_s=0))
+    while not store.num_asked:
+        await asyncio.sleep(0)
+    store.answers = True
+    while not samples(metrics, "pomona_stored_responses", "replica") and not reading.done():
+        await asyncio.sleep(0)
+    assert not reading.done()
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert "KeyError: 'a fault'" in caplog.text
 
 
 async def test_without_a_store_what_needs_one_is_refused_by_name() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 
 from deployments.fleet.directory import Replica
@@ -24,6 +25,7 @@ from deployments.gateway.relay.failures import (
     check_failure,
 )
 from deployments.gateway.relay.request import CutOff, RelayedRequest
+from deployments.gateway.replicas.pace import StreamTimer
 from deployments.gateway.replicas.state import ReplicaState
 from deployments.http import sse
 from deployments.observe.tracing import trace_headers
@@ -38,16 +40,15 @@ async def attempt(request: RelayedRequest, state: ReplicaState) -> None:
     """Returns once the client has a whole response. Raises ``ReplicaFailedError``, or
     ``CannotResumeError``."""
     request.sent_at = time.perf_counter()
-    attempt_id = uuid.uuid4().hex
     # Before its first byte, a silent replica may not even have the request.
     if_silent = FailureKind.SICK
     try:
-        async with _post(request, state.replica, attempt_id) as response:
+        async with _post(request, state.replica) as response:
             if_silent = FailureKind.LOST
             await _forward(request, state, response)
     except asyncio.CancelledError:
         if not request.has_ended:
-            request.cut_off = CutOff(state.replica, attempt_id)
+            request.cut_off = CutOff(state.replica, request.attempt_id)
         raise
     except TimeoutError as error:
         raise ReplicaFailedError(f"no answer in time: {error}", if_silent) from error
@@ -58,9 +59,16 @@ async def attempt(request: RelayedRequest, state: ReplicaState) -> None:
 
 
 def _post(
-    request: RelayedRequest, replica: Replica, attempt_id: str
+    request: RelayedRequest, replica: Replica
 ) -> AbstractAsyncContextManager[ReplicaResponse]:
     outgoing, settings, log = request.outgoing, request.parts.settings, bytes(request.reader.log)
+
+    def envelope() -> Mapping[str, str]:
+        """With an id of its own each time: a replica refuses an attempt that it has ended."""
+        request.attempt_id = uuid.uuid4().hex
+        sealed = outgoing.envelope.for_attempt(request.attempt_id, log, request.reader.num_events)
+        return {ENVELOPE_HEADER: sealed.header()}
+
     return request.parts.connections.request(
         "POST",
         replica.url,
@@ -70,11 +78,10 @@ def _post(
             "Authorization": f"Bearer {replica.secret}",
             "Content-Type": "application/json",
             "X-Request-Id": outgoing.request_id,
-            ENVELOPE_HEADER: outgoing.envelope.for_attempt(
-                attempt_id, log, request.reader.num_events
-            ).header(),
+            **envelope(),
             **trace_headers(),
         },
+        renew=envelope,
         connect_timeout_s=settings.connect_timeout_s,
         stall_timeout_s=settings.stall_timeout_s,
     )
@@ -106,8 +113,8 @@ async def _forward_events(
         await client.begin(head)
     has_begun = False
     num_had = reader.num_logged
-    first_at, num_before = 0.0, 0
-    while chunk := await response.readany():
+    timer = StreamTimer(state, request.outgoing.work, num_had)
+    while chunk := await timer.wait(response.readany()):
         received_at = 0.0 if client.has_content else time.perf_counter()
         if not (events := reader.feed(chunk)):
             continue
@@ -116,6 +123,7 @@ async def _forward_events(
             request.num_resumed += request.was_interrupted
             await _tell_server(request, state.replica, num_had)
         quarantine.went_on(suspect, state, reader.num_logged)
+        timer.got(reader.num_logged)
         if not request.outgoing.stream:
             if body := _body_in(events):
                 request.in_time.reschedule(None)
@@ -127,14 +135,10 @@ async def _forward_events(
         request.is_answered = events.endswith(request.outgoing.stream_form.last_event)
         await client.events(events)
         if received_at and client.has_content:
-            first_at, num_before = received_at, reader.num_logged
-            _count_first_content(request, first_at)
+            _count_first_content(request, received_at)
         if request.is_answered:
             request.in_time.reschedule(None)
-            if first_at:
-                # Otherwise the speed is that of several replicas and of the way between them.
-                num_tokens = reader.num_logged - num_before
-                state.streamed(request.outgoing.work, num_tokens, time.perf_counter() - first_at)
+            timer.end_lap()
             await _read_to_end(response)
             await client.end()
             return

@@ -25,6 +25,10 @@ class ConnectionLostError(Exception):
     """The replica hung up, or did not speak HTTP, before its response was whole."""
 
 
+class StaleConnectionError(ConnectionLostError):
+    """A connection that had carried an earlier request broke before a byte of the response came."""
+
+
 class ReplicaResponse:
     """What has come of a response so far; ``httptools`` calls the methods that begin with ``on``.
 
@@ -39,6 +43,8 @@ class ReplicaResponse:
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         """Names in lower case."""
+        self.has_begun = False
+        """Whether a byte of it has come."""
         self.is_complete = False
         self.is_paused = False
         """Whether the replica is kept from sending more."""
@@ -86,6 +92,7 @@ class ReplicaResponse:
 
     def feed(self, data: bytes) -> None:
         """What the connection has received."""
+        self.has_begun = True
         try:
             if self._parser is None:
                 raise httptools.HttpParserError("more came after its end")
@@ -151,6 +158,8 @@ class ReplicaConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._response: ReplicaResponse | None = None
+        self._was_used = False
+        """Whether it has carried a whole response."""
         self._timer: asyncio.TimerHandle | None = None
         self._stall_timeout_s = 0.0
         self._progress_at = 0.0
@@ -195,6 +204,7 @@ class ReplicaConnection(asyncio.Protocol):
             response.fail(ConnectionLostError, "nobody reads it any more")
             self.abort()
             return False
+        self._was_used = True
         self._set_timer(keep_idle_s, self.abort)
         return True
 
@@ -214,7 +224,9 @@ class ReplicaConnection(asyncio.Protocol):
         self._cancel_timer()
         if self._response is not None:
             reason = f": {exc}" if exc else ""
-            self._response.fail(ConnectionLostError, f"the connection was closed{reason}")
+            is_stale = self._was_used and not self._response.has_begun
+            kind = StaleConnectionError if is_stale else ConnectionLostError
+            self._response.fail(kind, f"the connection was closed{reason}")
         self._on_lost(self)
 
     def _check_progress(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
@@ -11,6 +11,7 @@ from deployments.gateway.relay.connection import (
     ConnectionLostError,
     ReplicaConnection,
     ReplicaResponse,
+    StaleConnectionError,
 )
 from deployments.http.server import KEEP_ALIVE_S
 
@@ -49,20 +50,31 @@ class ReplicaConnections:
         connect_timeout_s: float,
         stall_timeout_s: float,
         headers: Mapping[str, str] | None = None,
+        renew: Callable[[], Mapping[str, str]] = dict,
         body: bytes = b"",
     ) -> AsyncIterator[ReplicaResponse]:
         """The response to a request to ``path`` below the replica's base ``url``, from its head on.
+
+        A connection that was kept may have been closed as it was picked up: if it breaks before a
+        byte of the response, the request is sent once more over a new connection, with the headers
+        that ``renew`` makes in place of those of the same names.
 
         Leaving the block before the whole response has come closes the connection.
         Raises ``UnreachableError``, ``ConnectionLostError``, ``TimeoutError`` if connecting takes
         or the replica is silent for too long, and ``ValueError`` for a header with a line break.
         """
-        host = urlsplit(url).netloc
-        head = _head(method, path, {"Host": host, **(headers or {})}, len(body))
+        named = {"Host": urlsplit(url).netloc, **(headers or {})}
+        head = _head(method, path, named, len(body))
         connection = self._take_idle(url) or await self._connect(url, connect_timeout_s)
         try:
             response = connection.send(head + body, stall_timeout_s)
-            await response.read_head()
+            try:
+                await response.read_head()
+            except StaleConnectionError as stale:
+                connection = await self._connect_again(url, connect_timeout_s, stale)
+                head = _head(method, path, {**named, **renew()}, len(body))
+                response = connection.send(head + body, stall_timeout_s)
+                await response.read_head()
             yield response
         finally:
             if connection.finish(self._keep_idle_s):
@@ -97,6 +109,15 @@ class ReplicaConnections:
             raise UnreachableError("the connection was closed at once")
         self._open.add(connection)
         return connection
+
+    async def _connect_again(
+        self, url: str, timeout_s: float, stale: StaleConnectionError
+    ) -> ReplicaConnection:
+        """Raises ``stale`` if there is no connection: then the replica may have had the request."""
+        try:
+            return await self._connect(url, timeout_s)
+        except (UnreachableError, TimeoutError) as error:
+            raise stale from error
 
     def _forget(self, connection: ReplicaConnection) -> None:
         self._open.discard(connection)

@@ -11,6 +11,12 @@ from deployments.gateway.routing import Router
 from deployments.observe.metrics import GatewayMetrics
 from deployments.settings import GatewaySettings
 
+LEAST_PATIENCE_S = 30.0
+LONGEST_PATIENCE_S = 300.0
+STARTS = 2.0
+"""Times the slowest start of an engine that a request waits: engines that start again together
+share hosts' disks and cores, and Serve has to notice first."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RelayParts:
@@ -23,3 +29,16 @@ class RelayParts:
     @property
     def directory(self) -> ReplicaDirectory:
         return self.replicas.directory
+
+    @property
+    def longest_patience_s(self) -> float:
+        """Of any request."""
+        timeout_s = self.settings.resume_timeout_s
+        return LONGEST_PATIENCE_S if timeout_s is None else timeout_s
+
+    def patience_s(self, model: str) -> float:
+        """How long a request for ``model`` waits for a replica."""
+        starts = (one.start_s for one in self.directory.lately_serving(model))
+        at_least_s = max(LEAST_PATIENCE_S, STARTS * max(starts, default=0.0))
+        timeout_s = self.settings.resume_timeout_s
+        return min(at_least_s, LONGEST_PATIENCE_S) if timeout_s is None else timeout_s

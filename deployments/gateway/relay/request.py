@@ -66,6 +66,8 @@ class RelayedRequest:
     """By ``time.perf_counter``."""
     sent_at: float = 0.0
     """The latest attempt, by the same clock."""
+    attempt_id: str = ""
+    """What the replica knows the latest attempt by."""
     state: ReplicaState | None = None
     """Of the replica that answered, or was tried last."""
     placement: Placement | None = None
@@ -95,7 +97,8 @@ class RelayedRequest:
         self.lineage = outgoing.resumable.lineage if outgoing.resumable else None
         self.suspect = Suspect(outgoing.work.num_sequences)
         self.retries = Retries(
-            max_refusals=settings.max_attempts, patience_s=settings.resume_timeout_s
+            max_refusals=settings.max_attempts,
+            patience_s=self.parts.patience_s(outgoing.work.model),
         )
         elapsed_s = time.perf_counter() - self.arrived
         self.in_time = asyncio.timeout(settings.request_timeout_s - elapsed_s)

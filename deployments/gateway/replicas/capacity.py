@@ -1,9 +1,10 @@
 """Capacity estimates: how fast each replica is, from the streams that passed through this gateway.
 
 What a replica delivers says as much about what it was asked for as about what it can do. So each
-stream is judged by its own speed and by how many shared the replica with it: where n sequences run
-at once, each gets C / (n + BATCH) tokens a second of a replica with the capacity C. Many sequences
-share all there is; a few are each as fast as the memory allows, and leave the rest unused.
+lap of a stream is judged by its own speed and by how many shared the replica with it: where n
+sequences run at once, each gets C / (n + BATCH) tokens a second of a replica with the capacity C.
+Many sequences share all there is; a few are each as fast as the memory allows, and leave the rest
+unused.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from statistics import median_low
 
 BATCH = 8
 """Sequences with which a step takes twice as long as with one."""
+LAP_S = 5.0
+"""A stream that runs is measured again after each lap."""
 MIN_TOKENS = 8
-"""Of a shorter stream the time says little."""
+"""Of a shorter lap that ends early, with its stream, the time says little."""
 MIN_STREAMS = 32
-"""Streams after which a replica's capacity is believed."""
+"""Laps after which a replica's capacity is believed."""
 MEMORY_STREAMS = 128
-"""About as many of the last streams are averaged."""
+"""About as many of the last laps are averaged."""
 STEPS_PER_OCTAVE = 2
 RELUCTANCE = 0.7
 """Steps by which a weight must be wrong before it changes: more than the half of rounding."""
@@ -48,11 +51,16 @@ class Capacity:
 
     def streamed(self, *, num_tokens: int, seconds: float, num_sequences: int) -> None:
         """A sequence, one of ``num_sequences`` there, got ``num_tokens`` in ``seconds``."""
-        if num_tokens < MIN_TOKENS or seconds <= 0.0:
+        if not says_something(num_tokens, seconds):
             return
         capacity = log2(num_tokens / seconds * (num_sequences + BATCH))
         self.num_streams += 1
         self.log_capacity += (capacity - self.log_capacity) / min(self.num_streams, MEMORY_STREAMS)
+
+
+def says_something(num_tokens: int, seconds: float) -> bool:
+    """Whether a speed can be told from that."""
+    return num_tokens > 0 and seconds > 0.0 and (num_tokens >= MIN_TOKENS or seconds >= LAP_S)
 
 
 def weights(capacities: Sequence[Capacity]) -> list[float]:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from deployments.fleet.directory import Replica
-from deployments.gateway.replicas.capacity import Capacity
+from deployments.gateway.replicas.capacity import Capacity, says_something
 from deployments.gateway.replicas.circuit_breaker import CircuitBreaker
 from deployments.gateway.replicas.load import Load
+from deployments.gateway.replicas.pace import Pace
 from deployments.gateway.replicas.suspect import Suspect
 from deployments.gateway.replicas.work import Work
 
@@ -25,6 +26,7 @@ class ReplicaState:
     now: Callable[[], float]
     load: Load
     breaker: CircuitBreaker = field(init=False)
+    pace: Pace = field(init=False)
     capacity: Capacity = field(default_factory=Capacity)
     last_turn: int = 0
     """The number of the latest request that was sent here, of all."""
@@ -37,6 +39,7 @@ class ReplicaState:
     """Those of them that enter one at a time."""
 
     def __post_init__(self) -> None:
+        self.pace = Pace(self.now)
         self.answered()
 
     @property
@@ -64,14 +67,18 @@ class ReplicaState:
             self.full_until = self.now() + FULL_S
             self.retry_after_s = retry_after_s
 
+    @property
+    def token_s(self) -> float | None:
+        """Seconds that a token takes now, for a batch of one; None: it is unknown."""
+        return self.pace.token_s(self.load.sequences)
+
     def streamed(self, work: Work, num_tokens: int, seconds: float) -> None:
         """One that is here has got ``num_tokens`` after the first, over all sequences, in so
         long."""
-        self.capacity.streamed(
-            num_tokens=num_tokens // work.num_sequences,
-            seconds=seconds,
-            num_sequences=self.load.sequences,
-        )
+        each, sequences = num_tokens // work.num_sequences, self.load.sequences
+        if says_something(each, seconds):
+            self.capacity.streamed(num_tokens=each, seconds=seconds, num_sequences=sequences)
+            self.pace.lap(num_tokens=each, seconds=seconds, num_sequences=sequences)
 
     def check_integrity(self) -> None:
         """Raises ``AssertionError``."""

@@ -67,6 +67,9 @@ class SharedStore:
                 self._tell(await self._in_time(self._store.stats))
             except StoreUnavailableError:
                 self._metrics.lost()
+            except Exception:
+                self._metrics.lost()
+                logger.exception("The store of responses gave no statistics.")
             await asyncio.sleep(every_s)
 
     def _tell(self, stats: StoreStats) -> None:

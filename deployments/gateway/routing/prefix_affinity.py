@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deployments.gateway.replicas.capacity import weights
+from deployments.gateway.replicas.pace import slowdowns
 from deployments.gateway.replicas.state import ReplicaState
 from deployments.gateway.replicas.work import Affinity, Placed, Work
 from deployments.gateway.routing.prefix_index import PrefixIndex
@@ -26,6 +27,8 @@ class _Candidate:
     weight: float
     load: float
     """In tokens, over the weight."""
+    is_slow: bool
+    """Whether a token takes far longer there now than its weight would have it."""
 
 
 class PrefixAffinity:
@@ -61,11 +64,13 @@ class PrefixAffinity:
         return Placed("here" if state.replica_id in holders else "elsewhere", cached_tokens)
 
     def _weighed(self, states: Sequence[ReplicaState]) -> list[_Candidate]:
-        weighed = self._settings.weigh_capacity
-        shares = weights([one.capacity for one in states]) if weighed else [1.0] * len(states)
+        if not self._settings.weigh_capacity:
+            return [_Candidate(one, 1.0, one.load.recent_tokens, False) for one in states]
+        shares = weights([one.capacity for one in states])
+        slow = slowdowns([one.token_s for one in states], shares)
         return [
-            _Candidate(one, weight, one.load.recent_tokens / weight)
-            for one, weight in zip(states, shares, strict=True)
+            _Candidate(one, share / times, one.load.recent_tokens * times / share, times > 1.0)
+            for one, share, times in zip(states, shares, slow, strict=True)
         ]
 
     def _share_cached(self, affinity: Affinity, state: ReplicaState) -> float:
@@ -76,18 +81,24 @@ class PrefixAffinity:
         return 0.0
 
     def _with_room(self, able: Sequence[_Candidate], work: Work) -> list[_Candidate]:
-        """Those within the bound: at least the least loaded, since not all can exceed a mean."""
+        """Those within the bound: at least the least loaded, since not all can exceed a mean. A
+        slow one has room only for what it would end about as soon as others."""
         total = work.tokens + sum(one.load * one.weight for one in able)
         fair = total / sum(one.weight for one in able)
         bound = self._settings.load_bound * fair
         free = self._settings.free_tokens
-        return [
+        roomy = [
             one
             for one in able
-            if one.load < bound
-            or one.load * one.weight < free
-            or self._is_worth_waiting(work, one.state)
+            if (
+                one.load + work.tokens / one.weight < bound
+                if one.is_slow
+                else one.load < bound
+                or one.load * one.weight < free
+                or self._is_worth_waiting(work, one.state)
+            )
         ]
+        return roomy or list(able)
 
     def _is_worth_waiting(self, work: Work, state: ReplicaState) -> bool:
         """Whether less is to be done there first than would have to be computed elsewhere."""

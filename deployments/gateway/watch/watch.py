@@ -75,7 +75,10 @@ class FleetWatch:
         try:
             while True:
                 began = self._now()
-                await self.read()
+                try:
+                    await self.read()
+                except Exception:
+                    logger.exception("A reading of the fleet failed. The next one is made on time.")
                 if self._num_looking:
                     await asyncio.sleep(max(0.0, LIVE_EVERY_S - (self._now() - began)))
                 else:
@@ -161,11 +164,7 @@ class FleetWatch:
     async def _ask(self, one: Watched) -> None:
         try:
             async with asyncio.timeout(ANSWERS_WITHIN_S):
-                try:
-                    status, body = await self._get(one.replica)
-                except ConnectionLostError:
-                    # It may have closed an idle connection just then.
-                    status, body = await self._get(one.replica)
+                status, body = await self._get(one.replica)
         except TimeoutError:
             one.was_silent()
         except (UnreachableError, ConnectionLostError):

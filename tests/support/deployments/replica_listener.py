@@ -60,6 +60,18 @@ def says(*pieces: bytes, then_closes: bool = False) -> Answer:
     return answer
 
 
+HANGS_UP = says(then_closes=True)
+
+
+def in_turn(*answers: Answer) -> Answer:
+    left = iter(answers)
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        await next(left)(writer)
+
+    return answer
+
+
 @asynccontextmanager
 async def listening(answer: Answer) -> AsyncIterator[Listener]:
     listener = Listener(answer)
