@@ -205,15 +205,18 @@ def test_one_service_of_several_is_stopped(machine: Machine) -> None:
 
 
 def test_the_head_and_what_its_host_serves_start_again_apart(machine: Machine) -> None:
+    roles = ["head", "engine", "gateway", "store"]
+    machine.change(roles=roles)
     machine.install()
-    machine.change(roles=["head", "engine", "gateway"], num_cpus=2)
+    machine.change(roles=roles, num_cpus=2)
     calls, _ = machine.install()
     assert [unit for call in calls for unit in restarted(call)] == ["ray"]
-    for name in ("pomona-head", "head_environment"):
+    changes = {"head_environment": ["head"], "store-ca.pem": ["store", "head"]}
+    for name, units in changes.items():
         with (machine.folder / "out" / only_host(machine) / name).open("a") as file:
             file.write("# another\n")
         calls, _ = machine.run(machine.folder / "out" / only_host(machine) / "install")
-        assert [unit for call in calls for unit in restarted(call)] == ["head"]
+        assert [unit for call in calls for unit in restarted(call)] == units
 
 
 def test_a_role_that_a_host_loses_leaves_nothing_behind(machine: Machine) -> None:

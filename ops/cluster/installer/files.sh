@@ -17,6 +17,7 @@ place() { # source, target, mode, owner
         *heartbeat*) : >"$services/restart-heartbeat" ;;
         head_environment | *pomona-head* | *pomona.head*) : >"$services/restart-head" ;;
         *pomona-ray* | *pomona.ray*) : >"$services/restart-ray" ;;
+        *store* | redis.conf) for name in store head; do : >"$services/restart-$name"; done ;;
         *) for name in $names; do : >"$services/restart-$name"; done ;;
         esac
     fi

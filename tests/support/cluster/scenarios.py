@@ -13,6 +13,7 @@ from tests.support.cluster.requests import Clients, requests
 CROWD = Clients(requests(NUM_STREAMS))
 FEW = {count: Clients(requests(count, tokens=(1000, 1400))) for count in (3, 6, 17)}
 RESUMABLE = Clients(requests(17, tokens=(1000, 1400), resumable=True))
+FEW_RESUMABLE = Clients(requests(8, tokens=(1000, 1400), resumable=True))
 SHORT = Clients(requests(17))
 """Over before their gateway has drained, however slow the machine."""
 NOT_STREAMED = Clients(requests(12, tokens=(1000, 1400), stream=False))
@@ -62,7 +63,7 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 OF_DOUBLE_ROLES: dict[str, Scenario] = {
-    name: Scenario(event, RESUMABLE)
+    name: Scenario(event, FEW_RESUMABLE)
     for name, event in {
         "the store's host restarted": double_roles.store_host_restarted,
         "two of the three others cut off for 25 s": double_roles.two_others_cut_off(25),
