@@ -15,10 +15,6 @@ from tests.support.cluster.scenarios import OF_DOUBLE_ROLES
 pytestmark = pytest.mark.cluster
 
 FIRST, *_ = CONFIGURATIONS
-IN_CI = "the store's host restarted"
-RUNS = [
-    pytest.param(name, marks=[pytest.mark.ci] if name == IN_CI else []) for name in OF_DOUBLE_ROLES
-]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +29,7 @@ def answers(running: Cluster) -> Answers:
     return Answers(running)
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", OF_DOUBLE_ROLES)
 @pytest.mark.parametrize("balancer", [FIRST], indirect=True)
 def test_no_client_notices(
     running: Cluster,
