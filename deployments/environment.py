@@ -39,11 +39,14 @@ ALONE = {
 CLUSTER = {
     # Without it Ray refuses workers on other Macs.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",
-    # Seconds that a host serves on without the head, which may be back by then.
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
     # Linux ends a connection of a server whose answer is not acknowledged for so long, and Serve
     # takes a replica whose connection has ended for one that crashed. As long as for a host, below.
     "RAY_grpc_keepalive_timeout_ms": "180000",
+}
+WORKER = {
+    # Seconds that a host serves on without the head, which may be back by then. The head itself
+    # would wait so long for a GCS whose store takes no writes, and start nothing meanwhile.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
 }
 HEAD = {
     # A host that was declared dead ends all that it runs when it hears of it, so that takes three
@@ -52,7 +55,11 @@ HEAD = {
     "RAY_health_check_timeout_ms": "2000",
     "RAY_health_check_failure_threshold": "60",
 }
-OF_ROLE: dict[Role, dict[str, str]] = {"alone": ALONE, "head": CLUSTER | HEAD, "worker": CLUSTER}
+OF_ROLE: dict[Role, dict[str, str]] = {
+    "alone": ALONE,
+    "head": CLUSTER | HEAD,
+    "worker": CLUSTER | WORKER,
+}
 
 
 def variables(role: Role = "alone") -> dict[str, str]:

@@ -18,7 +18,7 @@ from threading import Thread
 import yaml
 
 from deployments.launch.events import LAUNCHER
-from deployments.launch.phases import DeployError, Phases
+from deployments.launch.phases import DeployError, Phases, RayError
 from deployments.observe.events import event_handler
 
 logger = logging.getLogger(LAUNCHER)
@@ -38,7 +38,7 @@ def main(path: str, began: float, *, verbose: bool) -> int:
         try:
             ray_node.start_ray(verbose=verbose)
         except Exception as error:
-            raise DeployError(f"Ray did not start: {error}") from error
+            raise RayError(f"Ray did not start: {error}") from error
         phases.begin("Serve's controller")
         from deployments.launch.deploy import deploy, follow
 
@@ -51,7 +51,8 @@ def main(path: str, began: float, *, verbose: bool) -> int:
         while True:
             time.sleep(60)
     except DeployError as error:
-        logger.error("%s", error, extra={"event": "failed"})
+        event = "Ray failed" if isinstance(error, RayError) else "failed"
+        logger.error("%s", error, extra={"event": event})
         return 1
     except KeyboardInterrupt:
         return 0

@@ -40,7 +40,8 @@ class Events(socketserver.ThreadingUnixStreamServer):
         self.ready_at: float | None = None
         """On the monotonic clock."""
         self.failure: str | None = None
-        """Why Serve gave an application up."""
+        """Why Serve gave an application up, or Ray did not start."""
+        self.ray_failed = False
         self._terminal = terminal
         self._is_drained = False
         self._phase = "the server's process"
@@ -68,8 +69,8 @@ class Events(socketserver.ThreadingUnixStreamServer):
                 self._phase, self._phase_since = event["message"], time.monotonic()
             case "ready":
                 self.ready_at = time.monotonic()
-            case "failed":
-                self.failure = event["message"]
+            case "failed" | "Ray failed" as name:
+                self.failure, self.ray_failed = event["message"], name == "Ray failed"
             case _:
                 self._show(event)
 

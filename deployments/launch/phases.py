@@ -14,6 +14,10 @@ class DeployError(Exception):
     """Serve has given up an application; the message says why."""
 
 
+class RayError(DeployError):
+    """Ray did not start; it may at another time, when the machine is less busy."""
+
+
 class Phases:
     """Parts of the start, and how long each took."""
 

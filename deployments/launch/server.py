@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,10 @@ RAY = ("gcs_server", "raylet")
 """Without one of them Ray replaces nothing any more, and ends within a minute: or, without a
 raylet, never."""
 LAST_CHARACTERS = 8192
+LOG_FOLDER = "--log_dir="
+"""Argument of both."""
+ERROR = re.compile(r"^\[.+ [EC] \d+ \d+\] \(\w+\) \S+:\d+: +(.+)", re.MULTILINE)
+"""A line of their logs, which says why they end; many more follow a fatal one."""
 
 
 class Server:
@@ -44,6 +49,8 @@ class Server:
                 start_new_session=True,
             )
         self._ray: dict[str, psutil.Process] = {}
+        self._logs: dict[str, Path] = {}
+        """Where each of Ray's processes writes."""
         self.ray_died = False
         """Whether that is why it ended."""
 
@@ -62,6 +69,9 @@ class Server:
             with suppress(psutil.NoSuchProcess):
                 for child in psutil.Process(self._process.pid).children():
                     if (name := child.name()) in RAY:
+                        for argument in child.cmdline():
+                            if argument.startswith(LOG_FOLDER):
+                                self._logs[name] = Path(argument.removeprefix(LOG_FOLDER))
                         self._ray[name] = child
         return [name for name, process in self._ray.items() if not _lives(process)]
 
@@ -76,12 +86,22 @@ class Server:
             time.sleep(KILL_INTERVAL_S)
         self._process.wait()
         self.events.close()
-        if self.events.failure is not None:
-            return self.events.failure
-        self.ray_died = bool(lost)
-        if lost:
-            return f"Ray has died: its {' and '.join(lost)} ended."
-        return f"The server has ended by itself: {cause(self._last_words())}"
+        why = self.events.failure
+        self.ray_died = bool(lost) and (why is None or self.events.ray_failed)
+        if self.ray_died:
+            why = why or f"Ray has died: its {' and '.join(lost)} ended."
+            return " ".join([why, *self._reasons(lost)])
+        return why or f"The server has ended by itself: {cause(self._last_words())}"
+
+    def _reasons(self, lost: Sequence[str]) -> Iterator[str]:
+        """Why each of Ray's processes has ended, as its log says."""
+        for name in filter(self._logs.__contains__, lost):
+            for log in (self._logs[name] / f"{name}.{end}" for end in ("err", "out")):
+                errors = ERROR.findall(log.read_text(errors="replace")) if log.exists() else []
+                if errors:
+                    reason = errors[-1].rpartition("Check failed: ")[2].strip().rstrip(".")
+                    yield f"{log} says: {reason}."
+                    break
 
     def _last_words(self) -> str:
         """The end of the driver's log, or its exit status if the terminal has shown the log."""

@@ -11,11 +11,13 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
+
+from ops.cluster.scripts import HEAD_FOLDER, ROLES_FOLDER
 
 DAY_S = 24 * 3600
 # Of what launchd writes for a service; systemd keeps its own.
@@ -26,7 +28,7 @@ def clean(state: Path, days: float) -> tuple[int, int]:
     """How many files it removed, and their bytes."""
     for log in (state / "log").glob("*.log"):
         shorten(log)
-    return remove_ended(state / "ray", days)
+    return remove_ended([state / HEAD_FOLDER, state / ROLES_FOLDER], days)
 
 
 def shorten(log: Path, max_bytes: int = MAX_LOG_BYTES) -> None:
@@ -37,11 +39,12 @@ def shorten(log: Path, max_bytes: int = MAX_LOG_BYTES) -> None:
         os.truncate(log, 0)
 
 
-def remove_ended(ray: Path, days: float) -> tuple[int, int]:
+def remove_ended(folders: Iterable[Path], days: float) -> tuple[int, int]:
     """Logs that nobody has written for ``days`` and nobody has open, since a process may say
     nothing for that long."""
     oldest = time.time() - days * DAY_S
-    old = [path for path in _logs(ray.resolve()) if path.stat().st_mtime < oldest]
+    logs = (path for folder in folders for path in _logs(folder.resolve()))
+    old = [path for path in logs if path.stat().st_mtime < oldest]
     held = _open_files() if old else set()
     ended = [path for path in old if str(path) not in held]
     num_bytes = sum(path.stat().st_size for path in ended)

@@ -12,7 +12,7 @@ import yaml
 
 from deployments.gateway.access.keys_file import MIN_WEIGHT, YAML_SUFFIXES
 from ops.cluster.host_list import Heartbeat, Host, HostList, HostListError
-from ops.cluster.scripts import START
+from ops.cluster.scripts import beginning
 
 KEY_FILE = "heartbeat_key"
 KEY_NAME = "heartbeat"
@@ -43,9 +43,7 @@ def with_heartbeat_key(path: Path, text: str, key: str) -> str:
 def heartbeat_script(
     host: Host, hosts: HostList, heartbeat: Heartbeat, models: Sequence[str], *, has_key: bool
 ) -> str:
-    start = START.format(
-        purpose="Asks what clients ask, every few seconds; a unit starts it again."
-    )
+    start = beginning("Asks what clients ask, every few seconds; a unit starts it again.")
     arguments = [
         f"--listen {host.address}:{hosts.heartbeat_port}",
         *([f'--api-key-file "$here/{KEY_FILE}"'] if has_key else []),

@@ -1,4 +1,4 @@
-"""The environment file of a host: what Ray and the programs here read before they start."""
+"""The environment files of a host: what Ray and the programs here read before they start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ MACOS_PATH = "/opt/homebrew/bin:/usr/local/bin:"
 HEAD_ABSENCE_S = 24 * 3600
 
 
-def environment_file(host: Host, hosts: HostList, drain_timeout_s: int) -> str:
+ENVIRONMENT, HEAD_ENVIRONMENT = "environment", "head_environment"
+"""Names of the files: every host's, and the one that the head itself reads."""
+
+
+def environment_file(host: Host, hosts: HostList, drain_timeout_s: int, role: Role) -> str:
     """Shell text, for scripts that have set ``here`` to their folder."""
     lines = [
         "# Sourced by the scripts beside it. May hold secrets: for its owner alone.",
@@ -25,10 +29,8 @@ def environment_file(host: Host, hosts: HostList, drain_timeout_s: int) -> str:
         f"state={hosts.state}",
     ]
     if runs_ray(host):
-        role: Role = "head" if host == hosts.head else "worker"
-        common = variables(role)
-        lines += _exports(common | dict(_of_cluster(host, hosts, drain_timeout_s)))
-        lines += _files(host, hosts)
+        lines += _exports(variables(role) | dict(_of_cluster(hosts, drain_timeout_s, role)))
+        lines += _files(hosts, role)
     return "\n".join([*lines, *_exports(hosts.environment)]) + "\n"
 
 
@@ -36,20 +38,20 @@ def _system_path(host: Host) -> str:
     return MACOS_PATH if host.system == "macos" else ""
 
 
-def _of_cluster(host: Host, hosts: HostList, drain_timeout_s: int) -> Iterator[tuple[str, str]]:
-    is_head = host == hosts.head
+def _of_cluster(hosts: HostList, drain_timeout_s: int, role: Role) -> Iterator[tuple[str, str]]:
     # The controller never leaves the head, so waiting for it to would be in vain.
-    yield "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0" if is_head else str(drain_timeout_s)
+    yield "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0" if role == "head" else str(drain_timeout_s)
     if hosts.store is None:
         return
-    yield "RAY_gcs_rpc_server_reconnect_timeout_s", str(HEAD_ABSENCE_S)
-    if is_head:
+    if role == "head":
         yield "RAY_REDIS_ADDRESS", f"rediss://{hosts.store.address}:{hosts.store_port}"
+    else:
+        yield "RAY_gcs_rpc_server_reconnect_timeout_s", str(HEAD_ABSENCE_S)
 
 
-def _files(host: Host, hosts: HostList) -> Iterator[str]:
+def _files(hosts: HostList, role: Role) -> Iterator[str]:
     names = {"RAY_AUTH_TOKEN_PATH": "auth_token"}
-    if hosts.store is not None and host == hosts.head:
+    if hosts.store is not None and role == "head":
         names |= {
             "RAY_REDIS_CA_CERT": STORE_CA,
             "RAY_REDIS_CLIENT_CERT": STORE_CLIENT,

@@ -74,6 +74,9 @@ class HostList(BaseModel):
     agent_port: Port = 52365
     client_port: Port = 10001
     metrics_port: Port = 8090
+    # The head is a process of its own, beside what its host has for other roles.
+    head_agent_port: Port = 52366
+    head_metrics_port: Port = 8091
     store_port: Port = 6379
     heartbeat_port: Port = 8407
     balancers: tuple[Address, ...] = ()
@@ -108,6 +111,10 @@ class HostList(BaseModel):
     @property
     def store(self) -> Host | None:
         return next(iter(self.with_role("store")), None)
+
+    def serves(self, host: Host) -> bool:
+        """Whether it has engines or gateways."""
+        return "engine" in host.roles or host in self.gateways
 
     def has_heartbeat(self, host: Host) -> bool:
         return self.heartbeat is not None and self.heartbeat.host == host.name

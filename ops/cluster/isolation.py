@@ -1,9 +1,10 @@
 """``python -m ops.cluster.isolation watch|wait FILE``: the watchdog of a head that is cut off.
 
-When most hosts fall silent at once, it is the head that has lost the network. Its GCS would declare
-them dead, Serve's controller their replicas, and all of them would end as soon as they hear of it.
-``watch`` ends the GCS first, and with it the head; ``wait`` keeps it from starting again before it
-reaches a host. The store has all that it knew, and finds the hosts as they are.
+When all other hosts fall silent at once, and so does the store, it is the head that has lost the
+network. Its GCS would declare them dead, Serve's controller their replicas, and all of them would
+end as soon as they hear of it. ``watch`` ends the GCS first, and with it the head; ``wait`` keeps
+it from starting again before it reaches one of them. The store has all that the head knew, and
+finds the hosts as they are.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ray.exceptions import RpcError
 logger = logging.getLogger("pomona")
 
 Ports = Mapping[str, int]
-"""Where the raylet of each host listens, by the host's address."""
+"""Where each host's raylet, or the store, listens, by the host's address."""
 
 PROBE_TIMEOUT_S = 2.0
 PAUSE_S = 1.0
@@ -59,33 +60,36 @@ class Silence:
 
     @property
     def is_isolation(self) -> bool:
-        """Whether most hosts are lost. One alone may just as well be gone itself."""
-        lost = sum(count >= LOST_AFTER_PROBES for count in self._unanswered.values())
-        return lost > 1 and 2 * lost > len(self._unanswered)
+        """Whether all hosts are lost. One alone may just as well be gone itself."""
+        lost = [count >= LOST_AFTER_PROBES for count in self._unanswered.values()]
+        return len(lost) > 1 and all(lost)
 
 
-def watch(file: Path, gcs_address: str, ray_start: int) -> None:
-    """Until the head is isolated, or the process ``ray_start`` is not the parent any more."""
+def watch(file: Path, gcs_address: str, store: Ports, ray_start: int) -> None:
+    """Until the head is isolated, or the process ``ray_start`` is not the parent any more.
+    ``store`` is empty if the store is on the head's own host, where it tells nothing."""
     gcs = None
+    own_address = gcs_address.rpartition(":")[0]
     silence = Silence()
     while os.getppid() == ray_start:
         try:
             gcs = gcs or GcsClient(gcs_address)
-            ports = _other_hosts(gcs)
+            ports = _other_hosts(gcs, own_address)
         except RpcError as error:
             logger.warning("The GCS does not say which hosts there are: %s", error)
         else:
             silence.take(probe(ports))
-            if silence.is_isolation:
-                logger.warning("Most of %s are silent: the head ends.", _listed(ports))
-                file.write_text(json.dumps(ports))
+            if silence.is_isolation and not any(probe(store).values()):
+                lost = {**ports, **store}
+                logger.warning("All of %s are silent: the head ends.", _listed(lost))
+                file.write_text(json.dumps(lost))
                 _kill_gcs(ray_start)
                 return
         time.sleep(PAUSE_S)
 
 
 def wait(file: Path) -> None:
-    """Until one of the hosts that were lost can be reached."""
+    """Until one of those that were lost can be reached."""
     if not file.exists():
         return
     ports = json.loads(file.read_text())
@@ -112,14 +116,21 @@ def _answers(address: tuple[str, int]) -> bool:
     return True
 
 
-def _other_hosts(gcs: GcsClient) -> dict[str, int]:
-    """Those that the GCS believes to be alive."""
+def _other_hosts(gcs: GcsClient, own_address: str) -> dict[str, int]:
+    """Those that the GCS believes to be alive. The head's own host may have two raylets."""
     nodes = gcs.get_all_node_info(timeout=GCS_TIMEOUT_S)
     return {
         node.node_manager_address: node.node_manager_port
         for node in nodes.values()
-        if node.state == GcsNodeInfo.ALIVE and not node.is_head_node
+        if node.state == GcsNodeInfo.ALIVE and node.node_manager_address != own_address
     }
+
+
+def _ports(address: str | None) -> dict[str, int]:
+    if address is None:
+        return {}
+    host, _, port = address.rpartition(":")
+    return {host: int(port)}
 
 
 def _listed(ports: Ports) -> str:
@@ -139,12 +150,14 @@ def main() -> None:
     for name in ("watch", "wait"):
         command = commands.add_parser(name)
         command.add_argument("file", type=Path, help="names the hosts that were lost")
-    commands.choices["watch"].add_argument("gcs_address")
+    watching = commands.choices["watch"]
+    watching.add_argument("gcs_address")
+    watching.add_argument("--store", help="its address, if it is on another host")
     arguments = parser.parse_args()
     if arguments.command == "wait":
         wait(arguments.file)
     else:
-        watch(arguments.file, arguments.gcs_address, os.getppid())
+        watch(arguments.file, arguments.gcs_address, _ports(arguments.store), os.getppid())
 
 
 if __name__ == "__main__":

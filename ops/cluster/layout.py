@@ -22,7 +22,7 @@ from ops.cluster.heartbeat import (
     heartbeat_script,
     with_heartbeat_key,
 )
-from ops.cluster.host_environment import environment_file
+from ops.cluster.host_environment import ENVIRONMENT, HEAD_ENVIRONMENT, environment_file
 from ops.cluster.host_list import Host, HostList, runs_ray
 from ops.cluster.installer import root_scripts
 from ops.cluster.scripts import (
@@ -30,6 +30,7 @@ from ops.cluster.scripts import (
     clean_script,
     command_script,
     deploy_script,
+    head_script,
     ray_script,
     store_config,
     store_script,
@@ -97,26 +98,32 @@ def _service_files(host: Host, cluster: Cluster) -> Iterator[tuple[str, Generate
     for name, text in units.clean_units(cluster.hosts).items():
         yield name, GeneratedFile(text)
     yield "pomona-clean", GeneratedFile(clean_script(cluster.hosts), PROGRAM)
-    environment = environment_file(host, cluster.hosts, drain_timeout_s)
-    yield "environment", GeneratedFile(environment, PRIVATE)
+    environment = environment_file(host, cluster.hosts, drain_timeout_s, "worker")
+    yield ENVIRONMENT, GeneratedFile(environment, PRIVATE)
     for name, script in root_scripts(host, cluster.hosts, of_host).items():
         yield name, GeneratedFile(script, PROGRAM)
 
 
 def _ray_files(host: Host, cluster: Cluster) -> dict[str, GeneratedFile]:
-    return {
+    files = {
         AUTH_TOKEN: GeneratedFile(cluster.credentials[AUTH_TOKEN], PRIVATE),
         "pomona": GeneratedFile(command_script(cluster.hosts), PROGRAM),
-        "pomona-ray": GeneratedFile(ray_script(host, cluster.hosts), PROGRAM),
     }
+    if cluster.hosts.serves(host):
+        files["pomona-ray"] = GeneratedFile(ray_script(host, cluster.hosts), PROGRAM)
+    return files
 
 
 def _head_files(cluster: Cluster) -> dict[str, GeneratedFile]:
+    hosts = cluster.hosts
+    environment = environment_file(hosts.head, hosts, 0, "head")
     files = {
+        HEAD_ENVIRONMENT: GeneratedFile(environment, PRIVATE),
+        "pomona-head": GeneratedFile(head_script(hosts), PROGRAM),
         DEPLOYED: GeneratedFile(cluster.config.text),
-        "pomona-deploy": GeneratedFile(deploy_script(cluster.hosts), PROGRAM),
+        "pomona-deploy": GeneratedFile(deploy_script(hosts), PROGRAM),
     }
-    if cluster.hosts.store is not None:
+    if hosts.store is not None:
         files |= _credentials(cluster, STORE_CA, STORE_CLIENT, STORE_CLIENT_KEY)
     return files
 

@@ -7,22 +7,28 @@ import shlex
 from collections.abc import Iterator
 
 from ops.cluster.credentials import STORE_CA, STORE_SERVER, STORE_SERVER_KEY
+from ops.cluster.host_environment import ENVIRONMENT, HEAD_ENVIRONMENT
 from ops.cluster.host_list import Host, HostList
 
 DEPLOYED = "cluster.yaml"
 # Tokens pass outside Ray's object store; what is left is small.
 OBJECT_STORE_BYTES = 256 * 1024 * 1024
 RESOURCES = {"engine": "mlx", "gateway": "gateway"}
+# Two raylets of one host name their sockets and logs alike: each has a folder. It is short, since
+# sockets are in it.
+HEAD_FOLDER, ROLES_FOLDER = "gcs", "ray"
+# The head's raylet takes those below, by Ray's default.
+WORKER_PORTS = "--min-worker-port=20000 --max-worker-port=29999"
 
 BESIDE_HEAD = """\
 # By this a head that was killed would keep its successor from starting.
-rm -f "$state/ray/ray_current_cluster"
+rm -f "$state/gcs/ray_current_cluster"
 # Without a store a new head knows of no application. With one this changes nothing.
 "$here/pomona-deploy" &
 """
 BESIDE_HEAD_WITH_STORE = """\
 python -m ops.cluster.isolation wait "$state/isolated"
-python -m ops.cluster.isolation watch "$state/isolated" {address} &
+python -m ops.cluster.isolation watch "$state/isolated" {address}{store} &
 """
 START = """\
 #!/bin/sh
@@ -30,7 +36,7 @@ START = """\
 set -eu
 umask 077
 here=$(cd "$(dirname "$0")" && pwd)
-. "$here/environment"
+. "$here/{environment}"
 """
 DEPLOY = """\
 
@@ -57,23 +63,38 @@ attempt serve deploy --address=http://127.0.0.1:{dashboard_port} "$here/{deploye
 """
 
 
-def ray_script(host: Host, hosts: HostList) -> str:
-    beside = BESIDE_HEAD if host == hosts.head else ""
-    if beside and hosts.store is not None:
+def beginning(purpose: str, environment: str = ENVIRONMENT) -> str:
+    return START.format(purpose=purpose, environment=environment)
+
+
+def head_script(hosts: HostList) -> str:
+    beside = BESIDE_HEAD
+    if hosts.store is not None:
         # Without one, a head that ends forgets everything.
-        beside += BESIDE_HEAD_WITH_STORE.format(address=_head_address(hosts))
-    command = " \\\n    ".join(["exec ray start --block", *_ray_arguments(host, hosts)])
-    start = START.format(purpose="Runs Ray on this host until it ends; a unit starts it again.")
-    return f'{start}\nmkdir -p "$state/ray"\n{beside}{command}\n'
+        beside += BESIDE_HEAD_WITH_STORE.format(
+            address=_head_address(hosts), store=_store_elsewhere(hosts)
+        )
+    start = beginning("Runs Ray's head until it ends; a unit starts it again.", HEAD_ENVIRONMENT)
+    return start + _ray_start(HEAD_FOLDER, beside, _head_arguments(hosts))
+
+
+def ray_script(host: Host, hosts: HostList) -> str:
+    """For what the host serves, whether or not it is the head's."""
+    start = beginning("Runs Ray on this host until it ends; a unit starts it again.")
+    return start + _ray_start(ROLES_FOLDER, "", _ray_arguments(host, hosts))
+
+
+def _ray_start(folder: str, beside: str, arguments: Iterator[str]) -> str:
+    command = " \\\n    ".join(["exec ray start --block", *arguments])
+    return f'\nmkdir -p "$state/{folder}"\n{beside}{command} --temp-dir="$state/{folder}"\n'
 
 
 def deploy_script(hosts: HostList) -> str:
-    roles = [role for role in RESOURCES if hosts.with_role(role)]
-    return START.format(purpose=f"Deploys {DEPLOYED}; one that runs already stays as it is.") + (
+    return beginning(f"Deploys {DEPLOYED}; one that runs already stays as it is.") + (
         DEPLOY.format(
             engines=" --engines" if "engine" in hosts.head.roles else "",
             address=_head_address(hosts),
-            resources=" ".join(RESOURCES[role] for role in roles),
+            resources=" ".join(RESOURCES.values()),
             dashboard_port=hosts.dashboard_port,
             deployed=DEPLOYED,
         )
@@ -82,7 +103,7 @@ def deploy_script(hosts: HostList) -> str:
 
 def command_script(hosts: HostList) -> str:
     return (
-        START.format(purpose="Runs a command as the cluster's own: pomona serve status")
+        beginning("Runs a command as the cluster's own: pomona serve status")
         + f"export RAY_ADDRESS={_head_address(hosts)}\n"
         + f"export RAY_DASHBOARD_ADDRESS=http://127.0.0.1:{hosts.dashboard_port}\n"
         + 'exec "$@"\n'
@@ -91,14 +112,14 @@ def command_script(hosts: HostList) -> str:
 
 def clean_script(hosts: HostList) -> str:
     return (
-        START.format(purpose="Removes logs of ended processes, and shortens what grows.")
+        beginning("Removes logs of ended processes, and shortens what grows.")
         + f'exec python -m ops.cluster.clean "$state" {hosts.keep_logs_days}\n'
     )
 
 
 def store_script() -> str:
     return (
-        START.format(purpose="Runs the store, Redis, until it ends; a unit starts it again.")
+        beginning("Runs the store, Redis, until it ends; a unit starts it again.")
         + '\nmkdir -p "$state/store"\n'
         + 'exec redis-server "$here/redis.conf" --dir "$state/store" \\\n'
         + f'    --tls-ca-cert-file "$here/{STORE_CA}" \\\n'
@@ -119,27 +140,47 @@ appendonly yes
 """
 
 
+def _head_arguments(hosts: HostList) -> Iterator[str]:
+    yield "--head"
+    yield f"--port={hosts.ray_port}"
+    yield f"--dashboard-port={hosts.dashboard_port}"
+    # What engines and gateways need is in the other roles' Ray.
+    yield "--num-cpus=0"
+    yield f"--ray-client-server-port={hosts.client_port}"
+    yield from _common_arguments(hosts.head, hosts.head_agent_port, hosts.head_metrics_port)
+
+
 def _ray_arguments(host: Host, hosts: HostList) -> Iterator[str]:
-    if host == hosts.head:
-        yield "--head"
-        yield f"--port={hosts.ray_port}"
-        yield f"--dashboard-port={hosts.dashboard_port}"
-    else:
-        yield f"--address={_head_address(hosts)}"
-    yield f"--node-ip-address={host.address}"
-    yield f"--node-name={host.name}"
-    resources = {RESOURCES[role]: 1 for role in host.roles if role in RESOURCES}
-    if resources:
-        yield f"--resources={shlex.quote(json.dumps(resources))}"
+    yield f"--address={_head_address(hosts)}"
+    offered = {
+        RESOURCES["engine"]: "engine" in host.roles,
+        # On every host or on some, never on the head's raylet.
+        RESOURCES["gateway"]: host in hosts.gateways,
+    }
+    resources = {name: 1 for name, is_offered in offered.items() if is_offered}
+    yield f"--resources={shlex.quote(json.dumps(resources))}"
     if host.num_cpus is not None:
         yield f"--num-cpus={host.num_cpus}"
+    if host == hosts.head:
+        yield WORKER_PORTS
+    yield from _common_arguments(host, hosts.agent_port, hosts.metrics_port)
+
+
+def _common_arguments(host: Host, agent_port: int, metrics_port: int) -> Iterator[str]:
+    yield f"--node-ip-address={host.address}"
+    yield f"--node-name={host.name}"
     yield f"--object-store-memory={OBJECT_STORE_BYTES}"
-    yield '--temp-dir="$state/ray"'
-    yield f"--ray-client-server-port={hosts.client_port}"
-    yield f"--dashboard-agent-listen-port={hosts.agent_port}"
-    yield f"--metrics-export-port={hosts.metrics_port}"
+    yield f"--dashboard-agent-listen-port={agent_port}"
+    yield f"--metrics-export-port={metrics_port}"
     yield "--disable-usage-stats"
     yield "--log-style=record --log-color=false"
+
+
+def _store_elsewhere(hosts: HostList) -> str:
+    """What the watchdog of isolation is told of the store: on the head's own host, nothing."""
+    if hosts.store is None or hosts.store == hosts.head:
+        return ""
+    return f" --store {hosts.store.address}:{hosts.store_port}"
 
 
 def _head_address(hosts: HostList) -> str:

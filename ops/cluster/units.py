@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ops.cluster.host_list import Host, HostList, runs_ray
+from ops.cluster.host_list import Host, HostList
 
 # Every connection of a gateway or replica is a file.
 OPEN_FILES = 65536
@@ -33,7 +33,10 @@ def services(host: Host, hosts: HostList, drain_timeout_s: int) -> tuple[Service
     found = []
     if "store" in host.roles:
         found.append(Service("store", "Pomona: the store of Ray's head", STOP_MARGIN_S))
-    if runs_ray(host):
+    # The head may end alone, and does when its store is away.
+    if host == hosts.head:
+        found.append(Service("head", "Pomona: Ray's head", STOP_MARGIN_S, stop_status=1))
+    if hosts.serves(host):
         stop = drain_timeout_s + STOP_MARGIN_S
         found.append(Service("ray", f"Pomona: {', '.join(host.roles)}", stop, stop_status=1))
     if hosts.has_heartbeat(host):

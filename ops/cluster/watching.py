@@ -12,7 +12,7 @@ import yaml
 from deployments.settings import AppSettings
 from ops.cluster.credentials import CERTIFICATES, expiry
 from ops.cluster.files import GeneratedFile
-from ops.cluster.host_list import HostList, runs_ray
+from ops.cluster.host_list import HostList
 from ops.cluster.scripts import RESOURCES
 from ops.cluster.serve_config import ServeConfig
 
@@ -60,19 +60,21 @@ def _prometheus(gateways: Sequence[str]) -> dict[str, Any]:
 
 
 def _hosts(hosts: HostList) -> list[dict[str, Any]]:
-    """Hosts that Ray runs on. A store alone is seen through the head, which ends without it."""
+    """The head's Ray, and each host's. A store alone is seen through the head, which ends without
+    it."""
+    head = (hosts.head, hosts.head_metrics_port, "head")
+    serving = [
+        (host, hosts.metrics_port, ",".join(role for role in host.roles if role != "head"))
+        for host in hosts.hosts
+        if hosts.serves(host)
+    ]
     return [
         {
-            "targets": [f"{host.address}:{hosts.metrics_port}"],
-            "labels": {
-                "host": host.name,
-                # As gateways and engines call it.
-                "node": str(host.address),
-                "roles": ",".join(host.roles),
-            },
+            "targets": [f"{host.address}:{port}"],
+            # As gateways and engines call it.
+            "labels": {"host": host.name, "node": str(host.address), "roles": roles},
         }
-        for host in hosts.hosts
-        if runs_ray(host)
+        for host, port, roles in [head, *serving]
     ]
 
 

@@ -1,4 +1,5 @@
-"""The generated scripts, run: a head with the store and a gateway, and a host with an engine."""
+"""The generated scripts, run: a host with the head, the store and a gateway, and one with an
+engine."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from tests.support.e2e.serve_process import REPOSITORY, ServeProcess, free_ports
 pytestmark = pytest.mark.cluster
 
 HEAD, ENGINE = "127.0.0.2", "127.0.0.3"
-PORTS = ("ray", "dashboard", "agent", "client", "metrics", "store")
+PORTS = ("ray", "dashboard", "agent", "client", "metrics", "store", "head_agent", "head_metrics")
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ def generated(home: Path) -> Hosts:
 def test_hosts_come_back_by_themselves(hosts: Hosts) -> None:
     # In whatever order they start.
     engine = Supervised.start(hosts.engine / "pomona-ray", hosts.home)
-    head = Supervised.start(hosts.head / "pomona-ray", hosts.home)
+    head = Supervised.start(hosts.head / "pomona-head", hosts.home)
+    gateway = Supervised.start(hosts.head / "pomona-ray", hosts.home)
     store = Supervised.start(hosts.head / "pomona-store", hosts.home)
     wait_until(lambda: answers(hosts), "an answer")
     assert_no_secret_can_be_seen(hosts)
@@ -136,7 +138,7 @@ def test_hosts_come_back_by_themselves(hosts: Hosts) -> None:
         wait_until(lambda: is_running(hosts), "a running stream")
         engine.stop()
         assert stream.result(DEADLINE_S) == (NUM_CHOICES * 500, "data: [DONE]")
-    for service in (head, store):
+    for service in (gateway, head, store):
         service.stop()
 
 

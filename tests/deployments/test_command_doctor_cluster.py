@@ -59,7 +59,7 @@ def test_the_list_is_read_as_its_generator_reads_it(hosts: HostList) -> None:
         assert (ours.name, ours.address) == (their.name, str(their.address))
         assert (ours.system, ours.roles) == (their.system, their.roles)
     assert [one.name for one in hosts.gateways] == [one.name for one in theirs.gateways]
-    assert {8266, 8265, 10001, 52365, 8090} == set(hosts.rays_ports(host(hosts, "head")))
+    assert {8266, 8265, 10001, 52366, 8091} == set(hosts.rays_ports(host(hosts, "head")))
     assert set(hosts.rays_ports(host(hosts, "mini-1"))) == {52365, 8090}
 
 

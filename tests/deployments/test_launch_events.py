@@ -114,7 +114,7 @@ def test_the_drivers_events_are_kept_for_the_supervisor(
     log.handlers[0].close()
     events.close()
     assert events.ready_at is not None
-    assert events.failure == "no room"
+    assert (events.failure, events.ray_failed) == ("no room", False)
     assert caplog.messages == ["Ready."]
 
 

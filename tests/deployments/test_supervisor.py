@@ -88,7 +88,8 @@ def supervised(*lives: Dead) -> int:
 
     lives[-1].is_up = is_told_to_stop  # type: ignore[method-assign]
     status = Supervisor(lambda: left.pop(0), lambda: None).run()  # type: ignore[arg-type, return-value]
-    assert all(server.ends == 1 for server in lives[: len(lives) - len(left)])
+    ended = lives[: len(lives) - len(left)]
+    assert all(server.ends == 1 for server in ended if isinstance(server, Dead))
     return status
 
 
@@ -206,6 +207,69 @@ def test_a_server_without_all_of_ray_is_not_up(server: Server, tmp_path: Path, n
     running(tmp_path)[name].kill()
     wait_for(lambda: not server.is_up())
     assert server.end() == f"Ray has died: its {name} ended."
+
+
+AGENT = "The raylet exited immediately because one Ray agent failed, agent_name = dashboard_agent."
+SLOW_AGENT = f"""\
+[2026-11-29 11:32:47,665 I 1 2] (raylet) main.cc:477: Raylet shutdown already triggered
+[2026-11-29 11:32:47,665 E 1 2] (raylet) agent_manager.cc:87: {AGENT}
+The raylet fate shares with the agent. This can happen because
+"""
+TIMED_OUT = "statussetor3576.has_value() Timed out waiting for file /ray/agent_port."
+FATAL = f"""\
+[2026-11-29 11:32:51,890 C 1 1] (raylet) node_manager.cc:3576:  An unexpected system state has \
+occurred. Check failed: {TIMED_OUT}
+*** StackTrace Information ***
+raylet(+0xff770a) [0x555747c5970a] ray::operator<<()
+"""
+
+
+@pytest.mark.parametrize(
+    ("err", "out", "log", "reason"),
+    [
+        (
+            SLOW_AGENT + FATAL,
+            SLOW_AGENT,
+            "raylet.err",
+            TIMED_OUT,
+        ),
+        ("", SLOW_AGENT, "raylet.out", AGENT),
+    ],
+    ids=["err", "out"],
+)
+def test_a_raylet_whose_agent_was_slow_says_so_and_is_started_again(
+    pauses: list[float],
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    err: str,
+    out: str,
+    log: str,
+    reason: str,
+) -> None:
+    (tmp_path / "raylet").symlink_to("/bin/bash")
+    (tmp_path / "raylet.err").write_text(err)
+    (tmp_path / "raylet.out").write_text(out)
+    # It reads until it is ended.
+    raylet = f"sleep 3600 | {tmp_path}/raylet -c 'read line; exit' raylet --log_dir={tmp_path}"
+    with launched([f"{raylet} &", "wait"]) as server:
+        wait_for(lambda: running(tmp_path))
+        assert server.is_up()
+        running(tmp_path)["raylet"].kill()
+        # The driver may notice first.
+        server.events.take({"event": "Ray failed", "message": "Ray did not start: it timed out."})
+        assert supervised(server, Dead(5.0)) == 0  # type: ignore[arg-type]
+    told = f"Ray did not start: it timed out. {tmp_path / log} says: {reason}"
+    assert caplog.messages == [f"{told} It starts again in 1 s."]
+    assert pauses == [1.0]
+
+
+def test_what_serve_gives_up_is_no_fault_of_ray(server: Server, tmp_path: Path) -> None:
+    assert server.is_up()
+    server.events.take({"event": "failed", "message": "no room"})
+    # Ray ends with its driver.
+    running(tmp_path)["raylet"].kill()
+    wait_for(lambda: not server.is_up())
+    assert (server.end(), server.ray_died) == ("no room", False)
 
 
 def test_others_may_come_and_go(server: Server, tmp_path: Path) -> None:

@@ -19,7 +19,14 @@ from tests.support.ops.host_lists import (
     generated,
 )
 
-SECRET_FILES = {"auth_token", "environment", *STORE_FILES, "api_keys.yaml", "heartbeat_key"}
+SECRET_FILES = {
+    "auth_token",
+    "environment",
+    "head_environment",
+    *STORE_FILES,
+    "api_keys.yaml",
+    "heartbeat_key",
+}
 
 
 def test_the_shipped_example_is_valid(tmp_path: Path) -> None:
@@ -34,16 +41,24 @@ def test_the_shipped_example_is_valid(tmp_path: Path) -> None:
 def test_each_role_brings_its_files(content: dict[str, Any], tmp_path: Path) -> None:
     out = generated(content, tmp_path)
     names = {host: {path.name for path in (out / host).iterdir()} for host in os.listdir(out)}
-    everywhere = {"environment", "auth_token", "pomona", "pomona-ray"}
+    everywhere = {"environment", "auth_token", "pomona"}
     everywhere |= {"install", "uninstall", "pomona-start", "pomona-stop", "pomona-clean"}
-    mac = {"com.pomona.ray.plist", "com.pomona.clean.plist"}
+    mac = {"com.pomona.clean.plist"}
+    mac_ray = {"com.pomona.ray.plist", "pomona-ray"}
     store = {"pomona-store", "pomona-store.service", "redis.conf"}
     server = {"store-ca.pem", "store-server.pem", "store-server.key"}
     client = {"store-ca.pem", "store-client.pem", "store-client.key"}
+    head = {"com.pomona.head.plist", "pomona-head", "head_environment"}
     deployed = {"pomona-deploy", "cluster.yaml", "api_keys.yaml"}
-    edge = {"pomona-ray.service", "pomona-clean.service", "pomona-clean.timer", "api_keys.yaml"}
-    assert names["studio-1"] == everywhere | mac
-    assert names["head"] == everywhere | mac | client | deployed
+    edge = {
+        "pomona-ray",
+        "pomona-ray.service",
+        "pomona-clean.service",
+        "pomona-clean.timer",
+        "api_keys.yaml",
+    }
+    assert names["studio-1"] == everywhere | mac | mac_ray
+    assert names["head"] == everywhere | mac | head | client | deployed
     assert names["edge-1"] == everywhere | edge | store | server
     heartbeat = {"pomona-heartbeat", "pomona-heartbeat.service", "heartbeat_key"}
     assert names["edge-2"] == everywhere | edge | heartbeat
@@ -55,8 +70,11 @@ def test_without_the_role_every_host_is_a_gateway(content: dict[str, Any], tmp_p
     out = generated(content, tmp_path)
     assert (out / "studio-1" / "api_keys.yaml").exists()
     assert not (out / "head" / "store-client.key").exists()
-    assert "REDIS" not in (out / "head" / "environment").read_text()
-    assert '"gateway"' not in (out / "studio-1" / "pomona-ray").read_text()
+    assert "REDIS" not in (out / "head" / "head_environment").read_text()
+    # Not on the head's own raylet, which would put two on its host.
+    for host in ("head", "studio-1"):
+        assert '"gateway": 1' in (out / host / "pomona-ray").read_text()
+    assert "--resources" not in (out / "head" / "pomona-head").read_text()
 
 
 def test_secrets_are_in_private_files_alone(content: dict[str, Any], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -10,9 +11,13 @@ import pytest
 
 from tests.support.ops.host_machine import Machine
 
+OTHERS = re.compile("clean|head")
 UNITS = {
-    "linux": {"pomona-ray.service", "pomona-clean.timer", "pomona-clean.service"},
-    "macos": {"com.pomona.ray.plist", "com.pomona.clean.plist"},
+    "linux": {
+        *("pomona-head.service", "pomona-ray.service"),
+        *("pomona-clean.timer", "pomona-clean.service"),
+    },
+    "macos": {"com.pomona.head.plist", "com.pomona.ray.plist", "com.pomona.clean.plist"},
 }
 
 
@@ -27,6 +32,7 @@ def test_files_get_their_owners_and_modes(machine: Machine) -> None:
     machine.install()
     etc = machine.etc
     assert owner_and_mode(etc / "environment") == (machine.user, 0o600)
+    assert owner_and_mode(etc / "head_environment") == (machine.user, 0o600)
     assert owner_and_mode(etc / "auth_token") == (machine.user, 0o600)
     assert owner_and_mode(machine.home / ".pomona/api_keys") == (machine.user, 0o600)
     assert owner_and_mode(machine.home / ".pomona") == (machine.user, 0o700)
@@ -40,7 +46,7 @@ def test_files_get_their_owners_and_modes(machine: Machine) -> None:
         assert owner_and_mode(unit) == ("root", 0o644)
     assert {path.name for path in etc.iterdir()} == {
         *("environment", "auth_token", "cluster.yaml", "pomona", "pomona-deploy", "pomona-ray"),
-        *("pomona-start", "pomona-stop", "pomona-clean"),
+        *("pomona-start", "pomona-stop", "pomona-clean", "pomona-head", "head_environment"),
     }
 
 
@@ -73,7 +79,7 @@ def test_the_service_starts_and_starts_again_only_for_what_it_reads(machine: Mac
     assert f"sudo -H -u {machine.user} {machine.etc}/pomona-deploy" in said
     assert (machine.home / ".pomona/api_keys").read_text() == "another-key\n"
 
-    machine.change(roles=["head", "engine"])
+    machine.change(roles=["head", "engine", "gateway"], num_cpus=2)
     calls, _ = machine.install()
     assert len(ends(calls)) == 1
     assert len(starts(calls)) == 1
@@ -97,7 +103,7 @@ def test_logs_are_cleaned_and_that_disturbs_no_service(machine: Machine) -> None
 
 def test_an_install_that_was_cut_off_while_starting_starts_again(machine: Machine) -> None:
     machine.install()
-    machine.change(roles=["head", "engine"])
+    machine.change(roles=["head", "engine", "gateway"], num_cpus=2)
     machine.fail(
         "restart pomona-ray.service"
         if machine.system == "linux"
@@ -114,7 +120,7 @@ def test_an_install_that_was_cut_off_while_starting_starts_again(machine: Machin
 
 def test_an_install_that_was_cut_off_between_files_starts_again(machine: Machine) -> None:
     machine.install()
-    machine.change(roles=["head", "engine"])
+    machine.change(roles=["head", "engine", "gateway"], num_cpus=2)
     # The last of those that have changed.
     machine.fill_disk("pomona-ray")
     install = machine.folder / "out" / only_host(machine) / "install"
@@ -154,7 +160,10 @@ def test_stopped_is_stopped_until_it_is_started(machine: Machine) -> None:
     calls, _ = machine.run(machine.etc / "pomona-stop")
     assert len(ends(calls)) == 1
     if machine.system == "linux":
-        assert calls == ["systemctl disable --now pomona-ray.service"]
+        assert calls == [
+            "systemctl disable --now pomona-ray.service",
+            "systemctl disable --now pomona-head.service",
+        ]
     else:
         assert machine.job("ray") is None
         assert (machine.folder / "jobs" / "com.pomona.ray.disabled").exists()
@@ -192,7 +201,22 @@ def test_one_service_of_several_is_stopped(machine: Machine) -> None:
     # What needs the store ends before it.
     assert ["ray" in call for call in ends(calls)] == [True, False]
     calls, said = machine.run(stop, "redis", rc=1)
-    assert (calls, "there is: ray store" in said) == ([], True)
+    assert (calls, "there is: ray head store" in said) == ([], True)
+
+
+def test_the_head_and_what_its_host_serves_start_again_apart(machine: Machine) -> None:
+    roles = ["head", "engine", "gateway", "store"]
+    machine.change(roles=roles)
+    machine.install()
+    machine.change(roles=roles, num_cpus=2)
+    calls, _ = machine.install()
+    assert [unit for call in calls for unit in restarted(call)] == ["ray"]
+    changes = {"head_environment": ["head"], "store-ca.pem": ["store", "head"]}
+    for name, units in changes.items():
+        with (machine.folder / "out" / only_host(machine) / name).open("a") as file:
+            file.write("# another\n")
+        calls, _ = machine.run(machine.folder / "out" / only_host(machine) / "install")
+        assert [unit for call in calls for unit in restarted(call)] == units
 
 
 def test_a_role_that_a_host_loses_leaves_nothing_behind(machine: Machine) -> None:
@@ -228,16 +252,21 @@ def owner_and_mode(path: Path) -> tuple[str, int]:
     return path.owner(), path.stat().st_mode & 0o777
 
 
+def restarted(call: str) -> list[str]:
+    """The unit that a call ends before it starts it again."""
+    return re.findall(r"(?:systemctl restart pomona-|bootout system/com.pomona.)(\w+)", call)
+
+
 def only_host(machine: Machine) -> str:
     return {"linux": "edge", "macos": "mac"}[machine.system]
 
 
 def starts(calls: list[str]) -> list[str]:
-    """Of services; what cleans may start at any time."""
+    """Of services; what cleans may start at any time. The head has a test of its own."""
     commands = ("systemctl start", "systemctl restart", "launchctl bootstrap system")
-    return [call for call in calls if call.startswith(commands) and "clean" not in call]
+    return [call for call in calls if call.startswith(commands) and not OTHERS.search(call)]
 
 
 def ends(calls: list[str]) -> list[str]:
     commands = ("systemctl restart", "systemctl disable --now", "launchctl bootout")
-    return [call for call in calls if call.startswith(commands) and "clean" not in call]
+    return [call for call in calls if call.startswith(commands) and not OTHERS.search(call)]

@@ -3,11 +3,14 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.core.generated.gcs_pb2 import GcsNodeInfo  # type: ignore[attr-defined]
 from ray.exceptions import RpcError
 
 from ops.cluster import isolation
@@ -33,10 +36,22 @@ def heard() -> Silence:
     return silence
 
 
-def test_a_head_that_loses_most_hosts_at_once_is_isolated() -> None:
+def test_a_head_that_loses_all_hosts_at_once_is_isolated() -> None:
     silence = heard()
-    assert not after(silence, LOST_AFTER_PROBES - 1, "abc")
-    assert after(silence, 1, "abc")
+    assert not after(silence, LOST_AFTER_PROBES - 1, "abcde")
+    assert after(silence, 1, "abcde")
+
+
+@pytest.mark.parametrize("silent", ["ab", "abc", "abcd"])
+def test_a_head_that_reaches_a_host_is_not_isolated(silent: str) -> None:
+    assert not after(heard(), LOST_AFTER_PROBES + AT_ONCE_PROBES, silent)
+
+
+def test_two_of_three_hosts_may_be_gone_themselves() -> None:
+    silence = Silence()
+    after(silence, 1, hosts=("a", "b", "c"))
+    for _ in range(LOST_AFTER_PROBES + AT_ONCE_PROBES):
+        assert not after(silence, 1, "ab", hosts=("a", "b", "c"))
 
 
 def test_a_short_cut_isolates_nobody() -> None:
@@ -44,13 +59,6 @@ def test_a_short_cut_isolates_nobody() -> None:
     for _ in range(3):
         assert not after(silence, LOST_AFTER_PROBES - 1, "abcde")
         assert not after(silence, 1)
-
-
-def test_half_of_the_hosts_are_not_most() -> None:
-    assert not after(heard(), LOST_AFTER_PROBES, "ab")
-    silence = Silence()
-    after(silence, 1, hosts=("a", "b", "c", "d"))
-    assert not after(silence, LOST_AFTER_PROBES, "ab", hosts=("a", "b", "c", "d"))
 
 
 def test_the_only_other_host_may_be_gone_itself() -> None:
@@ -72,8 +80,8 @@ def test_hosts_that_the_head_has_never_reached_are_no_reason_to_end() -> None:
 
 def test_hosts_that_the_gcs_has_given_up_do_not_count() -> None:
     silence = heard()
-    after(silence, LOST_AFTER_PROBES - 1, "abc")
-    assert not after(silence, 1, hosts=("d", "e"))
+    after(silence, LOST_AFTER_PROBES - 1, "abc", hosts=("a", "b", "c", "d", "e"))
+    assert not after(silence, 1, "de", hosts=("d", "e"))
 
 
 @pytest.fixture
@@ -97,31 +105,78 @@ def test_a_host_without_a_raylet_answers(listening: int, monkeypatch: pytest.Mon
     assert probe({"127.0.0.1": listening}) == {"127.0.0.1": False}
 
 
-def test_the_watchdog_ends_the_gcs_and_says_which_hosts_were_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rounds = [{"a": True, "b": True, "c": True}]
-    rounds += [{"a": False, "b": False, "c": True}] * LOST_AFTER_PROBES
-    answers = iter(rounds)
-    killed: list[int] = []
-    hosts = {"a": 1, "b": 2, "c": 3}
-    told = iter([RpcError("not yet"), *[hosts] * len(rounds)])
+LOST = [{"a": True, "b": True}, *[{"a": False, "b": False}] * LOST_AFTER_PROBES]
+HOST_PORTS, STORE = {"a": 1, "b": 2}, {"s": 3}
 
-    def other_hosts(gcs: object) -> dict[str, int]:
-        answer = next(told)
+
+class Watched:
+    """The watchdog of a head: the probes of its hosts, and what it ended."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.file = folder / "isolated"
+        self.killed: list[int] = []
+        self.store_answers = False
+        self._probes = iter(LOST)
+        monkeypatch.setattr(isolation, "GcsClient", lambda address: address)
+        told = iter([RpcError("not yet"), *[HOST_PORTS] * len(LOST)])
+        monkeypatch.setattr(isolation, "_other_hosts", lambda gcs, own: self._told(next(told)))
+        monkeypatch.setattr(isolation, "probe", self._probe)
+        monkeypatch.setattr(isolation, "_kill_gcs", self.killed.append)
+        monkeypatch.setattr(isolation, "PAUSE_S", 0)
+
+    def watch(self, store: dict[str, int]) -> None:
+        """Until the head is isolated, or all probes are made."""
+        with suppress(StopIteration):
+            isolation.watch(self.file, "head:6379", store, os.getppid())
+
+    def _told(self, answer: dict[str, int] | RpcError) -> dict[str, int]:
         if isinstance(answer, RpcError):
             raise answer
         return answer
 
-    monkeypatch.setattr(isolation, "GcsClient", lambda address: address)
-    monkeypatch.setattr(isolation, "_other_hosts", other_hosts)
-    monkeypatch.setattr(isolation, "probe", lambda ports: next(answers))
-    monkeypatch.setattr(isolation, "_kill_gcs", killed.append)
-    monkeypatch.setattr(isolation, "PAUSE_S", 0)
-    isolation.watch(tmp_path / "isolated", "head:6379", os.getppid())
-    assert killed == [os.getppid()]
-    assert json.loads((tmp_path / "isolated").read_text()) == hosts
-    assert next(answers, None) is None
+    def _probe(self, ports: Mapping[str, int]) -> dict[str, bool]:
+        if ports == HOST_PORTS:
+            return next(self._probes)
+        return dict.fromkeys(ports, self.store_answers)
+
+
+@pytest.mark.parametrize("store", [{}, STORE], ids=["on the head's host", "elsewhere"])
+def test_the_watchdog_ends_the_gcs_and_says_who_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: dict[str, int]
+) -> None:
+    watched = Watched(tmp_path, monkeypatch)
+    watched.watch(store)
+    assert watched.killed == [os.getppid()]
+    assert json.loads(watched.file.read_text()) == HOST_PORTS | store
+
+
+def test_a_head_that_reaches_its_store_is_not_isolated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(tmp_path, monkeypatch)
+    watched.store_answers = True
+    watched.watch(STORE)
+    assert (watched.killed, watched.file.exists()) == ([], False)
+
+
+@dataclass
+class Node:
+    node_manager_address: str
+    is_head_node: bool = False
+    node_manager_port: int = 7
+    state: int = GcsNodeInfo.ALIVE
+
+
+class Gcs:
+    """Three hosts, of which the head's has two raylets."""
+
+    def get_all_node_info(self, timeout: float) -> dict[str, Node]:
+        nodes = Node("head", is_head_node=True), Node("head"), Node("a"), Node("b")
+        return dict(zip("1234", nodes, strict=True))
+
+
+def test_what_the_heads_own_host_has_beside_it_says_nothing_of_the_network() -> None:
+    assert isolation._other_hosts(Gcs(), "head") == {"a": 7, "b": 7}
 
 
 def test_a_head_that_was_isolated_waits_for_a_host(
@@ -141,9 +196,15 @@ def test_a_head_that_was_isolated_waits_for_a_host(
 def test_only_a_head_with_a_store_may_end(content: dict[str, Any], tmp_path: Path) -> None:
     out = generated(content, tmp_path)
     watching = "python -m ops.cluster.isolation watch"
-    assert watching in (out / "head" / "pomona-ray").read_text()
+    assert f'{watching} "$state/isolated" 10.0.0.4:8266 --store 10.0.0.2:6379 &' in script(out)
     assert watching not in (out / "studio-1" / "pomona-ray").read_text()
+    content["hosts"][0]["roles"], content["hosts"][2]["roles"] = ["gateway"], ["head", "store"]
+    assert f'{watching} "$state/isolated" 10.0.0.4:8266 &' in script(generated(content, tmp_path))
     for host in content["hosts"]:
         host["roles"] = [role for role in host["roles"] if role != "store"]
     out = generated(content, tmp_path)
-    assert watching not in (out / "head" / "pomona-ray").read_text()
+    assert watching not in script(out)
+
+
+def script(out: Path) -> str:
+    return (out / "head" / "pomona-head").read_text()

@@ -36,10 +36,10 @@ LAUNCHD_KEYS = {
 
 def test_property_lists_say_what_launchd_needs(content: dict[str, Any], tmp_path: Path) -> None:
     out = generated(content, tmp_path)
-    for host in ("head", "studio-1"):
-        job = plistlib.loads((out / host / "com.pomona.ray.plist").read_bytes())
-        assert job["Label"] == "com.pomona.ray"
-        assert job["ProgramArguments"] == ["/etc/pomona/pomona-ray"]
+    for host, name in (("head", "head"), ("studio-1", "ray")):
+        job = plistlib.loads((out / host / f"com.pomona.{name}.plist").read_bytes())
+        assert job["Label"] == f"com.pomona.{name}"
+        assert job["ProgramArguments"] == [f"/etc/pomona/pomona-{name}"]
         assert job["UserName"] == "pomona"
         assert job["WorkingDirectory"] == "/var/lib/pomona"
         assert job["KeepAlive"] is True
@@ -48,9 +48,10 @@ def test_property_lists_say_what_launchd_needs(content: dict[str, Any], tmp_path
         assert job["ThrottleInterval"] == 5
         assert job["SoftResourceLimits"] == {"NumberOfFiles": 65536}
         assert job["Umask"] == 0o077
-        assert {job["StandardOutPath"], job["StandardErrorPath"]} == {"/var/lib/pomona/log/ray.log"}
+        logs = {job["StandardOutPath"], job["StandardErrorPath"]}
+        assert logs == {f"/var/lib/pomona/log/{name}.log"}
         # The head has nothing to drain; an engine's streams get the 300 s of the config.
-        assert job["ExitTimeOut"] >= 300
+        assert job["ExitTimeOut"] == {"head": 30, "ray": 330}[name]
         assert set(job) <= LAUNCHD_KEYS
 
 
@@ -130,19 +131,21 @@ def test_the_longest_drain_of_the_deployed_config_is_waited_for(
     line = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S="
     assert f"{line}77\n" in (out / "studio-1" / "environment").read_text()
     assert f"{line}102\n" in (out / "edge-2" / "environment").read_text()
-    assert f"{line}0\n" in (out / "head" / "environment").read_text()
+    assert f"{line}0\n" in (out / "head" / "head_environment").read_text()
 
 
 def test_scripts_are_sound_shell(content: dict[str, Any], tmp_path: Path) -> None:
     out = generated(content, tmp_path)
     scripts = [path for path in files_of(out) if path.read_bytes().startswith(b"#!/bin/sh")]
-    assert {path.name for path in scripts} >= {"pomona", "pomona-ray", "pomona-store", "install"}
-    scripts += out.rglob("environment")
+    assert {path.name for path in scripts} >= {
+        *("pomona", "pomona-head", "pomona-ray", "pomona-store", "install")
+    }
+    scripts += out.rglob("*environment")
     for script in scripts:
         subprocess.run(["bash", "-n", str(script)], check=True)
     shellcheck = Path(sys.executable).parent / "shellcheck"
-    # What the environment file sets, and what the scripts set for it.
-    sourced = "SC1091,SC2154,SC2034"
+    # What the environment file sets, what the scripts set for it, and a service called `head`.
+    sourced = "SC1091,SC2154,SC2034,SC2209"
     found = subprocess.run(
         [shellcheck, "--shell=sh", f"--exclude={sourced}", *scripts],
         capture_output=True,
@@ -153,30 +156,62 @@ def test_scripts_are_sound_shell(content: dict[str, Any], tmp_path: Path) -> Non
 
 
 def test_ray_gets_its_arguments(content: dict[str, Any], tmp_path: Path) -> None:
-    content["hosts"][2]["roles"] = ["head", "engine", "gateway"]
     out = generated(content, tmp_path)
-    head = ray_arguments(out / "head", tmp_path)
+    head = ray_arguments(out / "head", "head", tmp_path)
     assert head[:3] == ["start", "--block", "--head"]
     assert {"--port=8266", "--node-ip-address=10.0.0.4", "--num-cpus=0"} < set(head)
-    assert '--resources={"mlx": 1, "gateway": 1}' in head
-    worker = ray_arguments(out / "studio-1", tmp_path)
+    assert not any(argument.startswith("--resources") for argument in head)
+    worker = ray_arguments(out / "studio-1", "ray", tmp_path)
     assert {"--block", "--address=10.0.0.4:8266", '--resources={"mlx": 1}'} < set(worker)
-    assert not any(argument.startswith(("--head", "--num-cpus")) for argument in worker)
+    assert not any(argument.startswith(("--head", "--num-cpus", "--min-")) for argument in worker)
 
 
-def ray_arguments(folder: Path, tmp_path: Path) -> list[str]:
-    """What the host's script calls ``ray`` with."""
-    script = (folder / "pomona-ray").read_text()
+def test_what_the_heads_host_serves_has_a_raylet_of_its_own(
+    content: dict[str, Any], tmp_path: Path
+) -> None:
+    """So that the head, which ends with its store, takes no stream with it."""
+    content["hosts"][2] |= {"roles": ["head", "engine", "gateway"], "num_cpus": 3}
+    out = generated(content, tmp_path)
+    head = ray_arguments(out / "head", "head", tmp_path)
+    roles = ray_arguments(out / "head", "ray", tmp_path)
+    assert "--num-cpus=0" in head
+    assert not any(argument.startswith("--resources") for argument in head)
+    offered = {"--num-cpus=3", '--resources={"mlx": 1, "gateway": 1}'}
+    assert {"--address=10.0.0.4:8266", "--node-ip-address=10.0.0.4", *offered} < set(roles)
+    own = ("--temp-dir", "--dashboard-agent-listen-port", "--metrics-export-port", "--min-worker")
+    taken = [{one for one in arguments if one.startswith(own)} for arguments in (head, roles)]
+    assert [len(one) for one in taken] == [3, 4]
+    assert taken[0].isdisjoint(taken[1])
+
+
+def test_the_head_alone_neither_waits_for_itself_nor_drains(
+    content: dict[str, Any], tmp_path: Path
+) -> None:
+    """A store that refuses writes would have `ray start --head` wait for its GCS as long."""
+    content["hosts"][2]["roles"] = ["head", "engine"]
+    out = generated(content, tmp_path) / "head"
+    patience = "RAY_gcs_rpc_server_reconnect_timeout_s"
+    assert f"{patience}=86400\n" in (out / "environment").read_text()
+    assert patience not in (out / "head_environment").read_text()
+    of_head = ("RAY_REDIS", "RAY_health_check")
+    for variable in of_head:
+        assert variable not in (out / "environment").read_text()
+        assert variable in (out / "head_environment").read_text()
+
+
+def ray_arguments(folder: Path, service: str, tmp_path: Path) -> list[str]:
+    """What a script of the host calls ``ray`` with."""
+    path = folder / f"pomona-{service}"
+    script = path.read_text()
     for beside in ('"$here/pomona-deploy"', "python -m"):
         script = script.replace(beside, "true")
     recorded = tmp_path / "bin" / "ray"
     recorded.parent.mkdir(exist_ok=True)
     recorded.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     recorded.chmod(0o755)
-    (folder / "pomona-ray").write_text(script.replace("exec ray", f"exec {recorded}"))
-    environment = (folder / "environment").read_text()
-    (folder / "environment").write_text(environment.replace("/var/lib/pomona", str(tmp_path / "s")))
-    ran = subprocess.run(
-        [folder / "pomona-ray"], capture_output=True, text=True, check=True, env={"PATH": "/bin"}
-    )
+    path.write_text(script.replace("exec ray", f"exec {recorded}"))
+    for environment in folder.glob("*environment"):
+        text = environment.read_text().replace("/var/lib/pomona", str(tmp_path / "s"))
+        environment.write_text(text)
+    ran = subprocess.run([path], capture_output=True, text=True, check=True, env={"PATH": "/bin"})
     return ran.stdout.splitlines()

@@ -116,14 +116,22 @@ def test_ray_is_watched_on_every_host_that_it_runs_on(
 ) -> None:
     store = {"name": "store", "address": "10.0.0.9", "system": "linux", "roles": ["store"]}
     content["hosts"][0]["roles"] = ["gateway", "engine"]
+    content["hosts"][3]["roles"] = ["head", "engine"]
+    content["hosts"][2]["roles"] = ["engine"]
     content["hosts"].append(store)
-    groups = listed(generated(content | {"metrics_port": 8091}, tmp_path), "hosts.json")
+    groups = listed(generated(content | {"metrics_port": 8092}, tmp_path), "hosts.json")
+    # The head's host has two Rays, of which either may end alone.
     assert groups[0] == {
-        "targets": ["10.0.0.2:8091"],
+        "targets": ["10.0.0.11:8091"],
+        "labels": {"host": "studio-1", "node": "10.0.0.11", "roles": "head"},
+    }
+    assert groups[1] == {
+        "targets": ["10.0.0.2:8092"],
         "labels": {"host": "edge-1", "node": "10.0.0.2", "roles": "gateway,engine"},
     }
     hosts = [group["labels"]["host"] for group in groups]
-    assert hosts == ["edge-1", "edge-2", "head", "studio-1", "studio-2", "mini-1"]
+    assert hosts == ["studio-1", "edge-1", "edge-2", "head", "studio-1", "studio-2", "mini-1"]
+    assert groups[4]["labels"]["roles"] == "engine"
 
 
 def test_balancers_are_watched_where_the_list_says(content: dict[str, Any], tmp_path: Path) -> None:

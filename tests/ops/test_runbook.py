@@ -101,10 +101,12 @@ def test_installed_programs_are_files_of_the_head(home: Path) -> None:
 
 
 def test_units_have_the_names_that_logs_are_looked_up_by(home: Path) -> None:
-    folder = home / "cluster" / "out" / "edge-1"
+    folder, head = (home / "cluster" / "out" / name for name in ("edge-1", "head"))
     systemd = set(re.findall(r"journalctl -u ([\w-]+)", RUNBOOK))
-    assert systemd == {"pomona-ray", "pomona-store", "pomona-clean"}
-    assert all((folder / f"{name}.service").exists() for name in systemd)
+    assert systemd == {"pomona-head", "pomona-ray", "pomona-store", "pomona-clean"}
+    # The head of the example is a Mac.
+    assert (head / "com.pomona.head.plist").exists()
+    assert all((folder / f"{name}.service").exists() for name in systemd - {"pomona-head"})
 
 
 def test_every_host_can_be_stopped_and_started(home: Path) -> None:

@@ -36,6 +36,8 @@ class HostList(BaseModel):
     agent_port: int = 52365
     client_port: int = 10001
     metrics_port: int = 8090
+    head_agent_port: int = 52366
+    head_metrics_port: int = 8091
 
     @property
     def gateways(self) -> tuple[Host, ...]:
@@ -45,12 +47,13 @@ class HostList(BaseModel):
 
     def rays_ports(self, host: Host) -> tuple[int, ...]:
         """Those that Ray listens at on ``host``."""
-        if host.roles == ("store",):
-            return ()
-        everywhere = (self.agent_port, self.metrics_port)
-        if "head" not in host.roles:
-            return everywhere
-        return (self.ray_port, self.dashboard_port, self.client_port, *everywhere)
+        found: tuple[int, ...] = ()
+        if "head" in host.roles:
+            found += (self.ray_port, self.dashboard_port, self.client_port)
+            found += (self.head_agent_port, self.head_metrics_port)
+        if "engine" in host.roles or host in self.gateways:
+            found += (self.agent_port, self.metrics_port)
+        return found
 
 
 def read_host_list(path: Path) -> HostList:

@@ -15,6 +15,9 @@ place() { # source, target, mode, owner
         api_keys* | heartbeat_key | pomona | pomona-clean | pomona-deploy | pomona-start | pomona-stop) ;;
         *clean*) : >"$services/restart-clean" ;;
         *heartbeat*) : >"$services/restart-heartbeat" ;;
+        head_environment | *pomona-head* | *pomona.head*) : >"$services/restart-head" ;;
+        *pomona-ray* | *pomona.ray*) : >"$services/restart-ray" ;;
+        *store* | redis.conf) for name in store head; do : >"$services/restart-$name"; done ;;
         *) for name in $names; do : >"$services/restart-$name"; done ;;
         esac
     fi
@@ -39,20 +42,20 @@ for file in *; do
         ;;
     api_keys*) place "$file" "$home/.pomona/$file" 600 "$user" ;;
     pomona*) place "$file" "$services/$file" 755 root ;;
-    environment | auth_token | heartbeat_key | *.key) place "$file" "$services/$file" 600 "$user" ;;
+    environment | head_environment | auth_token | heartbeat_key | *.key) place "$file" "$services/$file" 600 "$user" ;;
     *) place "$file" "$services/$file" 644 root ;;
     esac
 done
 
 # What it had for a role that it no longer has.
-for name in ray store heartbeat; do
+for name in ray head store heartbeat; do
     case " $names " in *" $name "*) continue ;; esac
     [ -e "$units/$(unit "$name")" ] || continue
     end "$name"
     rm "$units/$(unit "$name")"
 done
 for path in "$services"/pomona* "$services"/store-* "$services/redis.conf" "$services/cluster.yaml" \
-    "$services/heartbeat_key"; do
+    "$services/heartbeat_key" "$services/head_environment"; do
     [ -e "$(basename "$path")" ] || rm -f "$path"
 done
 read_units

@@ -8,5 +8,5 @@ done
 rm -f "$units/pomona-clean.service"
 read_units
 cd "$services"
-rm -f pomona pomona-* restart-* environment auth_token heartbeat_key cluster.yaml redis.conf store-*
+rm -f pomona pomona-* restart-* environment head_environment auth_token heartbeat_key cluster.yaml redis.conf store-*
 echo "Left are $state, what is in ~$user/.pomona, and what others put into $services."

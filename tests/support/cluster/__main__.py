@@ -1,4 +1,5 @@
-"""``python -m tests.support.cluster [--in-front haproxy|nginx|nothing] [--only NAME ...]``."""
+"""``python -m tests.support.cluster [--in-front haproxy|nginx|nothing] [--only NAME ...]
+[--double-roles]``."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ from tqdm import tqdm
 from ops.bench.timing import markdown_table
 from tests.support.cluster.balancers import CONFIGURATIONS, Balancer, start_balancer
 from tests.support.cluster.cluster import Cluster, cluster
+from tests.support.cluster.double_roles import NUM_HOSTS
 from tests.support.cluster.events import NUM_ENGINES
 from tests.support.cluster.outcome import Answers, Endpoint, Outcome, observe
 from tests.support.cluster.requirements import what_is_missing
-from tests.support.cluster.scenarios import SCENARIOS
+from tests.support.cluster.scenarios import OF_DOUBLE_ROLES, SCENARIOS
 
 COLUMNS = (
     "what happens",
@@ -34,10 +36,14 @@ def main() -> None:
     arguments = _parser().parse_args()
     if missing := what_is_missing():
         sys.exit(missing)
-    names = arguments.only or list(SCENARIOS)
+    scenarios = OF_DOUBLE_ROLES if arguments.double_roles else SCENARIOS
+    names = arguments.only or list(scenarios)
+    if unknown := set(names).difference(scenarios):
+        sys.exit(f"no such scenario: {', '.join(unknown)}; there is: {', '.join(scenarios)}")
+    num_workers = NUM_HOSTS if arguments.double_roles else NUM_ENGINES
     with (
         tempfile.TemporaryDirectory(prefix="pomona-") as folder,
-        cluster(Path(folder), num_workers=NUM_ENGINES) as running,
+        cluster(Path(folder), num_workers=num_workers, doubled=arguments.double_roles) as running,
     ):
         if arguments.in_front == NOTHING:
             report = run(running, running.gateway_of, names)
@@ -59,7 +65,7 @@ def run(running: Cluster, endpoint: Endpoint, names: Sequence[str]) -> str:
     answers = Answers(running)
     rows: list[tuple[str, ...]] = []
     for name in tqdm(names):
-        scenario = SCENARIOS[name]
+        scenario = (SCENARIOS | OF_DOUBLE_ROLES)[name]
         before = answers.of_now(scenario.clients)
         outcome = observe(scenario.event(running), endpoint, scenario.clients)
         differences = outcome.differences(before, answers.of_now(scenario.clients))
@@ -85,7 +91,8 @@ def _figures(outcome: Outcome, num_differences: int) -> tuple[str, ...]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--in-front", choices=[*CONFIGURATIONS, NOTHING], default="haproxy")
-    parser.add_argument("--only", choices=list(SCENARIOS), action="append")
+    parser.add_argument("--only", metavar="NAME", action="append")
+    parser.add_argument("--double-roles", action="store_true")
     return parser
 
 

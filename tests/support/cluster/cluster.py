@@ -39,6 +39,11 @@ class Cluster:
         return gateway_url(edges[number % len(edges)])
 
     @property
+    def num_engines(self) -> int:
+        """When all is well."""
+        return len(self.hosts.workers)
+
+    @property
     def targets(self) -> list[Target]:
         """Those that every gateway knows."""
         first, *others = (targets(gateway_url(edge)) for edge in self.hosts.edges)
@@ -98,12 +103,24 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, *, num_workers: int) -> Iterator[Cluster]:
-    """Started in the wrong order: whoever needs another one is there before it is."""
-    with Network() as network, hosts(network, folder, num_workers=num_workers) as all_hosts:
+def cluster(folder: Path, *, num_workers: int, doubled: bool = False) -> Iterator[Cluster]:
+    """Started in the wrong order: whoever needs another one is there before it is. With double
+    roles one after the other, which leaves two cores enough for Ray's agents to start in time."""
+    with (
+        Network() as network,
+        hosts(network, folder, num_workers=num_workers, doubled=doubled) as all_hosts,
+    ):
         running = Cluster(all_hosts, folder)
         all_hosts.write_services(configuration())
-        for host in (*all_hosts.workers, *all_hosts.edges, all_hosts.head, all_hosts.store):
-            all_hosts.start(host)
+        late = (all_hosts.head, all_hosts.store)
+        others = {*all_hosts.workers, *all_hosts.edges}.difference(late)
+        if doubled:
+            for number, host in enumerate((all_hosts.store, all_hosts.head, *others)):
+                all_hosts.start(host)
+                if number:
+                    wait_until(lambda edge=host: is_ready(gateway_url(edge)), "it serves", START_S)
+        else:
+            for host in (*others, *late):
+                all_hosts.start(host)
         wait_until(lambda: running.is_serving(num_workers), "gateways and engines serve", START_S)
         yield running

@@ -13,9 +13,6 @@ from tests.support.cluster.status import wait_until
 
 NUM_STREAMS = int(os.environ.get("POMONA_CLUSTER_CLIENTS", "200"))
 NUM_ENGINES = 3
-LEAST_MET = NUM_STREAMS * 4 // (NUM_ENGINES * 5)
-"""Streams on an engine when it crashes: four fifths of its share, since some clients are between
-two streams."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +26,17 @@ class Event:
 def wait_until_nothing_is_asked_for(cluster: Cluster) -> None:
     """A replica that a lost head has asked a host for would get its place, and nobody would use
     it: Ray's hosts do not forget such requests. The runbook says how to free it."""
-    wait_until(lambda: cluster.engines_have_settled(NUM_ENGINES), "Serve has all its engines")
+    wait_until(
+        lambda: cluster.engines_have_settled(cluster.num_engines), "Serve has all its engines"
+    )
 
 
 def busiest(cluster: Cluster) -> Host:
-    """The engine's host with the most streams."""
+    """The engine's host with the most streams: four fifths of its share at least, since some
+    clients are between two streams."""
     host, *_ = by_streams(cluster)
     streams = cluster.requests_on(host.address)
-    if streams < LEAST_MET:
+    if streams < NUM_STREAMS * 4 // (cluster.num_engines * 5):
         raise RuntimeError(f"{host.name} has {streams} streams; its loss would prove little")
     return host
 

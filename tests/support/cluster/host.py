@@ -22,7 +22,7 @@ STATE = "/mnt/pomona"
 LEFT_BYTES = 32 << 20
 FILLER = f"{STATE}/filler"
 TEMPORARY = "/mnt/tmp"
-SHARED_MEMORY = "512m"
+SHARED_MEMORY = "1g"
 SMALL_DISK = "512m"
 NOBODYS_CARD = "02:00:00:00:00:ff"
 
@@ -45,6 +45,18 @@ while :; do
     "$@"
     echo "{ended} with status $?, starting again"
     sleep {pause}
+done
+"""
+
+
+_TENTH = """
+processes=$(pgrep -f {part} | grep -vw $$)
+SECONDS=0
+while [ $SECONDS -lt {seconds:.0f} ]; do
+    kill -STOP $processes
+    sleep 0.09
+    kill -CONT $processes
+    sleep 0.01
 done
 """
 
@@ -141,7 +153,16 @@ class Host:
 
     def kill_process(self, part: str) -> None:
         """Those with ``part`` in their command lines end at once."""
-        self.run("pkill", "-KILL", "-f", part).check_returncode()
+        self.signal_process("KILL", part)
+
+    def signal_process(self, signal: str, part: str) -> None:
+        """To those with ``part`` in their command lines."""
+        self.run("pkill", f"-{signal}", "-f", part).check_returncode()
+
+    def slow_process(self, part: str, seconds: float) -> None:
+        """Those with ``part`` in their command lines have a tenth of the time, for ``seconds``."""
+        script = _TENTH.format(part=part, seconds=seconds)
+        self.run("bash", "-euc", script).check_returncode()
 
     def start(self, service: str, command: Sequence[str]) -> None:
         """Run ``command`` for as long as the host is up, from its end to the next. Its output is in

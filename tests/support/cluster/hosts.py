@@ -18,6 +18,7 @@ from tests.support.cluster.network import Network
 
 PACKAGE = Path(__file__).resolve().parents[3]
 GATEWAY_PORT = 8000
+SERVICES = ("pomona-store", "pomona-head", "pomona-ray")
 API_KEY = "a-key-of-the-benchmark"
 VARIABLES = {
     # All engines share this machine's cores.
@@ -39,8 +40,14 @@ class Hosts:
     balancer: Host
 
     @property
-    def of_cluster(self) -> tuple[Host, ...]:
-        return (self.store, self.head, *self.edges, *self.workers, self.spare)
+    def roles(self) -> dict[Host, list[str]]:
+        found: dict[Host, list[str]] = {self.store: ["store"]}
+        found.setdefault(self.head, []).append("head")
+        for host in self.edges:
+            found.setdefault(host, []).append("gateway")
+        for host in (*self.workers, self.spare):
+            found.setdefault(host, []).append("engine")
+        return found
 
     def script(self, host: Host, name: str) -> str:
         return str(self.folder / "services" / host.name / name)
@@ -51,10 +58,6 @@ class Hosts:
         config_path.write_text(yaml.safe_dump(config))
         keys_path = self.folder / "api_keys"
         write_private(keys_path, f"{API_KEY}\n")
-        roles = {self.store: "store", self.head: "head"}
-        roles |= dict.fromkeys(self.edges, "gateway") | dict.fromkeys(
-            (*self.workers, self.spare), "engine"
-        )
         host_list = {
             "config": str(config_path),
             "api_keys": str(keys_path),
@@ -67,10 +70,10 @@ class Hosts:
                     "name": host.name,
                     "address": host.address,
                     "system": "linux",
-                    "roles": [role],
-                    "num_cpus": int(role == "engine"),
+                    "roles": roles,
+                    "num_cpus": int("engine" in roles),
                 }
-                for host, role in roles.items()
+                for host, roles in self.roles.items()
             ],
         }
         path = self.folder / "hosts.yaml"
@@ -79,33 +82,39 @@ class Hosts:
         generate(path, out, make=() if out.exists() else KINDS)
 
     def start(self, host: Host) -> None:
-        """Boot ``host``, and run its service, whether or not those that it needs are there yet."""
-        service = "pomona-store" if host is self.store else "pomona-ray"
+        """Boot ``host``, and run its services, whether or not those that it needs are there yet."""
         host.boot()
-        host.start(service, [self.script(host, service)])
+        for service in SERVICES:
+            if Path(script := self.script(host, service)).exists():
+                host.start(service, [script])
 
 
 @contextmanager
-def hosts(network: Network, folder: Path, *, num_workers: int) -> Iterator[Hosts]:
-    """They have their disks, and are off; at the end they are off again."""
+def hosts(
+    network: Network, folder: Path, *, num_workers: int, doubled: bool = False
+) -> Iterator[Hosts]:
+    """They have their disks, and are off; at the end they are off again. ``doubled``: every host
+    has an engine and a gateway, one is also the head and one the store."""
+    workers = tuple(Host(network, folder, f"worker{n}", 20 + n) for n in range(1, num_workers + 1))
     made = Hosts(
         folder,
-        store=Host(network, folder, "store", 2),
-        head=Host(network, folder, "head", 3),
-        edges=tuple(Host(network, folder, f"edge{n}", 10 + n) for n in (1, 2)),
-        workers=tuple(
-            Host(network, folder, f"worker{n}", 20 + n) for n in range(1, num_workers + 1)
-        ),
+        store=workers[1] if doubled else Host(network, folder, "store", 2),
+        head=workers[0] if doubled else Host(network, folder, "head", 3),
+        edges=workers
+        if doubled
+        else tuple(Host(network, folder, f"edge{n}", 10 + n) for n in (1, 2)),
+        workers=workers,
         spare=Host(network, folder, "spare", 30),
         balancer=Host(network, folder, "balancer", 4),
     )
-    for host in (made.head, *made.edges):
+    for host in {made.head, *made.edges}:
         keys = host.home / ".pomona" / "api_keys"
         keys.parent.mkdir()
         write_private(keys, f"{API_KEY}\n")
     with ExitStack() as stack:
-        made.workers[0].mount_small_disk()
-        stack.callback(made.workers[0].unmount_small_disk)
-        for host in (*made.of_cluster, made.balancer):
+        small = workers[-1] if doubled else workers[0]
+        small.mount_small_disk()
+        stack.callback(small.unmount_small_disk)
+        for host in (*made.roles, made.balancer):
             stack.callback(host.kill)
         yield made

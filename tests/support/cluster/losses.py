@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from tests.support.cluster.cluster import Cluster
 from tests.support.cluster.events import (
-    NUM_ENGINES,
     Event,
     busiest,
     by_streams,
@@ -27,11 +26,13 @@ def engine_host_killed(cluster: Cluster) -> Event:
         host = busiest(cluster)
         moment = time.monotonic()
         host.kill()
-        wait_until(lambda: cluster.is_serving(NUM_ENGINES - 1), "the engine is known to be gone")
+        wait_until(
+            lambda: cluster.is_serving(cluster.num_engines - 1), "the engine is known to be gone"
+        )
         cluster.hosts.start(host)
         return moment
 
-    return Event(happen, lambda: cluster.is_serving(NUM_ENGINES))
+    return Event(happen, lambda: cluster.is_serving(cluster.num_engines))
 
 
 def two_engine_hosts_killed(cluster: Cluster) -> Event:
@@ -42,12 +43,14 @@ def two_engine_hosts_killed(cluster: Cluster) -> Event:
         moment = time.monotonic()
         for host in hosts:
             host.kill()
-        wait_until(lambda: cluster.is_serving(NUM_ENGINES - 2), "the engines are known to be gone")
+        wait_until(
+            lambda: cluster.is_serving(cluster.num_engines - 2), "the engines are known to be gone"
+        )
         for host in hosts:
             cluster.hosts.start(host)
         return moment
 
-    return Event(happen, lambda: cluster.is_serving(NUM_ENGINES))
+    return Event(happen, lambda: cluster.is_serving(cluster.num_engines))
 
 
 def engines_killed(count: int, *, apart_s: float) -> Callable[[Cluster], Event]:
@@ -67,7 +70,9 @@ def engines_killed(count: int, *, apart_s: float) -> Callable[[Cluster], Event]:
             return moment
 
         def is_over() -> bool:
-            return cluster.is_serving(NUM_ENGINES) and not lost.intersection(cluster.engines)
+            return cluster.is_serving(cluster.num_engines) and not lost.intersection(
+                cluster.engines
+            )
 
         return Event(happen, is_over)
 
@@ -86,7 +91,7 @@ def gateway_host_killed(cluster: Cluster) -> Event:
         cluster.hosts.start(host)
         return moment
 
-    return Event(happen, lambda: cluster.is_serving(NUM_ENGINES))
+    return Event(happen, lambda: cluster.is_serving(cluster.num_engines))
 
 
 def head_restarted(cluster: Cluster) -> Event:
@@ -112,13 +117,13 @@ def store_restarted(cluster: Cluster) -> Event:
     """The head does not go on without what it has to remember, and everybody else does."""
     hosts = cluster.hosts
     old = set(cluster.targets)
-    ends = hosts.head.num_ends("pomona-ray")
+    ends = hosts.head.num_ends("pomona-head")
 
     def happen(load: Load) -> float:
         wait_until_nothing_is_asked_for(cluster)
         moment = time.monotonic()
         hosts.store.kill()
-        wait_until(lambda: hosts.head.num_ends("pomona-ray") > ends, "the head ends")
+        wait_until(lambda: hosts.head.num_ends("pomona-head") > ends, "the head ends")
         hosts.start(hosts.store)
         return moment
 
@@ -139,4 +144,4 @@ def host_joins_and_leaves(cluster: Cluster) -> Event:
         host.kill()
         return moment
 
-    return Event(happen, lambda: cluster.is_serving(NUM_ENGINES))
+    return Event(happen, lambda: cluster.is_serving(cluster.num_engines))

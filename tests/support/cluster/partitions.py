@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from tests.support.cluster.cluster import Cluster
 from tests.support.cluster.events import (
-    NUM_ENGINES,
     Event,
     busiest,
     wait_until_nothing_is_asked_for,
@@ -23,17 +22,19 @@ def engine_host_cut_off(cluster: Cluster) -> Event:
         host = busiest(cluster)
         moment = time.monotonic()
         host.cut()
-        wait_until(lambda: cluster.is_serving(NUM_ENGINES - 1), "the engine is known to be gone")
+        wait_until(
+            lambda: cluster.is_serving(cluster.num_engines - 1), "the engine is known to be gone"
+        )
         host.heal()
         return moment
 
-    return Event(happen, lambda: cluster.is_serving(NUM_ENGINES))
+    return Event(happen, lambda: cluster.is_serving(cluster.num_engines))
 
 
 def head_cut_off(seconds: float) -> Callable[[Cluster], Event]:
     def event(cluster: Cluster) -> Event:
         head = cluster.hosts.head
-        return _partition(cluster, seconds, head.cut, head.heal)
+        return partition(cluster, seconds, head.cut, head.heal)
 
     return event
 
@@ -43,7 +44,7 @@ def gateway_cut_off_from_head(seconds: float) -> Callable[[Cluster], Event]:
 
     def event(cluster: Cluster) -> Event:
         head, (edge, *_) = cluster.hosts.head, cluster.hosts.edges
-        return _partition(
+        return partition(
             cluster, seconds, lambda: edge.cut_from(head), lambda: edge.heal_with(head)
         )
 
@@ -62,12 +63,12 @@ def engines_cut_off(seconds: float) -> Callable[[Cluster], Event]:
             for host in cluster.hosts.workers:
                 host.heal()
 
-        return _partition(cluster, seconds, cut, heal)
+        return partition(cluster, seconds, cut, heal)
 
     return event
 
 
-def _partition(
+def partition(
     cluster: Cluster, seconds: float, cut: Callable[[], None], heal: Callable[[], None]
 ) -> Event:
     """Afterwards every gateway and engine is the one that it was."""
@@ -87,7 +88,7 @@ def _partition(
     def is_over() -> bool:
         return (
             cluster.can_be_deployed_to()
-            and cluster.engines_have_settled(NUM_ENGINES)
+            and cluster.engines_have_settled(cluster.num_engines)
             and old == set(cluster.targets)
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tests.support.cluster import losses, partitions, updates
+from tests.support.cluster import double_roles, losses, partitions, updates
 from tests.support.cluster.cluster import Cluster
 from tests.support.cluster.events import NUM_STREAMS, Event
 from tests.support.cluster.requests import Clients, requests
@@ -13,6 +13,7 @@ from tests.support.cluster.requests import Clients, requests
 CROWD = Clients(requests(NUM_STREAMS))
 FEW = {count: Clients(requests(count, tokens=(1000, 1400))) for count in (3, 6, 17)}
 RESUMABLE = Clients(requests(17, tokens=(1000, 1400), resumable=True))
+FEW_RESUMABLE = Clients(requests(8, tokens=(1000, 1400), resumable=True))
 SHORT = Clients(requests(17))
 """Over before their gateway has drained, however slow the machine."""
 NOT_STREAMED = Clients(requests(12, tokens=(1000, 1400), stream=False))
@@ -31,7 +32,7 @@ def _engines_killed(count: int, *, apart_s: float, clients: int) -> Mapping[str,
     return {name: Scenario(losses.engines_killed(count, apart_s=apart_s), FEW[clients])}
 
 
-SCENARIOS: Mapping[str, Scenario] = {
+SCENARIOS: dict[str, Scenario] = {
     "an engine's host killed": Scenario(losses.engine_host_killed, behind_each_balancer=True),
     "two engines' hosts killed": Scenario(losses.two_engine_hosts_killed),
     **_engines_killed(2, apart_s=0.1, clients=3),
@@ -60,3 +61,18 @@ SCENARIOS: Mapping[str, Scenario] = {
         losses.host_joins_and_leaves, behind_each_balancer=True
     ),
 }
+
+OF_DOUBLE_ROLES: dict[str, Scenario] = {
+    name: Scenario(event, FEW_RESUMABLE)
+    for name, event in {
+        "the store's host restarted": double_roles.store_host_restarted,
+        "two of the three others cut off for 25 s": double_roles.two_others_cut_off(25),
+        "two of the three others cut off for 60 s": double_roles.two_others_cut_off(60),
+        "the store refuses writes for 60 s, an engine killed": double_roles.store_refuses_writes,
+        "an engine at a tenth of a core for 60 s": double_roles.slow_engine,
+        "a gateway stopped by a signal": double_roles.gateway_stopped,
+        "all engines killed at once": losses.engines_killed(double_roles.NUM_HOSTS, apart_s=0),
+        "a config that can't start": double_roles.config_that_cannot_start,
+    }.items()
+}
+"""On four hosts where clients' gateways are lost with engines."""

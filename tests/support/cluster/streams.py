@@ -116,7 +116,9 @@ async def run_stream(session: aiohttp.ClientSession, url: str, stream: Stream) -
         cut = await _run(session, url, stream)
         if cut is None:
             return
-        if not stream.last_event_id or stream.num_cuts == MOST_CUTS:
+        # A client that has had nothing yet begins anew.
+        goes_on = stream.request.resumable and (stream.last_event_id or not stream.token_times)
+        if not goes_on or stream.num_cuts == MOST_CUTS:
             stream.failure = cut
             return
         stream.cut()

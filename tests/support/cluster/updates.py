@@ -7,7 +7,7 @@ import sys
 import time
 
 from tests.support.cluster.cluster import Cluster
-from tests.support.cluster.events import NUM_ENGINES, Event
+from tests.support.cluster.events import Event
 from tests.support.cluster.load import Load
 from tests.support.cluster.status import wait_until
 
@@ -25,7 +25,7 @@ def rolling_update(cluster: Cluster) -> Event:
         return moment
 
     def is_over() -> bool:
-        return cluster.is_serving(NUM_ENGINES) and not old.intersection(cluster.targets)
+        return cluster.is_serving(cluster.num_engines) and not old.intersection(cluster.targets)
 
     return Event(happen, is_over)
 
@@ -58,6 +58,6 @@ def full_disk(cluster: Cluster) -> Event:
         return moment
 
     def is_over() -> bool:
-        return cluster.is_serving(NUM_ENGINES) and not old.intersection(cluster.targets)
+        return cluster.is_serving(cluster.num_engines) and not old.intersection(cluster.targets)
 
     return Event(happen, is_over)
