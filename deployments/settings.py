@@ -12,6 +12,8 @@ from pydantic_core import ErrorDetails
 
 from deployments.backend import EngineConfig
 
+LONGEST_PATIENCE_S = 300.0
+
 
 class GatewaySettings(BaseModel):
     """The gateways: who may ask, how much, and how long it may take."""
@@ -148,6 +150,11 @@ class GatewaySettings(BaseModel):
     metrics_port: int = Field(
         0, ge=0, le=65535, description="Port of that server; 0 takes a free one."
     )
+
+    @property
+    def longest_patience_s(self) -> float:
+        """The longest that any request waits for a replica."""
+        return LONGEST_PATIENCE_S if self.resume_timeout_s is None else self.resume_timeout_s
 
     @model_validator(mode="after")
     def _the_largest_body_fits(self) -> GatewaySettings:

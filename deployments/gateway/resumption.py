@@ -39,7 +39,7 @@ def resumption_of(
     if last_event_id is None:
         return Resumption.of(envelope, digest)
     # An answer that ends in time can't have been cut later than that.
-    lasts_s = parts.settings.request_timeout_s + parts.longest_patience_s
+    lasts_s = parts.settings.request_timeout_s + parts.settings.longest_patience_s
     return Resumption.verify(
         last_event_id, parts.resumption_key, request=digest, not_before=time.time() - lasts_s
     )

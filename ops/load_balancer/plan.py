@@ -112,7 +112,7 @@ class Plan:
         """Longer than a gateway may leave a stream silent: while it looks for a replica, and while
         the one it had and the next one stall. After that it hangs."""
         settings = self.settings
-        return math.ceil(settings.resume_timeout_s + 2 * settings.stall_timeout_s)
+        return math.ceil(settings.longest_patience_s + 2 * settings.stall_timeout_s)
 
     @property
     def tls_port(self) -> str:

@@ -11,7 +11,6 @@ from deployments.fleet.directory import ReplicaDirectory
 from deployments.gateway.relay.connections import ReplicaConnections
 from deployments.gateway.relay.parts import (
     LEAST_PATIENCE_S,
-    LONGEST_PATIENCE_S,
     STARTS,
     RelayParts,
 )
@@ -21,7 +20,7 @@ from deployments.gateway.replicas.table import ReplicaTable, open_retry_after_s
 from deployments.gateway.replicas.work import Work
 from deployments.gateway.routing import LeastOutstandingTokens
 from deployments.observe.metrics import GatewayMetrics
-from deployments.settings import GatewaySettings
+from deployments.settings import LONGEST_PATIENCE_S, GatewaySettings
 from tests.support.clock import Clock
 from tests.support.deployments.gateway_harness import nowhere
 from tests.support.deployments.routing_cases import table_of
@@ -63,7 +62,7 @@ def test_a_request_outwaits_the_start_of_an_engine(
     assert parts.patience_s("demo") == patience_s
     # All of them fall at once.
     directory.replace([])
-    assert parts.patience_s("demo") == patience_s <= parts.longest_patience_s
+    assert parts.patience_s("demo") == patience_s <= parts.settings.longest_patience_s
 
 
 def retries(clock: Clock, max_refusals: int = 3) -> Retries:

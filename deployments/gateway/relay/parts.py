@@ -9,10 +9,9 @@ from deployments.gateway.relay.connections import ReplicaConnections
 from deployments.gateway.replicas.table import ReplicaTable
 from deployments.gateway.routing import Router
 from deployments.observe.metrics import GatewayMetrics
-from deployments.settings import GatewaySettings
+from deployments.settings import LONGEST_PATIENCE_S, GatewaySettings
 
 LEAST_PATIENCE_S = 30.0
-LONGEST_PATIENCE_S = 300.0
 STARTS = 2.0
 """Times the slowest start of an engine that a request waits: engines that start again together
 share hosts' disks and cores, and Serve has to notice first."""
@@ -29,12 +28,6 @@ class RelayParts:
     @property
     def directory(self) -> ReplicaDirectory:
         return self.replicas.directory
-
-    @property
-    def longest_patience_s(self) -> float:
-        """Of any request."""
-        timeout_s = self.settings.resume_timeout_s
-        return LONGEST_PATIENCE_S if timeout_s is None else timeout_s
 
     def patience_s(self, model: str) -> float:
         """How long a request for ``model`` waits for a replica."""
