@@ -45,6 +45,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "backend_metal.models": (
         "backend_metal.attention",
         "backend_metal.linux_cpu",
+        "backend_metal.native",
         "backend_metal.recurrent",
         "deployments.backend",
     ),
@@ -99,6 +100,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "deployments.gateway.page": (),
     "deployments.gateway.watch": (
         "deployments.fleet",
+        "deployments.gateway.access",
         "deployments.gateway.relay",
         "deployments.gateway.replicas",
         "deployments.http",

@@ -17,6 +17,9 @@ from tests.support.fuzzing import EVERY_EXAMPLE
 
 STEPS = 100_000 if EVERY_EXAMPLE else 300
 PERIODS = 4
+SLACK = 64
+"""Bytes: MLX's thread may still own small arrays of the last step. One of a number a request would
+be more."""
 
 
 @pytest.mark.parametrize("family", ["qwen3", "gemma3_text", "qwen3_next"])
@@ -52,5 +55,4 @@ def test_nothing_is_left_of_steps_and_of_requests_that_were_given_up(
         gc.collect()
         held.append(mx.get_active_memory())
     assert given_up >= STEPS // 25
-    # MLX's thread may still own arrays of the last step, so one reading can be a few bytes higher.
-    assert min(held[2:]) <= max(held[:2]), held
+    assert min(held[2:]) <= max(held[:2]) + SLACK, held
