@@ -232,3 +232,13 @@ def test_cache_memory_is_zeroed_and_accounted_for(shape: tuple[int, ...], dtype:
     assert cache.dtype == dtype
     assert not as_numpy(cache).any()
     assert mx.get_active_memory() - before == pytest.approx(cache.nbytes, abs=2**14)
+
+
+@pytest.mark.parametrize("num_bytes", [1, 100_000, 2**21 - 1, 2**22 + 17, 3 * 2**23])
+def test_a_cache_is_zero_in_memory_that_was_used(num_bytes: int) -> None:
+    """Linux zeroes whole pages of it alone."""
+    for _ in range(3):
+        used = native.zeros((num_bytes,), mx.uint8)
+        assert not np.array(used).any()
+        np.asarray(memoryview(used))[:] = 255
+        del used
