@@ -60,7 +60,7 @@ native: | $(BIN)/ninja
 	@$(BIN)/cmake -S . -B $(BUILD) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 		-DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
 		$(if $(POMONA_CUDA),-DPOMONA_CUDA=$(POMONA_CUDA)) >$(BUILD)/configure.log || { cat $(BUILD)/configure.log; exit 1; }
-	@$(BIN)/ninja -C $(BUILD) install | sed '/^-- /d'
+	@$(BIN)/ninja -C $(BUILD) install | grep --line-buffered -v '^-- '
 
 serve: setup
 	@exec $(BIN)/pomona serve $(if $(MODEL),'$(MODEL)') --config '$(CONFIG)' \
