@@ -50,8 +50,8 @@ check_build(
 
 
 def sources_digest(folder: Path) -> str:
-    """Of the sources that the libraries in ``folder`` were built from; empty: the build, older than
-    its record, does not tell."""
+    """Hash of the sources that the libraries in ``folder`` were built from; empty for a build
+    without that record."""
     record = folder / "native_sources.txt"
     return xxhash.xxh3_128_hexdigest(record.read_bytes()) if record.exists() else ""
 

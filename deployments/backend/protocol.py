@@ -34,10 +34,10 @@ class ModelPlan:
 
     device: str
     memory_bytes: int
-    """What the device has, before ``memory_fraction``."""
+    """Memory of the device, before ``memory_fraction``."""
     weight_bytes: int
     max_model_len: int
-    """What the config, or else the model, asks for, in tokens."""
+    """Context length of the config, or else of the model, in tokens."""
     context: int
     """Tokens of the longest sequence that there is room for."""
     sequence_bytes: int
@@ -138,7 +138,7 @@ class Backend(Protocol):
 
 
 class InstalledBackend(Backend, Protocol):
-    """What an entry point names: the engine, and what the command line asks before one runs.
+    """The class that an entry point names: an engine, and the command line's queries.
 
     Each method raises ``ValueError`` as ``check`` does.
     """
@@ -152,11 +152,11 @@ class InstalledBackend(Backend, Protocol):
         ...
 
     def plan(self, config: EngineConfig) -> ModelPlan:
-        """For an engine with ``config``, whose checkpoint is here."""
+        """Plan the memory of an engine with ``config``. The checkpoint must be on this machine."""
         ...
 
     def choose_attention(self, config: EngineConfig) -> AttentionStatus:
-        """As an engine with ``config`` chooses it at start, by running its kernels."""
+        """Run the kernels and choose, as an engine with ``config`` does at start."""
         ...
 
 

@@ -56,7 +56,7 @@ def run(arguments: list[str]) -> int:
 
 
 def cached_models(backend: str = DEFAULT_BACKEND) -> list[CachedModel]:
-    """By name, as ``backend`` would serve them."""
+    """List the cached models by name, with the plan of ``backend`` for each."""
     found = sorted(_repositories(), key=lambda repo: repo.repo_id)
     return [_looked_at(repo, backend) for repo in found]
 

@@ -33,7 +33,7 @@ class Replica:
     thinks: bool = False
     """Whether a request can make the model think."""
     start_s: float = 0.0
-    """What its start took; 0: it does not tell."""
+    """Seconds that its start took; 0 if unknown."""
 
     @property
     def lineage(self) -> tuple[str, int]:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 async def accepted(
     request: Request, parts: GatewayParts, accept: Callable[[bytes], Coroutine[Any, Any, T]]
 ) -> T:
-    """What ``accept`` makes of the body, within the request's deadline and the gateway's budget.
+    """Read the body and pass it to ``accept``, within the request's deadline and the body budget.
     Raises ``ApiError``; ``ClientDisconnect`` if the client goes away meanwhile."""
     settings = parts.settings
     try:

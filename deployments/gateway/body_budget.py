@@ -15,7 +15,7 @@ class BodyBudget:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._held = Counter[str]()
-        """By tenant; those that hold nothing are left out."""
+        """Bytes by tenant, without zeros."""
 
     @property
     def num_bytes(self) -> int:
@@ -23,8 +23,8 @@ class BodyBudget:
 
     @contextmanager
     def request(self, tenant: str) -> Iterator[Callable[[int], None]]:
-        """For as long as a body is read or parsed. Yields what takes its size so far, in bytes, and
-        raises ``ApiError`` 503 over the budget."""
+        """Reserve bytes while a body is read and parsed. Yields a function of its size so far, in
+        bytes, which raises ``ApiError`` 503 over the budget."""
         held = 0
 
         def hold(num_bytes: int) -> None:
@@ -43,7 +43,7 @@ class BodyBudget:
 
     def _check_room(self, tenant: str, more: int) -> None:
         room = self._max_bytes - self.num_bytes
-        # Of one key's bodies no more than leave as much room for others.
+        # A key may use at most as much as it leaves free.
         if more <= (room - self._held[tenant] if tenant else room):
             return
         raise ApiError(

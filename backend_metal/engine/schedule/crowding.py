@@ -28,8 +28,8 @@ SLACK = 1.25
 that ends and is followed by another would preempt somebody."""
 
 NEGLIGIBLE = 0.01
-"""Of a tenant's weight: another with less, such as a probe, bounds nothing, since its one sequence
-is far more than its part."""
+"""Smallest weight, of a sequence's own, with which another tenant limits its slots. A probe has
+less: its one sequence already exceeds its share."""
 
 STEPS_TILL_ALONE = 64
 """Others who leave mostly come back with their next request: whoever is left grows by one sequence

@@ -64,7 +64,7 @@ def _post(
     outgoing, settings, log = request.outgoing, request.parts.settings, bytes(request.reader.log)
 
     def envelope() -> Mapping[str, str]:
-        """With an id of its own each time: a replica refuses an attempt that it has ended."""
+        """Make a new attempt id each time: a replica refuses an id whose attempt has ended."""
         request.attempt_id = uuid.uuid4().hex
         sealed = outgoing.envelope.for_attempt(request.attempt_id, log, request.reader.num_events)
         return {ENVELOPE_HEADER: sealed.header()}

@@ -13,8 +13,8 @@ from deployments.settings import LONGEST_PATIENCE_S, GatewaySettings
 
 LEAST_PATIENCE_S = 30.0
 STARTS = 2.0
-"""Times the slowest start of an engine that a request waits: engines that start again together
-share hosts' disks and cores, and Serve has to notice first."""
+"""Patience relative to the slowest start of an engine: engines that restart together share disks
+and cores, and Serve must notice the loss first."""
 
 
 @dataclass(frozen=True, kw_only=True)

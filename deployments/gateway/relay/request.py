@@ -57,7 +57,7 @@ class Outgoing:
 
 @dataclass(eq=False)
 class RelayedRequest:
-    """What all attempts at one request share. Its deadline counts from its arrival."""
+    """State that all attempts at one request share. The deadline counts from the arrival."""
 
     outgoing: Outgoing
     parts: RelayParts
