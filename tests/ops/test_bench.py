@@ -15,9 +15,10 @@ from backend_metal.engine.engine import Output
 from backend_metal.engine.step_clock import PARTS
 from ops.bench import machine, timing
 from ops.bench.engine import __main__ as engine
-from ops.bench.engine import contenders, random_model
+from ops.bench.engine import random_model
 from ops.bench.engine.host import HostParts, host_parts
-from ops.bench.engine.uniform import UniformRates, compare_uniform, plain_loop, report_uniform
+from ops.bench.engine.peer import WAYS, Job, Peer, Settings
+from ops.bench.engine.uniform import UniformRates, compare_uniform, report_uniform
 from ops.bench.engine.workload import Workload
 from ops.bench.grammars import __main__ as grammars
 from ops.bench.grammars.forms import FORMS
@@ -142,11 +143,9 @@ def test_both_engines_continue_alike(checkpoint: tuple[str, random_model.Paramet
     llm = LLM(directory, num_kv_blocks=64)
     sampling = SamplingParams(temperature=0.0, max_tokens=3, ignore_eos=True)
     ours = llm.generate(prompts, sampling, show_progress=False)
-    theirs: dict[int, list[int]] = {}
     model = mlx_lm.load(directory)[0]
-    for response in contenders.responses(model, prompts, WORKLOAD):
-        theirs.setdefault(response.uid, []).append(response.token)
-    assert [completion.token_ids for completion in ours] == [theirs[uid] for uid in sorted(theirs)]
+    theirs = WAYS["batch_generator"](model, Job("batch_generator", prompts, 3, at_once=2))
+    assert [completion.token_ids for completion in ours] == theirs
     assert all(completion.text for completion in ours)
 
 
@@ -157,7 +156,8 @@ def test_engine_rates(
     monkeypatch.setattr(engine, "gemm_rate", lambda dtype: next(gemm))
     llm = LLM(checkpoint[0], max_num_seqs=2, num_kv_blocks=64, attention="reference")
     prompts = WORKLOAD.prompts(random_model.VOCAB_SIZE)
-    (measured,) = engine.compare(llm, checkpoint[0], WORKLOAD, prompts, rounds=1, dtype=mx.float32)
+    with Peer(checkpoint[0]) as peer:
+        (measured,) = engine.compare(llm, peer, WORKLOAD, prompts, rounds=1, dtype=mx.float32)
     assert measured.gemm_flops == 3.0
     assert measured.pomona > 0
     assert measured.mlx_lm > 0
@@ -187,7 +187,8 @@ def test_uniform_batches_against_a_plain_loop(
     directory, _ = checkpoint
     llm = LLM(directory, max_num_seqs=2, num_kv_blocks=64)
     vocabulary = random_model.VOCAB_SIZE
-    measured = compare_uniform(directory, llm, vocabulary, (1, 2), output_tokens=3, rounds=2)
+    with Peer(directory) as peer:
+        measured = compare_uniform(llm, peer, vocabulary, (1, 2), output_tokens=3, rounds=2)
     assert [rates.batch for rates in measured] == [1, 2]
     assert all(len(rates.pomona) == len(rates.plain_loop) == 2 for rates in measured)
     report = report_uniform([UniformRates(8, (30.0, 20.0, 40.0), (10.0, 10.0, 20.0))], 3)
@@ -197,7 +198,12 @@ def test_uniform_batches_against_a_plain_loop(
 def test_the_plain_loop_draws_each_token_that_it_was_asked_for(
     checkpoint: tuple[str, random_model.Parameters],
 ) -> None:
-    assert plain_loop(checkpoint[0], output_tokens=3)([[1, 2], [3, 4]]) == 6
+    model = mlx_lm.load(checkpoint[0])[0]
+    prompts = [[1, 2], [3, 4]]
+    loop, alone = (
+        WAYS[way](model, Job(way, prompts, 3, 1)) for way in ("plain_loop", "one_by_one")
+    )
+    assert loop == alone
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -238,21 +244,11 @@ def test_what_the_host_does_in_steps_of_decodes(
     assert not llm.engine.has_work
 
 
-def test_mlx_lm_as_installed_runs_without_the_blas(
-    checkpoint: tuple[str, random_model.Parameters], monkeypatch: pytest.MonkeyPatch
+def test_mlx_lm_as_installed_has_nothing_that_importing_pomona_sets(
+    checkpoint: tuple[str, random_model.Parameters],
 ) -> None:
-    command: dict[str, object] = {}
-
-    class Finished:
-        stdout = b"1.5"
-
-    def run(arguments: list[str], **options: object) -> Finished:
-        command.update(options, arguments=arguments)
-        return Finished()
-
-    monkeypatch.setattr(engine.subprocess, "run", run)
-    assert engine.as_installed(checkpoint[0], "100m", every=16) == 1.5
-    assert command["env"]["POMONA_BLAS"] == "off"  # type: ignore[index]
+    with Peer(checkpoint[0], pomona_blas=False) as peer:
+        assert peer.settings == Settings(blas=None, cuda_graphs=True)
 
 
 @pytest.mark.exhaustive

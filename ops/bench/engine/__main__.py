@@ -2,28 +2,23 @@
 
 ``python -m ops.bench.engine [--shape NAME] [--bits N] [--rounds N] [--attention PATH] [--budget N]
 [--every N] [--uniform 1,8,32]``. Everybody gets the same random weights, the same prompts and
-greedy sampling. Pomona and mlx-lm share one process and its BLAS and take turns; prefix caches are
-emptied in between. mlx-lm as installed runs in a process of its own: on a CPU on a part of the
-prompts, because it is slow, and on a GPU with MLX's CUDA graphs, which Pomona turns off in the
-process that both share. ``--uniform`` adds batches of equal
-prompts against a plain loop over mlx-lm's model. Then Pomona alone decodes with all places taken,
-for what its thread does in a step.
+greedy sampling. Pomona and mlx-lm take turns, each in a process of its own; on a CPU mlx-lm has
+Pomona's BLAS there. mlx-lm as installed, without it, gets a part of the prompts, because it is
+slow. ``--uniform`` adds batches of equal prompts against a plain loop over mlx-lm's model. Then
+Pomona alone decodes with all places taken, for what its thread does in a step.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 # Before mlx, so that MLX finds the BLAS.
-from ops.bench.engine.contenders import batch_generator, pomona, tokens_per_second  # isort: skip
+from ops.bench.engine.contenders import pomona  # isort: skip
 import mlx.core as mx
 from tqdm import tqdm
 
@@ -32,6 +27,7 @@ from backend_metal.device import select_device
 from ops.bench import device_limits, machine
 from ops.bench.engine import random_model
 from ops.bench.engine.host import HostParts, host_parts
+from ops.bench.engine.peer import Peer
 from ops.bench.engine.shapes import SHAPES
 from ops.bench.engine.uniform import compare_uniform, report_uniform
 from ops.bench.engine.workload import Workload
@@ -41,16 +37,10 @@ BLOCK_SIZE = 16
 UNIFORM_OUTPUT_TOKENS = 256
 
 
-def as_installed(directory: str, shape: str, every: int) -> float:
-    """``batch_generator``'s rate in a process with MLX's own BLAS."""
-    command = [sys.executable, "-m", "ops.bench.engine", "--as-installed", directory]
-    finished = subprocess.run(
-        [*command, "--shape", shape, "--every", str(every)],
-        env={**os.environ, "POMONA_BLAS": "off"},
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    return float(json.loads(finished.stdout))
+def as_installed(directory: str, workload: Workload, prompts: list[list[int]]) -> float:
+    """``BatchGenerator``'s rate with MLX's own BLAS."""
+    with Peer(directory, pomona_blas=False) as peer:
+        return peer.rate("batch_generator", workload.output_tokens, workload.at_once)(prompts)
 
 
 @dataclass(frozen=True)
@@ -70,22 +60,25 @@ def gemm_rate(dtype: mx.Dtype) -> float:
 
 def compare(
     llm: LLM,
-    directory: str,
+    peer: Peer,
     workload: Workload,
     prompts: list[list[int]],
     rounds: int,
     dtype: mx.Dtype,
 ) -> list[Round]:
-    runs = (pomona(llm, workload), batch_generator(directory, workload))
+    contenders = (
+        pomona(llm, workload.output_tokens),
+        peer.rate("batch_generator", workload.output_tokens, workload.at_once),
+    )
     # A GPU compiles kernels, and records a step of each shape, when there is the first one.
     warms_up_wholly = mx.default_device().type != mx.cpu
-    for run in tqdm(runs, desc="warm-up"):
-        run(prompts if warms_up_wholly else prompts[:2])
+    for rate in tqdm(contenders, desc="warm-up"):
+        rate(prompts if warms_up_wholly else prompts[:2])
     measured = []
     for _ in tqdm(range(rounds), desc="rounds"):
         rates, gemm = [], [gemm_rate(dtype)]
-        for run in runs:
-            rates.append(tokens_per_second(run, prompts))
+        for rate in contenders:
+            rates.append(rate(prompts))
             gemm.append(gemm_rate(dtype))
         measured.append(Round(rates[0], rates[1], statistics.mean(gemm)))
     return measured
@@ -134,20 +127,9 @@ def main() -> None:
         "--every", type=int, default=16, help="of the prompts for mlx-lm as installed; 0: leave out"
     )
     parser.add_argument("--uniform", default="", help="sizes of batches, with commas")
-    parser.add_argument("--as-installed", metavar="DIRECTORY", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     shape = SHAPES[arguments.shape]
     workload = shape.workload
-    if arguments.as_installed:
-        # Importing Pomona has turned them off, and MLX reads it with its first command.
-        os.environ["MLX_USE_CUDA_GRAPHS"] = "1"
-        run = batch_generator(arguments.as_installed, workload)
-        prompts = workload.prompts(shape.vocab_size, arguments.every)
-        if mx.default_device().type != mx.cpu:
-            run(prompts)
-        sys.stdout.write(json.dumps(tokens_per_second(run, prompts)))
-        return
-
     device = select_device("auto")
     is_cpu = device.mlx.type == mx.cpu
     if is_cpu:
@@ -161,24 +143,25 @@ def main() -> None:
         parameters = random_model.save(
             Path(directory), shape.config, dtype=shape.dtype, bits=arguments.bits
         )
-        llm = LLM(
-            directory,
-            max_num_seqs=workload.at_once,
-            max_num_batched_tokens=arguments.budget,
-            attention=arguments.attention,
-            # The other engines' weights and caches are on the same device.
-            num_kv_blocks=workload.at_once * -(-longest // BLOCK_SIZE),
-        )
-        rounds = compare(llm, directory, workload, prompts, arguments.rounds, shape.dtype)
-        installed = None
-        if arguments.every:
-            every = arguments.every if is_cpu else 1
-            installed = as_installed(directory, arguments.shape, every)
-        if arguments.uniform:
-            sizes = [int(size) for size in arguments.uniform.split(",")]
-            uniform = compare_uniform(
-                directory, llm, shape.vocab_size, sizes, UNIFORM_OUTPUT_TOKENS, arguments.rounds
+        with Peer(directory) as peer:
+            llm = LLM(
+                directory,
+                max_num_seqs=workload.at_once,
+                max_num_batched_tokens=arguments.budget,
+                attention=arguments.attention,
+                # mlx-lm's weights and caches are on the same device.
+                num_kv_blocks=workload.at_once * -(-longest // BLOCK_SIZE),
             )
+            rounds = compare(llm, peer, workload, prompts, arguments.rounds, shape.dtype)
+            if arguments.uniform:
+                sizes = [int(size) for size in arguments.uniform.split(",")]
+                uniform = compare_uniform(
+                    llm, peer, shape.vocab_size, sizes, UNIFORM_OUTPUT_TOKENS, arguments.rounds
+                )
+        installed = None
+        if is_cpu and arguments.every:
+            part = workload.prompts(shape.vocab_size, arguments.every)
+            installed = as_installed(directory, workload, part)
         host = host_parts(llm, prompts[: workload.at_once])
     flops = workload.flops(prompts, parameters)
     outputs = workload.num_prompts * workload.output_tokens

@@ -20,19 +20,12 @@ from pathlib import Path
 # Before mlx, so that MLX finds the BLAS.
 from backend_metal import LLM  # isort: skip
 import mlx.core as mx
-import mlx_lm
-from mlx_lm.generate import generate_step
 from tqdm import tqdm
 
 from backend_metal.device import select_device
 from ops.bench.engine import random_model
-from ops.bench.engine.contenders import (
-    Prompts,
-    Run,
-    pomona,
-    responses,
-    tokens_per_second,
-)
+from ops.bench.engine.contenders import Prompts, Rate, pomona
+from ops.bench.engine.peer import Drawn, Job, Peer
 from ops.bench.engine.workload import Workload
 from ops.bench.timing import markdown_table
 
@@ -120,19 +113,9 @@ class GroupRates:
     """Of the batch generator's tokens, how many are those drawn one prompt at a time."""
 
 
-def one_by_one(run: Run) -> Run:
-    return lambda prompts: sum(run([prompt]) for prompt in prompts)
-
-
-def drawn_alone(model: object, prompts: Prompts, output_tokens: int) -> list[list[int]]:
-    """mlx-lm's tokens of each prompt by itself."""
-    return [
-        [
-            int(token)
-            for token, _ in generate_step(mx.array(prompt), model, max_tokens=output_tokens)
-        ]
-        for prompt in prompts
-    ]
+def one_by_one(rate: Rate) -> Rate:
+    """All prompts have as many output tokens, so that the harmonic mean is the rate of all."""
+    return lambda prompts: statistics.harmonic_mean([rate([prompt]) for prompt in prompts])
 
 
 def agreement(told: Sequence[Sequence[int]], expected: Sequence[Sequence[int]]) -> float:
@@ -151,31 +134,26 @@ def measure(
     is_cpu = mx.default_device().type == mx.cpu
     dtype = mx.float32 if is_cpu else mx.bfloat16
     prompts = workload.prompts(VOCAB_SIZE)
+    drawn: dict[str, Drawn] = {}
     with tempfile.TemporaryDirectory() as directory:
         random_model.save(Path(directory), config, dtype=dtype, bits=bits)
-        llm = LLM(directory, max_num_seqs=workload.at_once)
-        model = mlx_lm.load(directory)[0]
-    expected: list[list[int]] = []
-    told: list[list[int]] = []
+        with Peer(directory) as peer:
+            llm = LLM(directory, max_num_seqs=workload.at_once)
+            ours = pomona(llm, workload.output_tokens)
 
-    def mlx_lm_alone(prompts: Prompts) -> int:
-        expected[:] = drawn_alone(model, prompts, workload.output_tokens)
-        return sum(map(len, expected))
+            def theirs(way: str) -> Rate:
+                def rate(prompts: Prompts) -> float:
+                    drawn[way] = peer.run(
+                        Job(way, prompts, workload.output_tokens, workload.at_once)
+                    )
+                    return drawn[way].tokens_per_second
 
-    def batch_generator(prompts: Prompts) -> int:
-        by_uid: dict[int, list[int]] = {}
-        for response in responses(model, prompts, workload):
-            by_uid.setdefault(response.uid, []).append(int(response.token))
-        told[:] = [by_uid[uid] for uid in sorted(by_uid)]
-        return sum(map(len, told))
+                return rate
 
-    ours = pomona(llm, workload)
-    runs = (one_by_one(ours), mlx_lm_alone, ours, batch_generator)
-    for run in runs:
-        run(prompts[:2])
-    rates: list[list[float]] = [
-        [tokens_per_second(run, prompts) for run in runs] for _ in range(rounds)
-    ]
+            contenders = (one_by_one(ours), theirs("one_by_one"), ours, theirs("batch_generator"))
+            for rate in contenders:
+                rate(prompts[:2])
+            rates = [[rate(prompts) for rate in contenders] for _ in range(rounds)]
     alone, mlx_lm_rate, batched, generator = map(statistics.median, zip(*rates, strict=True))
     return GroupRates(
         name,
@@ -184,7 +162,7 @@ def measure(
         mlx_lm_alone=mlx_lm_rate,
         pomona=batched,
         batch_generator=generator,
-        agreement=agreement(told, expected),
+        agreement=agreement(drawn["batch_generator"].tokens, drawn["one_by_one"].tokens),
     )
 
 

@@ -1,8 +1,4 @@
-"""Batches of equal prompts: this engine against a plain loop over mlx-lm's model.
-
-The loop does nothing but the model's steps, one ahead of the host as mlx-lm does it: no admission,
-no text, no limits. It is what serving costs a user nothing beside.
-"""
+"""Batches of equal prompts: this engine against a plain loop over mlx-lm's model."""
 
 from __future__ import annotations
 
@@ -11,14 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Before mlx, so that MLX finds the BLAS.
-from backend_metal import LLM, SamplingParams  # isort: skip
-import mlx.core as mx
-import mlx_lm
+from backend_metal import LLM  # isort: skip
 import numpy as np
-from mlx_lm.models.cache import make_prompt_cache
 from tqdm import tqdm
 
-from ops.bench.engine.contenders import Prompts, Run, tokens_per_second
+from ops.bench.engine.contenders import pomona
+from ops.bench.engine.peer import Peer
 from ops.bench.timing import markdown_table
 
 PROMPT_TOKENS = 64
@@ -33,48 +27,20 @@ class UniformRates:
     plain_loop: Sequence[float]
 
 
-def plain_loop(directory: str, output_tokens: int) -> Run:
-    model = mlx_lm.load(directory)[0]
-
-    def run(prompts: Prompts) -> int:
-        cache = make_prompt_cache(model)
-        tokens = mx.argmax(model(mx.array(prompts), cache=cache)[:, -1], axis=-1)
-        mx.async_eval(tokens)  # type: ignore[no-untyped-call]
-        generated = 0
-        for _ in range(output_tokens - 1):
-            following = mx.argmax(model(tokens[:, None], cache=cache)[:, -1], axis=-1)
-            mx.async_eval(following)  # type: ignore[no-untyped-call]
-            generated += np.array(tokens).size
-            tokens = following
-        return generated + np.array(tokens).size
-
-    return run
-
-
 def compare_uniform(
-    directory: str,
     llm: LLM,
+    peer: Peer,
     vocab_size: int,
     batches: Sequence[int],
     output_tokens: int,
     rounds: int,
 ) -> list[UniformRates]:
-    """Both take turns in one process; a first run of each compiles its kernels."""
-    sampling = SamplingParams(temperature=0.0, max_tokens=output_tokens, ignore_eos=True)
-    loop = plain_loop(directory, output_tokens)
-
-    def ours(prompts: Prompts) -> int:
-        llm.reset_prefix_cache()
-        completions = llm.generate(prompts, sampling, show_progress=False)
-        return sum(len(completion.token_ids) for completion in completions)
-
+    """Both take turns; a first run of each compiles its kernels."""
+    contenders = (pomona(llm, output_tokens), peer.rate("plain_loop", output_tokens))
     measured = []
     for batch in tqdm(batches, desc="uniform batches"):
         prompts = np.random.default_rng(batch).integers(0, vocab_size, (batch, PROMPT_TOKENS))
-        rates = [
-            [tokens_per_second(run, prompts.tolist()) for run in (ours, loop)]
-            for _ in range(rounds + 1)
-        ][1:]
+        rates = [[rate(prompts.tolist()) for rate in contenders] for _ in range(rounds + 1)][1:]
         measured.append(UniformRates(batch, *zip(*rates, strict=True)))
     return measured
 

@@ -1,7 +1,7 @@
 """The engine against mlx-lm's BatchGenerator and, where it is installed, vllm-metal.
 
-Everybody gets the same weights, prompts and greedy sampling. Pomona and mlx-lm take turns in one
-process; vllm-metal runs in a process, and usually an environment, of its own.
+Everybody gets the same weights, prompts and greedy sampling. Pomona and mlx-lm take turns, each
+in a process of its own; vllm-metal runs in an environment of its own as a rule.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import mlx.core as mx
 from tqdm import tqdm
 
 from ops.bench.engine import random_model
-from ops.bench.engine.contenders import Prompts, batch_generator, pomona, tokens_per_second
+from ops.bench.engine.contenders import Prompts, pomona
+from ops.bench.engine.peer import Peer
 from ops.bench.engine.workload import Workload
 from ops.bench.metal import vllm_metal
 from ops.bench.timing import markdown_table
@@ -84,17 +85,22 @@ def vllm_rates(
 def report(model: str, workload: Workload, rounds: int, vllm: str | None) -> str:
     """Medians over the rounds, and Pomona's lead. Shows progress."""
     prompts = prompts_of(model, workload)
-    contenders = {
-        "pomona": pomona(LLM(model, max_num_seqs=workload.at_once), workload),
-        "mlx-lm BatchGenerator": batch_generator(model, workload),
-    }
-    rates: dict[str, list[float]] = {name: [] for name in contenders}
-    with tqdm(total=rounds * len(contenders) + bool(vllm), desc="engine", unit="run") as progress:
-        for run in contenders.values():
-            run(prompts[:2])
+    rates: dict[str, list[float]] = {}
+    with (
+        Peer(model) as peer,
+        tqdm(total=2 * rounds + bool(vllm), desc="engine", unit="run") as progress,
+    ):
+        contenders = {
+            "pomona": pomona(LLM(model, max_num_seqs=workload.at_once), workload.output_tokens),
+            "mlx-lm BatchGenerator": peer.rate(
+                "batch_generator", workload.output_tokens, workload.at_once
+            ),
+        }
+        for rate in contenders.values():
+            rate(prompts[:2])
         for _ in range(rounds):
-            for name, run in contenders.items():
-                rates[name].append(tokens_per_second(run, prompts))
+            for name, rate in contenders.items():
+                rates.setdefault(name, []).append(rate(prompts))
                 progress.update()
         if vllm:
             rates["vllm-metal"] = vllm_rates(vllm, model, prompts, workload, rounds)
