@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 # Before mlx, so that MLX finds the BLAS.
@@ -46,7 +49,43 @@ class DeviceLimits:
 
 def measure_device(device: Device, dtype: mx.Dtype) -> DeviceLimits:
     name = mx.device_info(device.mlx).get("device_name", device.name)
-    return DeviceLimits(str(name), copy_rate(), dtype, gemm_rate(dtype))
+    copies = driver_copy_rate() if device.name == "cuda" else copy_rate()
+    return DeviceLimits(str(name), copies, dtype, gemm_rate(dtype))
+
+
+def driver_copy_rate(num_bytes: int = COPY_BYTES, repeats: int = REPEATS) -> float:
+    """Bytes read and written a second by copies of CUDA's driver, which MLX's kernels don't reach.
+
+    Raises:
+        RuntimeError: a function of the driver failed.
+    """
+    driver = ctypes.CDLL("libcuda.so.1")
+
+    def call(name: str, *arguments: object) -> None:
+        if error := getattr(driver, name)(*arguments):
+            raise RuntimeError(f"{name} returned {error}")
+
+    @contextmanager
+    def buffer() -> Iterator[ctypes.c_uint64]:
+        pointer = ctypes.c_uint64()
+        call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(num_bytes))
+        yield pointer
+        call("cuMemFree_v2", pointer)
+
+    context = ctypes.c_void_p()
+    call("cuInit", 0)
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+    call("cuCtxSetCurrent", context)
+    with buffer() as source, buffer() as target:
+
+        def run() -> None:
+            for _ in range(CHAIN):
+                call("cuMemcpyDtoDAsync_v2", target, source, ctypes.c_size_t(num_bytes), None)
+            call("cuCtxSynchronize")
+
+        rate = 2 * CHAIN * num_bytes / min(seconds(run) for _ in range(repeats))
+    call("cuDevicePrimaryCtxRelease_v2", 0)
+    return rate
 
 
 def copy_rate(num_bytes: int = COPY_BYTES, repeats: int = REPEATS) -> float:

@@ -329,6 +329,8 @@ def test_any_row_gets_the_bits_that_it_gets_alone(
 @pytest.mark.parametrize("family", sorted({*FAMILY_CONFIGS, *VARIANTS} - {"gemma2"}))
 def test_models_are_as_exact_as_mlx_lm(family: str, dtype: mx.Dtype) -> None:
     """Where that is off by more, by twice as much."""
+    if family == "bitnet" and NAME == "cuda":
+        pytest.skip("MLX for CUDA has no product of its 2-bit matrices")
     network, config = tiny_models.build(family)
     network.set_dtype(dtype)
     own = mixed_batches_dense(network)
