@@ -22,7 +22,7 @@ _pomona_build_cuda() {
     _pomona_logged "$build/build.log" cmake --build "$build" --target _native _cuda native_sources || return 1
     # Ninja leaves each library where its CMakeLists.txt is.
     for library in "$build"/_native*.so "$build"/backend_metal/cuda/csrc/_cuda*.so "$build/native_sources.txt"; do
-        cp "$library" "$root/backend_metal/" || return 1
+        cp --remove-destination "$library" "$root/backend_metal/" || return 1
     done
     _pomona_logged "$build/import.log" env PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" \
         python3 -P -c 'import sys

@@ -1,5 +1,5 @@
 // Tokens that are drawn, and not read yet, in their places of the step behind: one launch, where MLX's
-// operators take five. backend_metal/attention/pending_tokens.py has them.
+// operators take five. backend_metal/devices/pending_tokens.py has them.
 #pragma once
 
 #include <mlx/mlx.h>
