@@ -158,7 +158,7 @@ test-metal-ladder: setup-dev
 test-rungs: setup-dev $(if $(filter cuda,$(RUNGS)),$(VENV)/.installed-dev$(comma)cuda-build)
 	$(BIN)/python -m pytest $(WORKERS) -m ladder \
 		$(sort $(wildcard $(foreach rung,$(RUNGS),$(RUNG_$(rung):%=tests/metal_on_cpu/test_%.py)))) \
-		$(if $(filter cuda,$(RUNGS)),tests/cuda_on_cpu)
+		$(if $(filter cuda,$(RUNGS)),tests/cuda/on_cpu)
 
 # All of this, with every instantiation of the kernels and more random examples: hours.
 .PHONY: test-exhaustive

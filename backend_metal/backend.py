@@ -54,7 +54,7 @@ Item = Delta | Pooled | Prefill | BackendError
 
 
 class MlxBackend:
-    """Runs on Metal, CUDA or the CPU: see ``EngineConfig.device``."""
+    """Runs on a GPU or the CPU: see ``EngineConfig.device``."""
 
     def __init__(self) -> None:
         self._loop: EngineLoop | None = None

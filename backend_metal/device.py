@@ -10,15 +10,14 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from backend_metal.attention.paths import CUDA, AttentionPath, path_on
+from backend_metal.attention.paths import AttentionPath, path_on
+from backend_metal.gpu import AVAILABLE, GPU
+from backend_metal.gpu import STEP_TOKENS as GPU_STEP_TOKENS
 from backend_metal.linux_cpu.blas import multiplies_rows_alike
 
-CPU_STEP_TOKENS, GPU_STEP_TOKENS, CUDA_STEP_TOKENS = 512, 2048, 4096
+CPU_STEP_TOKENS = 512
 """The default ``max_num_batched_tokens``. A CPU multiplies at its full rate from a hundred rows on,
-so a longer chunk only holds up the streams beside it for longer. A GPU computes some hundred rows
-in the time in which it reads a model's weights, and each step costs the host and the attention over
-the prompt so far anew: as mlx-lm, which prefills 2,048 tokens at a time. With CUDA twice as many
-gain a tenth of the throughput, and more next to nothing (`ops/measurements.md`)."""
+so a longer chunk only holds up the streams beside it for longer."""
 CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -39,14 +38,16 @@ class Device:
         """The token budget of a step that suits it."""
         if self.mlx.type == mx.cpu:
             return CPU_STEP_TOKENS
-        return CUDA_STEP_TOKENS if self.path is CUDA else GPU_STEP_TOKENS
+        if GPU is not None and self.path is GPU.attention:
+            return GPU.step_tokens
+        return GPU_STEP_TOKENS
 
     @property
     def deterministic_path(self) -> AttentionPath | None:
         """For a model's results that depend on its sequence alone; None where products of matrices,
         or attention, have other bits with another number of rows."""
         own = self.path.deterministic
-        if own is None or own.any_rows_product is not None:
+        if own is None or own.multiply_alike is not None:
             return own
         return own if multiplies_rows_alike() else None
 
@@ -72,12 +73,7 @@ def is_registered(name: str | None) -> bool:
 
 def available_devices() -> tuple[str, ...]:
     """What this build of MLX finds on this machine, best first."""
-    found = []
-    if mx.metal.is_available():
-        found.append("metal")
-    if mx.cuda.is_available():
-        found.append("cuda")
-    return (*found, "cpu")
+    return (*(name for name, is_available in AVAILABLE.items() if is_available()), "cpu")
 
 
 def select_device(name: str) -> Device:

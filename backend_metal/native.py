@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from importlib import import_module
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,17 +53,6 @@ def sources_digest(folder: Path) -> str:
     return xxhash.xxh3_128_hexdigest(record.read_bytes()) if record.exists() else ""
 
 
-def load_cuda() -> ModuleType | None:
-    """The operators on NVIDIA GPUs: None where MLX, or this build, is without CUDA."""
-    if not mlx.core.cuda.is_available() or find_spec("backend_metal._cuda") is None:
-        return None
-    # MLX reads it with its first command, and then launches kernels one by one, which is how whole
-    # steps can be recorded, and what copies between kernels rely on. It would put them into graphs
-    # of its own, built anew for each step.
-    os.environ["MLX_USE_CUDA_GRAPHS"] = "0"
-    return import_module("backend_metal._cuda")
-
-
 MakeArray = Callable[[npt.NDArray[Any]], mlx.core.array]
 """From integers of 32 bits that the host has."""
 
@@ -75,10 +61,8 @@ KEYS_PER_SPLIT = _native.KEYS_PER_SPLIT
 
 metal: ModuleType | None = getattr(_native, "metal", None)
 """The operators on Metal, with the names of those below; None in builds for other systems."""
-cuda = load_cuda()
-for gpu in (metal, cuda):
-    if gpu is not None:
-        gpu.set_shader_folder(str(Path(__file__).parent / "shaders"))
+if metal is not None:
+    metal.set_shader_folder(str(Path(__file__).parent / "shaders"))
 
 RepeatedGraph = _native.RepeatedGraph
 causal_conv = _native.causal_conv

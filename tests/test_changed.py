@@ -24,9 +24,9 @@ def files(*patterns: str) -> list[str]:
     ("paths", "rungs"),
     [
         (["backend_metal/shaders/decode.metal"], [*METAL, "cuda"]),
-        (["backend_metal/shaders/cuda/decode.cu"], ["host", "cuda"]),
+        (["backend_metal/cuda/kernels/decode.cu"], ["cuda"]),
         (["backend_metal/csrc/gpu/launch_plan.h"], [*METAL, "cuda"]),
-        (["backend_metal/csrc/cuda/eval.cpp"], ["host", "cuda"]),
+        (["backend_metal/cuda/device.py", "tests/cuda/test_gpu.py"], ["cuda"]),
         (["backend_metal/csrc/cpu/attend.cpp"], ["host"]),
         (["backend_metal/attention/self_check.py"], ["operators", "self-check", "cuda"]),
         (["tests/metal_on_cpu/air_oracle/compare.py"], ["oracle"]),
@@ -42,8 +42,8 @@ def test_a_change_runs_the_rungs_that_it_can_touch(paths: list[str], rungs: list
 def test_each_kernel_and_each_test_of_a_rung_runs_that_rung() -> None:
     for path in files("backend_metal/shaders/*.*", "backend_metal/csrc/metal/*.cpp"):
         assert path.endswith(".md") or set(rungs_of([path])) >= set(METAL)
-    for path in files("backend_metal/shaders/cuda/*.*", "tests/cuda_on_cpu/**/*.*"):
-        assert "cuda" in rungs_of([path])
+    for path in files("backend_metal/cuda/**/*.*", "tests/cuda/**/*.*"):
+        assert path.endswith(".md") or "cuda" in rungs_of([path])
     of_makefile = dict(re.findall(r"^RUNG_(\S+) := (.+)", (ROOT / "Makefile").read_text(), re.M))
     assert set(of_makefile) <= set(SOURCES)
     for rung, tests in of_makefile.items():

@@ -14,7 +14,13 @@ from backend_metal.attention.layers import GroupedMetadata as GroupedMetadata
 from backend_metal.attention.layers import LayerAttention as LayerAttention
 from backend_metal.attention.layers import LayerCacheSpec as LayerCacheSpec
 from backend_metal.attention.operators import count_launches
-from backend_metal.attention.paths import AttentionPath, resolve_path
+from backend_metal.attention.paths import (
+    AttentionPath,
+    missing,
+    resolve_path,
+    scatter_latent_attention,
+    write_latents,
+)
 
 
 class KVCachePool:
@@ -128,8 +134,8 @@ class KVCachePool:
             step |= self._path.prefill_options
         keys, values = self._keys[layer], self._values[layer]
         if values is None:
-            out, self._keys[layer] = self._path.scatter_latent_attention(
-                head_dim_v=self.specs[layer].head_dim_v, k_cache=keys, **step
+            out, self._keys[layer] = scatter_latent_attention(
+                self._path, head_dim_v=self.specs[layer].head_dim_v, k_cache=keys, **step
             )
         else:
             out, self._keys[layer], self._values[layer] = self._path.scatter_paged_attention(
@@ -142,7 +148,7 @@ class KVCachePool:
         its values in its keys; ``attend_written`` and ``gather`` see it."""
         slots = metadata[self._group_of[layer]].slot_mapping
         rows = k.astype(self.dtype)
-        self._keys[layer] = self._path.write_latents(rows, self._keys[layer], slots)
+        self._keys[layer] = write_latents(self._path, rows, self._keys[layer], slots)
 
     def attend_written(
         self, layer: int, q: mx.array, metadata: AttentionMetadata, *, scale: float
@@ -209,7 +215,7 @@ class KVCachePool:
 
     def decompresses(self, head_dims: tuple[int, int]) -> bool:
         """Whether keys and values of these head dims, decompressed, may be attended over."""
-        return not self._path.one_way and self._path.missing([head_dims]) is None
+        return not self._path.one_way and missing(self._path, [head_dims]) is None
 
     @property
     def writes_in_place(self) -> bool:

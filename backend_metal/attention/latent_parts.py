@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend_metal.attention.layers import AttentionMetadata
-from backend_metal.attention.recording import is_being_recorded
+from backend_metal.devices.recording import is_being_recorded
 
 Ints = npt.NDArray[np.integer[Any]]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from backend_metal import native
 from backend_metal.attention.kv_cache import LayerAttention
-from backend_metal.attention.paths import REFERENCE, AttentionPath
+from backend_metal.attention.paths import REFERENCE, AttentionPath, scatter_latent_attention
 from backend_metal.attention.self_check_inputs import CheckInputs, Floats
 
 TOLERANCES = {mx.float32: 1e-5, mx.float16: 1e-3, mx.bfloat16: 8e-3}
@@ -99,7 +99,7 @@ class _LayerCheck:
         def run(path: AttentionPath, caches: list[mx.array]) -> list[mx.array]:
             own = {**arguments, **_told(path, lengths)}
             if self._layer.cache.values_in_keys:
-                return [*path.scatter_latent_attention(**own, k_cache=caches[0])]
+                return [*scatter_latent_attention(path, **own, k_cache=caches[0])]
             keys, values = caches
             return [*path.scatter_paged_attention(**own, k_cache=keys, v_cache=values)]
 

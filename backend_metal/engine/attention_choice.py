@@ -14,8 +14,10 @@ import mlx.core as mx
 
 from backend_metal.attention.kv_cache import LayerAttention
 from backend_metal.attention.paths import REFERENCE, AttentionPath
+from backend_metal.attention.paths import missing as missing_kernels
 from backend_metal.attention.self_check import SelfCheckError, check_path
 from backend_metal.device import Device
+from backend_metal.gpu import AVAILABLE
 from deployments.backend import AttentionStatus
 
 logger = logging.getLogger(__name__)
@@ -51,8 +53,8 @@ def choose_attention(
     if own is None:
         raise ValueError(
             f"engine.deterministic must be false on the device {device.name!r}, where products of "
-            "matrices or attention depend on how many rows there are; CUDA's do not, nor the "
-            "CPU's with POMONA_BLAS=on"
+            "matrices or attention depend on how many rows there are; the CPU's do not, with "
+            "POMONA_BLAS=on"
         )
     path, status = _choose(setting, replace(device, path=own), layers, block_size, dtype)
     if path is REFERENCE:
@@ -78,11 +80,12 @@ def _choose(
         )
     if setting == REFERENCE.name:
         return REFERENCE, _status(REFERENCE, "engine.attention asks for it", wanted=REFERENCE.name)
-    # A GPU's kernels are missing only where the build went wrong, or had no headers of CUDA.
-    wanted = device.name if device.name in ("metal", "cuda") else device.path.name
+    # A GPU's kernels are missing only where the build went wrong.
+    wanted = device.name if device.name in AVAILABLE else device.path.name
     if device.path is REFERENCE:
         return REFERENCE, _status(REFERENCE, f"{device.name} has no kernels here", wanted)
-    missing = device.path.missing(one.cache.head_dims for layer in layers for one in layer.kernels)
+    head_dims = [one.cache.head_dims for layer in layers for one in layer.kernels]
+    missing = missing_kernels(device.path, head_dims)
     if missing:
         if setting != "auto":
             raise ValueError(

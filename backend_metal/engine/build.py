@@ -95,8 +95,8 @@ def build_engine(config: EngineConfig) -> Engine:
     if path is REFERENCE:
         # Asked for, or what is left where kernels of this machine are wrong.
         loaded.model.separate_operators()
-    if path.any_rows_product is not None:
-        loaded.model.multiply_alike(path.any_rows_product)
+    if path.multiply_alike is not None:
+        loaded.model.multiply_alike(path.multiply_alike)
     demand = demand_of(config, device, max_model_len)
     plan = state_plan(config, loaded, demand, memory_bytes)
     if plan is not None:

@@ -14,8 +14,8 @@ where there is a GPU, or by the heap."""
 
 SUBMITTED_FRACTION = 0.3
 """Most of what weights and caches leave of a GPU's memory that MLX may fill with arrays of what is
-submitted and not done, and as much again for those of our CUDA kernels, of which MLX knows
-nothing."""
+submitted and not done, and as much again for those of our own kernels, where MLX knows
+nothing of them."""
 LEAST_SUBMITTED_FRACTION = 0.02
 """Of all of it, where they leave next to nothing: with less MLX would wait at each operation."""
 

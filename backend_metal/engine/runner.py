@@ -11,8 +11,8 @@ import mlx.core as mx
 import numpy as np
 
 from backend_metal.attention.kv_cache import AttentionMetadata, KVCachePool
-from backend_metal.attention.paths import MakeArray
-from backend_metal.attention.pending_tokens import FillIn, fill_in_tokens
+from backend_metal.devices.base import MakeArray
+from backend_metal.devices.pending_tokens import FillIn, fill_in_tokens
 from backend_metal.engine.batch import Batch
 from backend_metal.engine.batch_builder import BatchBuilder
 from backend_metal.engine.draws import PromptReader, StepDraws

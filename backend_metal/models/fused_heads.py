@@ -16,7 +16,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models import Klear, lfm2, llama, qwen3
 
-from backend_metal.attention.rotate_heads import RotateHeads
+from backend_metal.devices.rotate_heads import RotateHeads
 from backend_metal.linux_cpu.float_rows import NativeRMSNorm
 from backend_metal.linux_cpu.quantized import NativeQuantizedLinear
 from backend_metal.models.fused_rows import FusedRMSNorm

@@ -13,7 +13,7 @@ from threading import local
 import mlx.core as mx
 import mlx.nn as nn
 
-from backend_metal.attention.row_operators import RowOperators
+from backend_metal.devices.row_operators import RowOperators
 from backend_metal.linux_cpu.float_rows import NativeRMSNorm
 
 _thread = local()

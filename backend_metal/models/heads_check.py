@@ -9,8 +9,8 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
+from backend_metal.devices.kernel_check import is_right, relative_rms
 from backend_metal.models.fused_heads import PROJECTIONS, Fused, fused_modules, separate_heads
-from backend_metal.models.kernel_check import is_right, relative_rms
 from backend_metal.models.layer_cache import AttentionOptions, LayerCache, RecordingAttending
 
 TOLERANCES = {mx.float32: 1e-4, mx.float16: 1e-3, mx.bfloat16: 8e-3}

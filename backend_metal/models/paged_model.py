@@ -17,9 +17,9 @@ from backend_metal.attention.kv_cache import (
     LayerCacheSpec,
 )
 from backend_metal.attention.paths import path_on
-from backend_metal.attention.products import FewRowsProduct
-from backend_metal.attention.rotate_heads import RotateHeads
-from backend_metal.attention.row_operators import RowOperators
+from backend_metal.devices.base import MultiplyAlike
+from backend_metal.devices.rotate_heads import RotateHeads
+from backend_metal.devices.row_operators import RowOperators
 from backend_metal.linux_cpu.float_rows import prepare_float_rows
 from backend_metal.linux_cpu.native_scope import native_layers
 from backend_metal.models.activations import catch_activations
@@ -33,9 +33,12 @@ from backend_metal.models.cache_kinds import (
     single_kinds,
 )
 from backend_metal.models.families import family_of
-from backend_metal.models.few_rows_products import compute_any_rows, compute_few_rows
 from backend_metal.models.fused_heads import fuse_heads, separate_heads
-from backend_metal.models.fused_projections import fuse_projections, separate_unshared
+from backend_metal.models.fused_projections import (
+    all_layers,
+    fuse_projections,
+    separate_unshared,
+)
 from backend_metal.models.fused_rows import prepare_fused_rows, row_operators
 from backend_metal.models.heads_check import separate_wrong_heads
 from backend_metal.models.layer_cache import (
@@ -46,14 +49,12 @@ from backend_metal.models.layer_cache import (
     RecordingAttending,
 )
 from backend_metal.models.panel_weights import lay_weights_in_panels
-from backend_metal.models.quantized_products import compute_products_by_rows
 from backend_metal.models.recurrent_layers import (
     PooledStateCache,
     RecordingStateCache,
     RecurrentLayerCache,
     pack_recurrent,
 )
-from backend_metal.models.rows_alike import check_rows_alike
 from backend_metal.models.rows_check import right_row_operators
 from backend_metal.models.seam import catch_attention, select_logit_rows
 from backend_metal.models.weight_memory import lay_weights_together
@@ -135,26 +136,23 @@ class PagedModel:
                 self._rows = right_row_operators(self._rows, model, self.dtype)
             lay_weights_in_panels(model, self._trace)
             lay_weights_together(model)
-            if mx.default_device() == mx.gpu and mx.cuda.is_available():
-                compute_products_by_rows(model, path.quantized_product)
-                if path.few_rows_product is not None:
-                    compute_few_rows(model, path.few_rows_product)
+            if path.adapt_layers is not None:
+                path.adapt_layers(all_layers(model))
 
     def separate_operators(self) -> None:
         """Have heads and rows be computed by MLX's operators alone."""
         separate_heads(self._model)
         self._rows = None
 
-    def multiply_alike(self, product: FewRowsProduct) -> None:
-        """Have ``product`` compute all products, of any number of rows. Raises ``ValueError`` where
-        something else is left that may give a token other bits with other tokens beside it."""
+    def multiply_alike(self, change: MultiplyAlike) -> None:
+        """Have all products be computed as ``change`` does. Raises ``ValueError`` where something
+        else is left that may give a token other bits with other tokens beside it."""
         if self.recurrent:
             raise ValueError(
-                "engine.deterministic must be false for a model with recurrent layers on the "
-                "device 'cuda', where their states may have other bits with other tokens beside"
+                "engine.deterministic must be false for a model with recurrent layers on this "
+                "device, where their states may have other bits with other tokens beside"
             )
-        compute_any_rows(self._model, product)
-        check_rows_alike(self._trace())
+        change(all_layers(self._model), self._trace)
 
     @property
     def cache_specs(self) -> tuple[LayerCacheSpec, ...]:

@@ -15,7 +15,7 @@ import mlx.nn as nn
 import numpy as np
 from mlx_lm.models.rope_utils import Llama3RoPE, ProportionalRoPE, SuScaledRoPE, YarnRoPE
 
-from backend_metal.attention.rotate_heads import RotateHeads
+from backend_metal.devices.rotate_heads import RotateHeads
 from backend_metal.linux_cpu.float_rows import NativeRoPE
 from backend_metal.models.account.rotary import FrequencyRoPE
 

@@ -8,9 +8,9 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from backend_metal.attention.row_operators import RowOperators
+from backend_metal.devices.kernel_check import is_right, relative_rms
+from backend_metal.devices.row_operators import RowOperators
 from backend_metal.models.fused_rows import FusedRMSNorm
-from backend_metal.models.kernel_check import is_right, relative_rms
 
 TOLERANCES = {mx.float32: 1e-4, mx.float16: 2e-3, mx.bfloat16: 1.6e-2}
 """Of the root mean square of the error, over that of the result: an element may be rounded to the

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
 
 import mlx.core as mx
 
 from backend_metal import native
+from backend_metal.gpu import GPU
 from backend_metal.recurrent.specs import RecurrentSpec
 
 GPU_HEAD_DIMS = (1, 4, 8, 16, 32, 64, 96, 128, 160, 192, 224, 256)
@@ -50,20 +50,17 @@ REFERENCE = RecurrentPath("reference", mx.zeros, None)
 """Plain MLX, on any device."""
 
 
-def _on_gpu(name: str, module: ModuleType | None) -> RecurrentPath | None:
-    if module is None:
-        return None
-    kernels = Kernels(module.causal_conv, module.linear_attention, GPU_HEAD_DIMS)
-    return RecurrentPath(name, mx.zeros, kernels)
+_ON_GPU = (
+    RecurrentPath(
+        GPU.name,
+        mx.zeros,
+        Kernels(GPU.operators.causal_conv, GPU.operators.linear_attention, GPU_HEAD_DIMS),
+    )
+    if GPU is not None
+    else None
+)
 
-
-METAL = _on_gpu("metal", native.metal)
-"""The kernels of ``shaders``, in builds for macOS."""
-
-CUDA = _on_gpu("cuda", native.cuda)
-"""The kernels of ``shaders/cuda``, where MLX is built for CUDA."""
-
-PATHS = {path.name: path for path in (METAL, CUDA, CPU, REFERENCE) if path is not None}
+PATHS = {path.name: path for path in (_ON_GPU, CPU, REFERENCE) if path is not None}
 
 
 def resolve_path(path: RecurrentPath | str | None) -> RecurrentPath:
@@ -72,9 +69,7 @@ def resolve_path(path: RecurrentPath | str | None) -> RecurrentPath:
     if path is None:
         if mx.default_device() == mx.cpu:
             return CPU
-        if METAL is not None and mx.metal.is_available():
-            return METAL
-        return CUDA or REFERENCE
+        return _ON_GPU or REFERENCE
     if isinstance(path, RecurrentPath):
         return path
     if path not in PATHS:

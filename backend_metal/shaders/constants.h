@@ -1,4 +1,4 @@
-// Sizes that every device's kernels, the launch plan and the tests share. C++ and Metal read it.
+// Sizes that kernels, launch plans and tests share. C++ and shaders read it.
 #pragma once
 
 #ifdef __METAL_VERSION__
@@ -57,22 +57,12 @@ POMONA_CONSTANT int kStateSimdgroups = 4;
 // Columns that a lane owns where a state has fewer than kSimdWidth.
 POMONA_CONSTANT int kNarrowColumns = 4;
 
-// Sequences that a thread of CUDA's goes over side by side there, in steps of so many decodes or more.
-POMONA_CONSTANT int kNarrowSequences = 4;
-POMONA_CONSTANT int kManyNarrowDecodes = 8;
-
-// Rotation of heads: simdgroups of a threadgroup, the pairs of dimensions that a lane holds at most, and on Metal
-// how many simdgroups occupy any GPU, and how many heads of a token one rotates at most where there are more.
+// Rotation of heads: simdgroups of a threadgroup, the pairs of dimensions that a lane holds at most, how
+// many simdgroups occupy any GPU, and how many heads of a token one rotates at most where there are more.
 POMONA_CONSTANT int kRotarySimdgroups = 4;
 POMONA_CONSTANT int kMaxRotaryPairs = 8;
 POMONA_CONSTANT int kManyRotaryRuns = 2048;
 POMONA_CONSTANT int kMostRotaryHeads = 8;
-
-// Products of activations: threads of a block.
-POMONA_CONSTANT int kSiluThreads = 128;
-
-// Tokens that are filled in: threads of a block, one each.
-POMONA_CONSTANT int kFillInThreads = 128;
 
 // Draws: threads of a threadgroup that scores a chunk, and the pairs of tokens that a chunk has.
 POMONA_CONSTANT int kDrawThreads = 256;

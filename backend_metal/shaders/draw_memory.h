@@ -1,4 +1,4 @@
-// What the kernels of draws keep between their steps. C++, Metal and CUDA read it.
+// What the kernels of draws keep between their steps. C++ and shaders read it.
 #pragma once
 
 #include "constants.h"

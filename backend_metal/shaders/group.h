@@ -1,4 +1,4 @@
-// What kernels that both GPUs share ask of a threadgroup, on Metal; cuda/group.h is CUDA's.
+// What the kernels that draw tokens ask of a threadgroup.
 #pragma once
 
 #include <metal_stdlib>

@@ -1,5 +1,5 @@
 // The options that a pipeline is specialized for; csrc/metal/pipelines.cpp names each in its key.
-// For CUDA they stand in the text that csrc/cuda/kernels.cpp compiles.
+// Other compilers find them before this, as constants of a kernel's text.
 #pragma once
 
 #include <metal_stdlib>

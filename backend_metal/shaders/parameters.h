@@ -36,13 +36,11 @@ struct AttentionParameters {
   int num_kv_heads;
   int group; // num_q_heads / num_kv_heads
   int window; // if has_window
-  int keys_per_split; // see splits.h; of a CUDA decode, cuda/decode_splits.h
+  int keys_per_split; // see splits.h
   int max_splits;
-  int num_splits; // that were launched, of a row; of a CUDA decode, of all rows
+  int num_splits; // that were launched, of a row
   int tile_rows; // of prefill
   int device_tiles; // of prefill; see splits.h
-  int work_heads; // of CUDA's prefill by warpgroups: K/V heads that are at work beside each other
-  int work_seqs; // likewise, sequences: one to 32
   float scale;
   float softcap; // if has_softcap
 };
@@ -107,29 +105,6 @@ struct RotateHeadsParameters {
   float scale; // of positions
   float log2_base; // unless has_frequencies
   float epsilon; // if has_norm
-};
-
-// Rows of [outer, inner, width]; `head` is the stride of inner.
-struct AddRmsNormParameters {
-  ElementStrides a, b;
-  int64_t weight; // stride
-  int inner;
-  int width;
-  float epsilon;
-};
-
-struct SiluProductParameters {
-  ElementStrides gate, up;
-  int inner;
-  int width;
-  int blocks_per_row;
-};
-
-// Of token ids and of the drawn ones: their strides.
-struct FillInTokensParameters {
-  int64_t token_stride;
-  int64_t drawn_stride;
-  int num_tokens;
 };
 
 // How a row of logits is drawn from, as rows of 32-bit words have it.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
+from types import ModuleType
 
 import mlx.core as mx
 import pytest
 
 from backend_metal import device
 from backend_metal.attention.paths import CPU, path_on
+from backend_metal.gpu import Gpu
 
 
 def test_auto_takes_the_best_device_there_is() -> None:
@@ -37,17 +39,19 @@ def test_a_step_is_as_long_as_suits_the_device(kind: mx.DeviceType, step_tokens:
     assert device.Device("a device", mx.Device(kind), CPU).step_tokens == step_tokens
 
 
-def test_a_step_of_cuda_is_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = dataclasses.replace(CPU, name="cuda")
-    monkeypatch.setattr(device, "CUDA", path)
-    cuda = device.Device("cuda", mx.Device(mx.gpu), path)
-    assert cuda.step_tokens == device.CUDA_STEP_TOKENS > device.GPU_STEP_TOKENS
+def test_a_gpu_may_have_longer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = dataclasses.replace(CPU, name="mine")
+    gpu = Gpu("mine", ModuleType("operators"), path, step_tokens=device.GPU_STEP_TOKENS + 1)
+    monkeypatch.setattr(device, "GPU", gpu)
+    mine = device.Device("mine", mx.Device(mx.gpu), path)
+    assert mine.step_tokens == gpu.step_tokens
+    assert dataclasses.replace(mine, path=CPU).step_tokens == device.GPU_STEP_TOKENS
 
 
 def test_only_a_path_without_products_of_its_own_asks_how_mlx_multiplies(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    own = dataclasses.replace(CPU, any_rows_product=lambda x, weights: x @ weights.T)
+    own = dataclasses.replace(CPU, multiply_alike=lambda layers, trace: None)
     for path in (CPU, own):
         chosen = device.Device(
             "a device", mx.Device(mx.cpu), dataclasses.replace(CPU, deterministic=path)

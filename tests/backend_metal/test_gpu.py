@@ -3,12 +3,9 @@ mlx-lm, and the engine uses the kernels."""
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -19,21 +16,20 @@ from hypothesis import strategies as st
 from mlx.utils import tree_map
 from mlx_lm.models.activations import swiglu
 
-from backend_metal import LLM, SamplingParams, native
+from backend_metal import LLM, SamplingParams
 from backend_metal.attention.checks import BLOCK_SIZES, DTYPES
 from backend_metal.attention.head_dims import HEAD_DIMS, WIDE_HEAD_DIMS
 from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
 from backend_metal.attention.paths import path_on
 from backend_metal.attention.self_check import check_path
 from backend_metal.device import select_device
+from backend_metal.gpu import GPU
 from backend_metal.recurrent.paths import GPU_HEAD_DIMS
 from backend_metal.recurrent.paths import PATHS as RECURRENT_PATHS
 from deployments.backend import AttentionStatus
 from tests.support.backend_metal import (
-    few_rows_product_cases,
     native_cases,
     pending_cases,
-    quantized_product_cases,
     recurrent_oracle,
     rotate_heads_cases,
     row_cases,
@@ -58,9 +54,9 @@ from tests.support.fuzzing import fuzz
 # MLX reads it with its first float32 matmul: TensorFloat-32 is less exact than these tests ask.
 os.environ["MLX_ENABLE_TF32"] = "0"
 
-NAME, OPERATORS = ("metal", native.metal) if native.metal else ("cuda", native.cuda)
-if OPERATORS is None:
+if GPU is None:
     pytest.skip("needs Apple silicon, or an NVIDIA GPU and MLX for CUDA", allow_module_level=True)
+NAME, OPERATORS = GPU.name, GPU.operators
 PATH = RECURRENT_PATHS[NAME]
 assert PATH.kernels is not None
 KERNELS = PATH.kernels
@@ -99,13 +95,6 @@ def native_cases_run_on_the_gpu() -> Iterator[None]:
 )
 def test_any_step_matches_float64(**arguments: Any) -> None:
     native_cases.check(native_cases.make_case(**arguments))
-
-
-@pytest.mark.skipif(NAME != "cuda", reason="Metal has no such kernel")
-@fuzz(200)
-@given(**options, spans=short_spans, skipped_slots=st.booleans())
-def test_any_step_in_one_kernel_matches_float64(**arguments: Any) -> None:
-    native_cases.check(native_cases.make_case(**arguments, one_kernel=True))
 
 
 @fuzz(100)
@@ -148,22 +137,6 @@ def test_the_engine_serves_with_them() -> None:
     (completion,) = llm.generate(["Pomona is"], greedy, show_progress=False)
     reference = LLM("demo", attention="reference")
     assert reference.generate(["Pomona is"], greedy, show_progress=False)[0].text == completion.text
-
-
-@pytest.mark.skipif(NAME != "cuda", reason="Metal records no steps")
-def test_short_prompts_of_latents_are_recorded(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    tiny_models.save("deepseek_v3", tmp_path)
-    llm = LLM(str(tmp_path), attention=NAME, max_num_seqs=4)
-    prompts = [[*range(first, first + 9)] for first in range(4)]
-    greedy = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
-    with caplog.at_level(logging.INFO):
-        completions = llm.generate(prompts, greedy, show_progress=False)
-    assert [len(one.token_ids) for one in completions] == [4] * 4
-    said = [record.getMessage() for record in caplog.records]
-    assert any("recorded a step of 5 sequences, 64 tokens" in line for line in said)
-    assert not any("not recorded" in line for line in said)
 
 
 @fuzz(200)
@@ -229,32 +202,6 @@ def test_any_drawn_tokens_are_filled_in(case: pending_cases.Case) -> None:
     pending_cases.check(path_on(mx.default_device()).fill_in, case)
 
 
-@pytest.mark.skipif(NAME != "cuda", reason="MLX's own products serve elsewhere")
-@fuzz(200)
-@given(case=few_rows_product_cases.cases())
-def test_any_products_of_few_rows_match_float64(case: few_rows_product_cases.Case) -> None:
-    few_rows_product_cases.check(OPERATORS.few_rows_product, case)
-
-
-@pytest.mark.skipif(NAME != "cuda", reason="MLX's own products serve elsewhere")
-@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
-@pytest.mark.parametrize("any_rows", [False, True])
-@pytest.mark.parametrize("rows", [1, 12, 32, 40])
-@pytest.mark.parametrize(("outputs", "depth"), [(4096, 4096), (17408, 1800)])
-def test_products_with_deep_matrices_match_float64(
-    outputs: int, depth: int, rows: int, any_rows: bool, dtype: mx.Dtype
-) -> None:
-    product = partial(OPERATORS.few_rows_product, any_rows=any_rows)
-    few_rows_product_cases.check(product, few_rows_product_cases.Case(rows, outputs, depth, dtype))
-
-
-@pytest.mark.skipif(NAME != "cuda", reason="MLX's own products serve elsewhere")
-@fuzz(200)
-@given(case=quantized_product_cases.cases())
-def test_any_quantized_products_match_float64(case: quantized_product_cases.Case) -> None:
-    quantized_product_cases.check(OPERATORS.quantized_product, case)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("options", OPTIONS)
 def test_decode_steps_match_float64(options: dict[str, object], dtype: mx.Dtype) -> None:
@@ -265,64 +212,6 @@ def test_decode_steps_match_float64(options: dict[str, object], dtype: mx.Dtype)
         7, (2, 4), sinks, dtype=dtype, head_dims=(128, 128), spans=spans, **own
     )
     native_cases.check(case, decodes=True)
-
-
-@pytest.mark.skipif(NAME != "cuda", reason="Metal refuses it")
-@pytest.mark.parametrize("num_kv_blocks", [200, 20])
-@pytest.mark.parametrize("budget", [1024, 13])
-@pytest.mark.parametrize("family", ["qwen3", "gemma3"])
-def test_a_deterministic_engine_answers_alike_in_any_company(
-    family: str, budget: int, num_kv_blocks: int, tmp_path: Path
-) -> None:
-    tiny_models.save(family, tmp_path)
-
-    def load(**given: Any) -> LLM:
-        return LLM(str(tmp_path), dtype="bfloat16", deterministic=True, max_num_seqs=12, **given)
-
-    def answers(
-        llm: LLM, prompts: list[list[int]], temperatures: list[float]
-    ) -> list[tuple[list[int], list[float]]]:
-        sampling = [
-            SamplingParams(
-                temperature=temperature, seed=5, max_tokens=30, ignore_eos=True, logprobs=0
-            )
-            for temperature in temperatures
-        ]
-        return [
-            (answer.token_ids, [one.logprob for one in answer.logprobs])
-            for answer in llm.generate(prompts, sampling, show_progress=False)
-        ]
-
-    random = np.random.default_rng(3)
-    prompts = [random.integers(0, 256, int(random.integers(1, 90))).tolist() for _ in range(11)]
-    # Found in the cache, but for the last token.
-    prompts.append(prompts[0])
-    temperatures = [float(number % 2) for number in range(len(prompts))]
-    alone = load(num_kv_blocks=200, prefix_caching=False)
-    expected = [
-        answers(alone, [prompt], [temperature])[0]
-        for prompt, temperature in zip(prompts, temperatures, strict=True)
-    ]
-    crowd = load(num_kv_blocks=num_kv_blocks, max_num_batched_tokens=budget)
-    # Again with what the first round has left in the cache.
-    for _ in range(2):
-        assert answers(crowd, prompts, temperatures) == expected
-    assert (crowd.stats().preemptions > 0) == (num_kv_blocks == 20)
-
-
-@pytest.mark.skipif(NAME != "cuda", reason="Metal refuses it")
-@fuzz(100)
-@given(case=few_rows_product_cases.cases(most_rows=600), data=st.data())
-def test_any_row_gets_the_bits_that_it_gets_alone(
-    case: few_rows_product_cases.Case, data: st.DataObject
-) -> None:
-    product = partial(OPERATORS.few_rows_product, any_rows=True)
-    few_rows_product_cases.check(product, case)
-    x, weights = case.x(), case.weights()
-    together = product(x, weights)
-    row = data.draw(st.integers(0, case.rows - 1))
-    for rows in (slice(row, row + 1), slice(row, row + 40)):
-        assert mx.array_equal(product(x[rows], weights), together[rows])
 
 
 @pytest.mark.parametrize("dtype", LOGITS_TOLERANCES)

@@ -21,7 +21,7 @@ from backend_metal.attention.latent_parts import (
     divide,
 )
 from backend_metal.attention.paths import CPU, REFERENCE, AttentionPath
-from backend_metal.attention.recording import being_recorded
+from backend_metal.devices.recording import being_recorded
 from backend_metal.models import latents as latents_module
 from backend_metal.models.latents import IndexStep, LatentAttention
 from backend_metal.models.mla import Heads

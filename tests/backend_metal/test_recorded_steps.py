@@ -17,8 +17,8 @@ from backend_metal import LLM, SamplingParams  # isort: skip
 import mlx.core as mx
 
 from backend_metal.attention.paths import CPU
-from backend_metal.attention.recording import Forward, Ints
 from backend_metal.device import Device, registered
+from backend_metal.devices.recording import Forward, Ints
 from backend_metal.engine.batch import Batch, GroupTables
 from backend_metal.engine.recorded.kept import IDLE_STEPS, MOST_CHUNKS, MOST_DECODES, KeptRecordings
 from backend_metal.engine.recorded.shape import CHUNKED_TOKENS, FEWEST_BLOCKS, StepShape

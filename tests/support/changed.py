@@ -18,8 +18,9 @@ _EMULATOR = r"tests/metal_on_cpu/emulator/.+"
 _STEPS = r"tests/metal_on_cpu/([^/]+|host/.+)|tests/support/backend_metal/[^/]+"
 _KERNELS = "|".join((_SHADERS, _DISPATCH, _EMULATOR, _STEPS))
 _CALLERS = (
-    r"backend_metal/(attention|recurrent|engine/sampling|engine/recorded)/.+"
-    r"|backend_metal/models/(paged_model|rows_alike|fused_\w+|rotary|activations|\w+_check)\.py"
+    r"backend_metal/(attention|devices|recurrent|engine/sampling|engine/recorded)/.+"
+    r"|backend_metal/models/(paged_model|fused_\w+|rotary|activations|\w+_check)\.py"
+    r"|backend_metal/gpu\.py"
 )
 
 SOURCES = {
@@ -31,8 +32,8 @@ SOURCES = {
     r"(cross_build/.+|[^/]+)",
     "oracle": rf"{_EMULATOR}|tests/metal_on_cpu/(air_oracle/.+|[^/]+)",
     "self-check": f"{_KERNELS}|{_CALLERS}",
-    "cuda": rf"backend_metal/(cuda|shaders)/.+|backend_metal/csrc/cuda/.+|{_DISPATCH}|{_CALLERS}|"
-    r"tests/cuda_on_cpu/.+|tests/metal_on_cpu/emulator/runtime/.+|tests/support/backend_metal/[^/]+",
+    "cuda": rf"backend_metal/(cuda|shaders)/.+|{_DISPATCH}|{_CALLERS}|"
+    r"tests/cuda/.+|tests/metal_on_cpu/emulator/runtime/.+|tests/support/backend_metal/[^/]+",
 }
 """Each rung with what it proves, as a pattern of paths."""
 # They pin MLX, whose headers and kernels all rungs compile against.

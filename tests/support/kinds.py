@@ -15,7 +15,7 @@ import pytest
 FOLDERS = {
     "backend_metal": "engine",
     "metal_on_cpu": "engine",
-    "cuda_on_cpu": "engine",
+    "cuda": "engine",
     "e2e": "serve",
     "page": "serve",
     "clients": "serve",

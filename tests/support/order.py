@@ -11,7 +11,7 @@ import pytest
 # Files that wait for whole servers most of the time.
 WAITING = ("e2e", "clients")
 # Folders whose files take longest, which must not be what all workers but one wait for at the end.
-LONGEST_FIRST = ("cuda_on_cpu", "metal_on_cpu", "backend_metal", "ops")
+LONGEST_FIRST = ("on_cpu", "metal_on_cpu", "backend_metal", "ops")
 # One worker runs all files of a group, which share a server.
 TOGETHER = {
     "tests/page/": "page",

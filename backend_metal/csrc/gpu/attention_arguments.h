@@ -58,8 +58,6 @@ AttentionParameters with_splits(AttentionParameters p, const Plan& plan) {
 inline AttentionParameters with_splits(AttentionParameters p, const PrefillPlan& plan) {
   p.tile_rows = plan.tile_rows;
   p.device_tiles = plan.device_tiles;
-  p.work_heads = plan.work_heads;
-  p.work_seqs = plan.work_seqs;
   return with_splits<PrefillPlan>(p, plan);
 }
 

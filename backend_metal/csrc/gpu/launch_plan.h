@@ -37,12 +37,9 @@ struct GpuGrid {
   }
 };
 
-// Sequences with one query token, on Metal. A threadgroup serves the query heads of one K/V head (up to
+// Sequences with one query token. On Metal a threadgroup serves the query heads of one K/V head (up to
 // kMaxDecodeRowTiles tiles of 8; `passes` of them for larger groups) over one split.
 // Grid: (K/V heads * passes, splits, sequences).
-//
-// On CUDA (shaders/cuda/decode_splits.h) splits have keys_per_split or more, and num_splits is that of all
-// rows. Partials: [split, query heads of one pass, partial_floats]. Grid: (num_splits, 1, 1).
 struct DecodePlan {
   int row_tiles; // of one threadgroup
   int passes;
@@ -50,7 +47,6 @@ struct DecodePlan {
   int max_splits; // of any row, on this device
   int num_splits; // of any row of this batch
   int64_t num_partials; // floats, [sequence, q head, split, partial_floats]
-  bool folds_splits; // by the kernel that decodes, with none after it
   GpuGrid grid;
 };
 
@@ -66,7 +62,6 @@ struct PrefillPlan {
   int max_splits; // of any sequence, on this device
   int num_splits; // of any sequence of this batch
   int64_t num_partials; // floats, as prefill_partial in shaders/prefill_splits.h lays them out
-  int work_heads, work_seqs; // of a launch whose blocks share out the work (shaders/cuda/warpgroup_work.h)
   GpuGrid grid;
   GpuGrid reduce; // folds partials. Grid: (tiles of reduce_rows, K/V heads, 1)
 };

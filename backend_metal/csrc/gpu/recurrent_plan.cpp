@@ -11,26 +11,15 @@ GpuGrid plan_causal_conv(int num_tokens, int channels) {
 }
 
 LinearAttentionPlan plan_linear_attention(
-    int num_tokens,
-    int num_seqs,
-    int num_v_heads,
-    int head_dim,
-    int head_dim_v,
-    int most_seqs) {
+    int num_seqs, int num_v_heads, int head_dim, int head_dim_v) {
   const int threads = kStateSimdgroups * kSimdWidth;
   if (head_dim < kSimdWidth) {
     int columns = head_dim == 1 ? 1 : kNarrowColumns;
     int rows = threads * columns / head_dim;
-    // Long prompts, one after the other, would take one thread as long as all of them together.
-    bool many_decodes = num_tokens == num_seqs && num_seqs >= kManyNarrowDecodes;
-    int seqs = many_decodes ? most_seqs : 1;
-    return {
-        true,
-        seqs,
-        {ceil_div(num_v_heads * head_dim_v, rows), 1, ceil_div(num_seqs, seqs), threads, 0}};
+    return {true, {ceil_div(num_v_heads * head_dim_v, rows), 1, num_seqs, threads, 0}};
   }
   int rows = kStateRows * kStateSimdgroups;
-  return {false, 1, {ceil_div(head_dim_v, rows), num_v_heads, num_seqs, threads, 0}};
+  return {false, {ceil_div(head_dim_v, rows), num_v_heads, num_seqs, threads, 0}};
 }
 
 } // namespace pomona

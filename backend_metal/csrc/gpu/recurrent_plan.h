@@ -11,7 +11,6 @@ GpuGrid plan_causal_conv(int num_tokens, int channels);
 
 struct LinearAttentionPlan {
   bool is_narrow; // which kernel: narrow_linear_attention or linear_attention
-  int seqs; // that a thread goes over side by side
   GpuGrid grid;
 };
 
@@ -19,13 +18,8 @@ struct LinearAttentionPlan {
 // with fewer columns than it has lanes, as many rows as its lanes hold at kNarrowColumns each, or at
 // the only one.
 // Grid: (rows / (kStateRows * kStateSimdgroups), v heads, sequences), or (rows of all heads / those of
-// kStateSimdgroups, 1, sequences / seqs). `most_seqs`: what the narrow kernel can take side by side.
+// kStateSimdgroups, 1, sequences).
 LinearAttentionPlan plan_linear_attention(
-    int num_tokens,
-    int num_seqs,
-    int num_v_heads,
-    int head_dim,
-    int head_dim_v,
-    int most_seqs = 1);
+    int num_seqs, int num_v_heads, int head_dim, int head_dim_v);
 
 } // namespace pomona

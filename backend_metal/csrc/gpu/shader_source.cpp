@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -40,6 +41,13 @@ std::string read(const std::string& folder, const std::string& file) {
   return text;
 }
 
+// A header in quotes: beside the file that includes it, or else by its path in `folder`.
+std::string find_header(
+    const std::string& folder, const std::string& file, const std::string& header) {
+  std::string beside = file.substr(0, file.rfind('/') + 1) + header;
+  return std::filesystem::exists(folder + "/" + beside) ? beside : header;
+}
+
 // GPUs' compilers are given a text that has no folder, so headers in quotes are put in their place.
 void append(
     const std::string& folder,
@@ -59,7 +67,8 @@ void append(
     start = end + 1;
     number++;
     if (line.compare(0, include.size(), include) == 0) {
-      append(folder, line.substr(include.size(), line.rfind('"') - include.size()), included, text);
+      std::string header = line.substr(include.size(), line.rfind('"') - include.size());
+      append(folder, find_header(folder, file, header), included, text);
       text += "#line " + std::to_string(number + 1) + " \"" + file + "\"\n";
     } else {
       text += line == "#pragma once" ? "\n" : line + "\n";

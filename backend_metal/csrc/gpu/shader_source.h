@@ -6,7 +6,7 @@
 
 namespace pomona {
 
-// Where the kernels of both GPUs and their headers lie. Kernels that are compiled already stay in use
+// Where the kernels of a GPU and their headers lie. Kernels that are compiled already stay in use
 // for the same text, and are compiled again for another.
 void set_shader_folder(const std::string& folder);
 

@@ -67,7 +67,7 @@ void LinearAttention::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   auto& device = mx::metal::device(stream().device);
   auto& encoder = mx::metal::get_command_encoder(stream());
   auto plan = plan_linear_attention(
-      a.v.shape(0), a.read_slots.shape(0), a.v.shape(1), a.k.shape(2), a.v.shape(2));
+      a.read_slots.shape(0), a.v.shape(1), a.k.shape(2), a.v.shape(2));
   metal::Kernel kernel{
       plan.is_narrow ? "narrow_linear_attention.metal" : "linear_attention.metal",
       plan.is_narrow ? "narrow_linear_attention" : "linear_attention",

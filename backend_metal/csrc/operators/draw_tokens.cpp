@@ -33,7 +33,7 @@ void DrawTokens::check_contiguous(const std::vector<mx::array>& inputs) {
   }
 }
 
-#if !defined(POMONA_METAL_DEVICE) && !defined(POMONA_CUDA_DEVICE)
+#ifndef POMONA_GPU_DEVICE
 void DrawTokens::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
   throw std::runtime_error("DrawTokens has no GPU kernels in this build");
 }

@@ -27,8 +27,8 @@ std::vector<mx::Shape> with_workspaces(
 } // namespace
 
 bool is_metal([[maybe_unused]] mx::Stream stream) {
-#ifdef POMONA_METAL_DEVICE
-  return stream.device == mx::Device::POMONA_METAL_DEVICE;
+#ifdef POMONA_METAL
+  return stream.device == mx::Device::POMONA_GPU_DEVICE;
 #else
   return false;
 #endif

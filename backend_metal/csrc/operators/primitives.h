@@ -14,7 +14,7 @@ struct AttentionOptions {
   float scale;
   int window; // 0: none
   float softcap; // 0: none
-  // On a CPU and with CUDA: a query's result does not depend on how many there are beside it in its
+  // Where a device has such a kernel: a query's result does not depend on how many there are beside it in its
   // sequence.
   bool one_kernel = false;
   // On a GPU: each sequence has one token, or each has several, which lengths on the device do not tell
@@ -59,7 +59,7 @@ class ReshapeAndCache : public CachePrimitive {
   using CachePrimitive::CachePrimitive;
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
-#if defined(POMONA_METAL_DEVICE) || defined(POMONA_CUDA_DEVICE)
+#ifdef POMONA_GPU_DEVICE
   void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
 #endif
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
@@ -75,7 +75,7 @@ class PagedAttention : public CachePrimitive {
       : CachePrimitive(stream), options_(options) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
-#if defined(POMONA_METAL_DEVICE) || defined(POMONA_CUDA_DEVICE)
+#ifdef POMONA_GPU_DEVICE
   void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
 #endif
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
@@ -94,7 +94,7 @@ class ScatterPagedAttention : public CachePrimitive {
       : CachePrimitive(stream), options_(options) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
-#if defined(POMONA_METAL_DEVICE) || defined(POMONA_CUDA_DEVICE)
+#ifdef POMONA_GPU_DEVICE
   void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
 #endif
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;

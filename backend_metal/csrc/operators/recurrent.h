@@ -1,5 +1,5 @@
 // The operators of recurrent layers. They write the states that they are given, in place; callers
-// give these up. Shapes and dtypes have been checked in Python (recurrent/checks.py).
+// give these up. Shapes and dtypes have been checked in Python (recurrent/operators.py).
 #pragma once
 
 #include <optional>
@@ -24,7 +24,7 @@ class CausalConv : public CachePrimitive {
   using CachePrimitive::CachePrimitive;
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
-#if defined(POMONA_METAL_DEVICE) || defined(POMONA_CUDA_DEVICE)
+#ifdef POMONA_GPU_DEVICE
   void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
 #endif
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
@@ -42,7 +42,7 @@ class LinearAttention : public CachePrimitive {
       : CachePrimitive(stream), delta_rule_(delta_rule), gates_are_rates_(gates_are_rates) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
-#if defined(POMONA_METAL_DEVICE) || defined(POMONA_CUDA_DEVICE)
+#ifdef POMONA_GPU_DEVICE
   void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
 #endif
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;

@@ -22,7 +22,7 @@
 #include "python/rotate_heads_bindings.h"
 #include "cpu/layers/exponential.h"
 #include "cpu/layers/swiglu.h"
-#ifdef POMONA_METAL_DEVICE
+#ifdef POMONA_METAL
 #include "gpu/shader_source.h"
 #endif
 
@@ -185,12 +185,12 @@ void bind_cpu(nb::module_& m) {
       "name"_a);
 }
 
-#ifdef POMONA_METAL_DEVICE
+#ifdef POMONA_METAL
 void bind_metal(nb::module_ m) {
-  bind_operators(m, mx::Device::POMONA_METAL_DEVICE);
-  bind_recurrent(m, mx::Device::POMONA_METAL_DEVICE);
-  bind_rotate_heads(m, mx::Device::POMONA_METAL_DEVICE, rotate_heads);
-  bind_draws(m, mx::Device::POMONA_METAL_DEVICE);
+  bind_operators(m, mx::Device::POMONA_GPU_DEVICE);
+  bind_recurrent(m, mx::Device::POMONA_GPU_DEVICE);
+  bind_rotate_heads(m, mx::Device::POMONA_GPU_DEVICE, rotate_heads);
+  bind_draws(m, mx::Device::POMONA_GPU_DEVICE);
   m.def("set_shader_folder", &set_shader_folder, "folder"_a);
 }
 #endif
@@ -255,7 +255,7 @@ NB_MODULE(_native, m) {
   bind_draws(m, mx::Device::cpu);
   bind_products(m);
   bind_cpu(m);
-#ifdef POMONA_METAL_DEVICE
+#ifdef POMONA_METAL
   bind_metal(m.def_submodule("metal"));
 #endif
   bind_testing(m.def_submodule("testing"));

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from backend_metal.attention.recording import Recording
+from backend_metal.devices.recording import Recording
 from backend_metal.engine.recorded.shape import StepShape
 
 MOST_DECODES = 24

@@ -17,7 +17,7 @@ import mlx.core as mx
 import numpy as np
 
 from backend_metal.attention.kv_cache import AttentionMetadata, GroupedMetadata, KVCachePool
-from backend_metal.attention.recording import RepeatedGraph
+from backend_metal.devices.recording import RepeatedGraph
 from backend_metal.engine.recorded.shape import table_width
 from backend_metal.engine.schedule.int_buffer import Int32Array
 from backend_metal.models.paged_model import ModelOutput, PagedModel

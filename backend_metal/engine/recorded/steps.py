@@ -8,8 +8,8 @@ from typing import Protocol
 import mlx.core as mx
 
 from backend_metal.attention.kv_cache import GroupedMetadata, KVCachePool
-from backend_metal.attention.pending_tokens import FillIn
-from backend_metal.attention.recording import Recorder, Recording, being_recorded
+from backend_metal.devices.pending_tokens import FillIn
+from backend_metal.devices.recording import Recorder, Recording, being_recorded
 from backend_metal.engine.batch import Batch
 from backend_metal.engine.recorded.kept import KeptRecordings
 from backend_metal.engine.recorded.shape import StepShape

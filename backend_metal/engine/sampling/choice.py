@@ -87,7 +87,7 @@ def _drawn(
 
 @contextlib.contextmanager
 def _on_the_cpu() -> Iterator[None]:
-    """Where MLX has all kernels, and makes none: on CUDA it would compile those of the graph for
+    """Where MLX has all kernels, and makes none: on a GPU it may compile those of the graph for
     minutes, and on a CPU it needs a compiler. That it does is a setting of the process: whatever
     else builds graphs meanwhile gets the same values, by more kernels."""
     is_disabled = "MLX_DISABLE_COMPILE" in os.environ

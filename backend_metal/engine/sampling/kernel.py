@@ -10,6 +10,7 @@ import numpy as np
 
 from backend_metal import native
 from backend_metal.engine.sampling.batch import Biases, SamplingBatch
+from backend_metal.gpu import GPU
 from backend_metal.native import MakeArray
 
 Draw = Callable[[mx.array, SamplingBatch], mx.array]
@@ -78,8 +79,8 @@ def own_kernel() -> KernelDraw | None:
     """Of MLX's default device; None where this build has none for it."""
     if mx.default_device() == mx.Device(mx.cpu):
         return KernelDraw(native.draw_tokens, any_float=False)
-    if native.metal is not None and mx.metal.is_available():
-        return KernelDraw(native.metal.draw_tokens, any_float=True)
-    if native.cuda is None:
+    if GPU is None:
         return None
-    return KernelDraw(native.cuda.draw_tokens, any_float=True, make_array=native.cuda.upload)
+    return KernelDraw(
+        GPU.operators.draw_tokens, any_float=True, make_array=GPU.attention.make_array
+    )

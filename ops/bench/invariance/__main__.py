@@ -155,7 +155,7 @@ def main() -> None:
     ways = {"as it is": False}
     path = select_device(arguments.device).deterministic_path
     # CUDA's has no quantized matrices.
-    if path is not None and (arguments.bits is None or path.any_rows_product is None):
+    if path is not None and (arguments.bits is None or path.multiply_alike is None):
         ways["deterministic"] = True
     with tempfile.TemporaryDirectory() as directory:
         layers = arguments.layers or shape.config["num_hidden_layers"]

@@ -2,7 +2,7 @@
 weights unpacked on their way, on CUDA, or before; and of floats.
 
 ``python -m ops.bench.products [--columns N] [--depth N] [--bits N]``. From how many rows which is
-best is what ``backend_metal.models.quantized_products`` has to know.
+best is what ``backend_metal.cuda.quantized_products`` has to know.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import mlx.core as mx
 import mlx.nn as nn
 from tqdm import tqdm
 
-from backend_metal.attention.paths import path_on
-from backend_metal.models import quantized_products
+from backend_metal.cuda import quantized_products
+from backend_metal.cuda.device import OPERATORS
 from ops.bench.timing import markdown_table, median_seconds
 
 ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 64, 128, 256, 512, 2048)
@@ -38,8 +38,8 @@ def contenders(columns: int, depth: int, bits: int, dtype: mx.Dtype) -> dict[str
     nn.quantize(model, 64, bits)
     quantized = model.layers[0]
     by_rows = nn.Sequential(copy(quantized))
-    kernel = path_on(mx.default_device()).quantized_product
-    quantized_products.compute_products_by_rows(by_rows, kernel)
+    kernel = None if OPERATORS is None else OPERATORS.quantized_product
+    quantized_products.compute_products_by_rows([*by_rows.modules()], kernel)
     mx.eval([layer.parameters() for layer in (quantized, floats)])
     products: dict[str, Product] = {f"{bits} bits": quantized}
     if by_rows.layers[0].has_kernel:

@@ -11,8 +11,8 @@ import numpy as np
 from mlx_lm.models.cache import make_prompt_cache
 
 from backend_metal.attention.kv_cache import KVCachePool
-from backend_metal.attention.rotate_heads import RotateHeads
-from backend_metal.attention.row_operators import RowOperators
+from backend_metal.devices.rotate_heads import RotateHeads
+from backend_metal.devices.row_operators import RowOperators
 from backend_metal.models.paged_model import PagedModel
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.packed_step import Chunk, forward, relative_rms, states_for

@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 from hypothesis import strategies as st
 
-from backend_metal.attention.pending_tokens import FillIn
+from backend_metal.devices.pending_tokens import FillIn
 
 
 @dataclass(frozen=True)

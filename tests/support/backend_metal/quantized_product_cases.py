@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 from hypothesis import strategies as st
 
-from backend_metal.attention.products import QuantizedProduct
+from backend_metal.cuda.products import QuantizedProduct
 
 PRECISION = {mx.float16: 2.0**-11, mx.bfloat16: 2.0**-8}
 """Of a rounded number, relative to it."""

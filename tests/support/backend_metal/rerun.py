@@ -10,8 +10,8 @@ import mlx.core as mx
 import numpy as np
 
 from backend_metal.attention.paths import CPU
-from backend_metal.attention.recording import Forward, Ints
 from backend_metal.device import Device, registered
+from backend_metal.devices.recording import Forward, Ints
 
 DEVICE = "records"
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from backend_metal.attention.row_operators import RowOperators
+from backend_metal.devices.row_operators import RowOperators
 
 DTYPES = (mx.float32, mx.float16, mx.bfloat16)
 LAYOUTS = ("contiguous", "joined", "shifted", "transposed", "repeated")

@@ -1,0 +1,1 @@
+"""The room of CUDA: its Python, its kernels on an emulator (``on_cpu``) and on a GPU."""
