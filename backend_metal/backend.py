@@ -16,14 +16,14 @@ from backend_metal.engine.build import build_engine, check_config
 from backend_metal.engine.engine import Engine, Output
 from backend_metal.engine.loop import EngineLoop
 from backend_metal.engine.plan import check_attention, plan_memory
-from backend_metal.engine.pooled import id_of_input
+from backend_metal.engine.requests.pooled import id_of_input
+from backend_metal.engine.requests.pooling_run import PoolingRun
+from backend_metal.engine.requests.preparation import Preparation, Prepared
+from backend_metal.engine.requests.unread import Unread
+from backend_metal.engine.requests.waiting_room import WaitingRoom
 from backend_metal.engine.text.context_length import Prompted
-from backend_metal.models.find import find_checkpoint
-from backend_metal.models.pooling_config import PoolingConfig
-from backend_metal.pooling_run import PoolingRun
-from backend_metal.preparation import Preparation, Prepared
-from backend_metal.unread import Unread
-from backend_metal.waiting_room import WaitingRoom
+from backend_metal.models.load.find import find_checkpoint
+from backend_metal.models.load.pooling_config import PoolingConfig
 from deployments.backend import (
     AttentionStatus,
     BackendError,

@@ -14,7 +14,7 @@ from pathlib import Path
 from backend_metal.attention.kv_cache import LayerCacheSpec
 from backend_metal.attention.kv_groups import group_layers
 from backend_metal.engine.schedule.block_group import most_blocks_held
-from backend_metal.models.families import ALIASES, FAMILIES
+from backend_metal.models.families.table import ALIASES, FAMILIES
 from deployments.backend import EngineConfig
 from ops.published_models import MODELS, PublishedModel
 

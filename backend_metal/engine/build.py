@@ -12,29 +12,29 @@ from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.attention.paths import REFERENCE, AttentionPath
 from backend_metal.device import device_memory_bytes, select_device
 from backend_metal.engine.attention_choice import choose_attention
-from backend_metal.engine.device_limits import limit_memory, limit_submitted
-from backend_metal.engine.device_share import claim, engines_folder
 from backend_metal.engine.engine import Engine
 from backend_metal.engine.grammar.matcher_pool import MatcherPool
-from backend_metal.engine.memory import GIB, Demand, GroupBytes, num_kv_blocks
+from backend_metal.engine.memory.device_limits import limit_memory, limit_submitted
+from backend_metal.engine.memory.device_share import claim, engines_folder
+from backend_metal.engine.memory.kv_blocks import GIB, Demand, GroupBytes, num_kv_blocks
+from backend_metal.engine.memory.resident import ResidentMemory, wire, working_set
+from backend_metal.engine.memory.state_memory import StatePlan
 from backend_metal.engine.plan import context_of, demand_of, group_bytes, state_plan
 from backend_metal.engine.recorded.repeated import RepeatedModel
 from backend_metal.engine.recorded.steps import RecordedSteps
-from backend_metal.engine.resident import ResidentMemory, wire, working_set
 from backend_metal.engine.runner import ModelRunner
 from backend_metal.engine.schedule.block_group import BlockGroup
 from backend_metal.engine.schedule.block_pool import BlockPool
 from backend_metal.engine.schedule.snapshot_borders import SnapshotPolicy
 from backend_metal.engine.schedule.state_slots import StateSlots
-from backend_metal.engine.state_memory import StatePlan
 from backend_metal.engine.step_clock import StepClock
-from backend_metal.models.account.length import check_wanted, context_length, stated_length
-from backend_metal.models.account.rope import text_part
-from backend_metal.models.find import find_config
-from backend_metal.models.generation_config import default_sampling
-from backend_metal.models.loader import LoadedModel, load
+from backend_metal.models.load.account.length import check_wanted, context_length, stated_length
+from backend_metal.models.load.account.rope import text_part
+from backend_metal.models.load.find import find_config
+from backend_metal.models.load.generation_config import default_sampling
+from backend_metal.models.load.loader import LoadedModel, load
+from backend_metal.models.load.weights import check_stored_weights
 from backend_metal.models.paged_model import PagedModel
-from backend_metal.models.weights import check_stored_weights
 from backend_metal.recurrent import StatePool, choose_path
 from deployments.backend import EngineConfig
 

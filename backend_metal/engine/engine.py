@@ -18,11 +18,11 @@ from typing import NamedTuple
 from backend_metal.engine.grammar.compiler import GrammarCompiler
 from backend_metal.engine.grammar.matcher import GrammarMatcher
 from backend_metal.engine.grammar.matcher_pool import MatcherPool
-from backend_metal.engine.intake import Intake
+from backend_metal.engine.memory.resident import ResidentMemory
 from backend_metal.engine.pipeline import Flight, Pipeline, StepFailedError
-from backend_metal.engine.pooled import PooledOutput, id_of_input
-from backend_metal.engine.request_state import RequestState
-from backend_metal.engine.resident import ResidentMemory
+from backend_metal.engine.requests.intake import Intake
+from backend_metal.engine.requests.pooled import PooledOutput, id_of_input
+from backend_metal.engine.requests.request_state import RequestState
 from backend_metal.engine.schedule.block_group import BlockGroup
 from backend_metal.engine.schedule.prompt_readings import PromptReadings
 from backend_metal.engine.schedule.scheduler import Scheduler
@@ -37,7 +37,7 @@ from backend_metal.engine.text.output import SequenceOutput
 from backend_metal.engine.text.prompt import PromptEncoder
 from backend_metal.engine.text.token_text import TokenText
 from backend_metal.engine.text.tokenizer import Tokenizer
-from backend_metal.models.pooling_config import PoolingConfig
+from backend_metal.models.load.pooling_config import PoolingConfig
 from deployments.backend import (
     AttentionStatus,
     BackendError,

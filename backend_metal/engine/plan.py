@@ -9,9 +9,9 @@ from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.attention.kv_groups import group_layers
 from backend_metal.device import Device, device_memory_bytes, select_device
 from backend_metal.engine.attention_choice import choose_attention
-from backend_metal.engine.memory import Demand, GroupBytes, num_kv_blocks
-from backend_metal.engine.state_memory import StatePlan, plan_states
-from backend_metal.models.loader import OutlinedModel, outline
+from backend_metal.engine.memory.kv_blocks import Demand, GroupBytes, num_kv_blocks
+from backend_metal.engine.memory.state_memory import StatePlan, plan_states
+from backend_metal.models.load.loader import OutlinedModel, outline
 from backend_metal.models.paged_model import PagedModel
 from backend_metal.recurrent import StatePool
 from deployments.backend import AttentionStatus, EngineConfig, ModelPlan

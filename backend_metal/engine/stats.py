@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from backend_metal.engine.request_state import RequestState
+from backend_metal.engine.requests.request_state import RequestState
 from backend_metal.engine.schedule.sequence import Sequence, Status
 from backend_metal.engine.schedule.step import Step
 from backend_metal.engine.step_clock import PARTS, Part

@@ -22,8 +22,7 @@ from backend_metal.devices.rotate_heads import RotateHeads
 from backend_metal.devices.row_operators import RowOperators
 from backend_metal.linux_cpu.float_rows import prepare_float_rows
 from backend_metal.linux_cpu.native_scope import native_layers
-from backend_metal.models.activations import catch_activations
-from backend_metal.models.cache_kinds import (
+from backend_metal.models.checks.cache_kinds import (
     AttentionKind,
     CacheKind,
     ListKind,
@@ -32,33 +31,33 @@ from backend_metal.models.cache_kinds import (
     check_layers,
     single_kinds,
 )
-from backend_metal.models.families import family_of
-from backend_metal.models.fused_heads import fuse_heads, separate_heads
-from backend_metal.models.fused_projections import (
+from backend_metal.models.checks.heads_check import separate_wrong_heads
+from backend_metal.models.checks.rows_check import right_row_operators
+from backend_metal.models.families.table import family_of
+from backend_metal.models.layers.activations import catch_activations
+from backend_metal.models.layers.fused_heads import fuse_heads, separate_heads
+from backend_metal.models.layers.fused_projections import (
     all_layers,
     fuse_projections,
     separate_unshared,
 )
-from backend_metal.models.fused_rows import prepare_fused_rows, row_operators
-from backend_metal.models.heads_check import separate_wrong_heads
-from backend_metal.models.layer_cache import (
+from backend_metal.models.layers.fused_rows import prepare_fused_rows, row_operators
+from backend_metal.models.layers.layer_cache import (
     Attending,
     LayerCache,
     LayerCaches,
     PagedAttending,
     RecordingAttending,
 )
-from backend_metal.models.panel_weights import lay_weights_in_panels
-from backend_metal.models.recurrent_layers import (
+from backend_metal.models.layers.panel_weights import lay_weights_in_panels
+from backend_metal.models.layers.recurrent_layers import (
     PooledStateCache,
     RecordingStateCache,
     RecurrentLayerCache,
     pack_recurrent,
 )
-from backend_metal.models.rows_check import right_row_operators
+from backend_metal.models.layers.weight_memory import lay_weights_together
 from backend_metal.models.seam import catch_attention, select_logit_rows
-from backend_metal.models.weight_memory import lay_weights_together
-from backend_metal.models.weights import arrays_of
 from backend_metal.recurrent import RecurrentSpec, StepStates
 
 
@@ -161,7 +160,8 @@ class PagedModel:
 
     def arrays(self) -> list[mx.array]:
         """The weights that each step reads."""
-        return arrays_of(self._model)
+        values = (value for module in self._model.modules() for value in module.values())
+        return list({id(one): one for one in values if isinstance(one, mx.array)}.values())
 
     def __call__(
         self,

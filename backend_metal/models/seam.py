@@ -8,7 +8,12 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from backend_metal.models.layer_cache import AttentionOptions, LayerCache, LayerCaches, PagedMask
+from backend_metal.models.layers.layer_cache import (
+    AttentionOptions,
+    LayerCache,
+    LayerCaches,
+    PagedMask,
+)
 
 ATTENTION_NAME = "scaled_dot_product_attention"
 

@@ -14,8 +14,8 @@ import pytest
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.utils import load_config
 
-from backend_metal.models.account.families import PATH
-from backend_metal.models.account.keys import check_keys, warn_of_unknown_keys
+from backend_metal.models.load.account.families import PATH
+from backend_metal.models.load.account.keys import check_keys, warn_of_unknown_keys
 from tests.backend_metal.test_account_rotary import built
 from tests.support.backend_metal import config_keys, tiny_models
 from tests.support.backend_metal.published_configs import PUBLISHED

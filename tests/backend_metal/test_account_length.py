@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backend_metal.models.account.length import context_length, stated_length
+from backend_metal.models.load.account.length import context_length, stated_length
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
 LLAMA3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}

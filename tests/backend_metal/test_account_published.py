@@ -12,9 +12,10 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from backend_metal import LLM, SamplingParams
-from backend_metal.models import checkpoint_tokenizer, hunyuan
-from backend_metal.models.account.config import normalized
-from backend_metal.models.account.sizes import check_sizes
+from backend_metal.models.families import hunyuan
+from backend_metal.models.load import checkpoint_tokenizer
+from backend_metal.models.load.account.config import normalized
+from backend_metal.models.load.account.sizes import check_sizes
 from tests.backend_metal.test_account_rotary import as_mlx_lm, built
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.checkpoints import dense_logits, load_cpu, logits_of

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from mlx_lm.utils import MODEL_REMAPPING
 
-from backend_metal.models.account.config import normalized
-from backend_metal.models.account.network import settle
-from backend_metal.models.account.rope import ALIASES, text_part
+from backend_metal.models.load.account.config import normalized
+from backend_metal.models.load.account.network import settle
+from backend_metal.models.load.account.rope import ALIASES, text_part
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.published_configs import PUBLISHED
 from tests.support.backend_metal.rotary_oracle import rotation

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from backend_metal import native
-from backend_metal.models.fused_rows import FusedRMSNorm
+from backend_metal.models.layers.fused_rows import FusedRMSNorm
 from backend_metal.models.paged_model import PagedModel
 from tests.support.backend_metal import row_cases, tiny_models
 from tests.support.fuzzing import fuzz

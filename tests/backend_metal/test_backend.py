@@ -19,8 +19,8 @@ from backend_metal import LLM
 from backend_metal.backend import MlxBackend
 from backend_metal.device import available_devices
 from backend_metal.engine.engine import Engine, Output
+from backend_metal.engine.requests.preparation import Preparation
 from backend_metal.engine.text.prompt import PromptEncoder
-from backend_metal.preparation import Preparation
 from deployments.backend import (
     ChatPrompt,
     Delta,
@@ -278,7 +278,7 @@ def held_tokenizer(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]
 def long_ones_held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Prompts that have a thread of their own are tokenized only once the event is set."""
     release, encode = threading.Event(), PromptEncoder.encode
-    monkeypatch.setattr("backend_metal.preparation.SHORT_CHARS", 10)
+    monkeypatch.setattr("backend_metal.engine.requests.preparation.SHORT_CHARS", 10)
 
     def held(encoder: PromptEncoder, request: GenerationRequest) -> list[int]:
         if len(str(request.prompt)) > 10:

@@ -13,7 +13,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import AutoTokenizer
 
 from backend_metal.engine.text.prompt import PromptEncoder
-from backend_metal.models.checkpoint_tokenizer import PROBES, load_checkpoint_tokenizer
+from backend_metal.models.load.checkpoint_tokenizer import PROBES, load_checkpoint_tokenizer
 from deployments.backend import ChatPrompt, GenerationRequest, InvalidRequestError, SamplingParams
 
 WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 import mlx.core as mx
 import pytest
 
-from backend_metal.engine import device_limits
-from backend_metal.engine.device_limits import (
+from backend_metal.engine.memory import device_limits
+from backend_metal.engine.memory.device_limits import (
     BUFFER_CACHE_FRACTION,
     LEAST_SUBMITTED_FRACTION,
     SUBMITTED_FRACTION,
     limit_memory,
     limit_submitted,
 )
-from backend_metal.engine.memory import GIB
+from backend_metal.engine.memory.kv_blocks import GIB
 from tests.support.backend_metal.bare_package import BARE_PACKAGE
 
 CPU = mx.Device(mx.cpu)
@@ -73,7 +73,7 @@ def test_the_heap_keeps_what_is_freed_at_its_end() -> None:
     # In a process of its own: a heap that keeps what is freed never stops.
     code = """
 import ctypes
-from backend_metal.engine.heap import keep_freed
+from backend_metal.engine.memory.heap import keep_freed
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from backend_metal import LLM, SamplingParams
-from backend_metal.models.families import FAMILIES
+from backend_metal.models.families.table import FAMILIES
 from deployments.backend import Delta, GenerationRequest
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.mlx_lm_greedy import greedy_tokens

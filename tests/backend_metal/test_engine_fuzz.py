@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backend_metal import LLM  # isort: skip
 from backend_metal.engine.engine import MAX_CONSECUTIVE_FAILURES, Engine
-from backend_metal.engine.request_state import SEED_STRIDE
+from backend_metal.engine.requests.request_state import SEED_STRIDE
 from backend_metal.engine.schedule.snapshot_borders import SnapshotPolicy
 from deployments.backend import Delta, GenerationRequest, SamplingParams
 from tests.support.backend_metal import tiny_models

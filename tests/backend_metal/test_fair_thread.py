@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from backend_metal.fair_thread import FairThread
+from backend_metal.engine.requests.fair_thread import FairThread
 from deployments.backend import EngineStoppedError, QueueFullError, UnavailableError
 
 

@@ -18,8 +18,8 @@ from mlx_lm.tuner.lora import LoRALinear
 
 from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.linux_cpu.quantized import keep_quantized
-from backend_metal.models.families import FAMILIES
-from backend_metal.models.fused_projections import (
+from backend_metal.models.families.table import FAMILIES
+from backend_metal.models.layers.fused_projections import (
     fuse_projections,
     joined_layers,
     separate_unshared,

@@ -10,7 +10,7 @@ import pytest
 
 from backend_metal import LLM, SamplingParams
 from backend_metal.attention.kv_cache import KVCachePool
-from backend_metal.models.loader import LoadedModel
+from backend_metal.models.load.loader import LoadedModel
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.checkpoints import TABLE, TOKENS, load_cpu, save_quantized
 from tests.support.backend_metal.packed_step import Chunk, lazy_forward, relative_rms, states_for

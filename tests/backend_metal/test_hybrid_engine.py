@@ -15,12 +15,12 @@ from backend_metal import LLM, SamplingParams
 from backend_metal.backend import MlxBackend
 from backend_metal.engine import build
 from backend_metal.engine.engine import Engine
-from backend_metal.engine.memory import Demand, GroupBytes
+from backend_metal.engine.memory.kv_blocks import Demand, GroupBytes
 from backend_metal.engine.schedule.sequence import Sequence
 from backend_metal.engine.schedule.snapshot_borders import SnapshotPolicy
 from backend_metal.engine.schedule.state_slots import StateSlots
 from backend_metal.engine.text.prompt import TOKENS_AT_A_CUT
-from backend_metal.models.families import FAMILIES
+from backend_metal.models.families.table import FAMILIES
 from deployments.backend import ChatPrompt, Delta, EngineConfig, GenerationRequest
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.mlx_lm_greedy import greedy_tokens

@@ -22,9 +22,9 @@ from backend_metal.attention.latent_parts import (
 )
 from backend_metal.attention.paths import CPU, REFERENCE, AttentionPath
 from backend_metal.devices.recording import being_recorded
-from backend_metal.models import latents as latents_module
-from backend_metal.models.latents import IndexStep, LatentAttention
-from backend_metal.models.mla import Heads
+from backend_metal.models.layers import latents as latents_module
+from backend_metal.models.layers.latents import IndexStep, LatentAttention
+from backend_metal.models.layers.mla import Heads
 from tests.support.backend_metal.packed_step import Chunk, metadata_of, relative_rms
 
 BLOCK_SIZE = 8

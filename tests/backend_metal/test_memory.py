@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backend_metal.attention.kv_cache import KVCachePool, LayerAttention, LayerCacheSpec
 from backend_metal.attention.kv_groups import group_layers
-from backend_metal.engine.memory import GIB, Demand, GroupBytes, num_kv_blocks, split
+from backend_metal.engine.memory.kv_blocks import GIB, Demand, GroupBytes, num_kv_blocks, split
 from backend_metal.engine.schedule.block_group import BlockGroup
 from backend_metal.engine.schedule.block_pool import BlockPool
 

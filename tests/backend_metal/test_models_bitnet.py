@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from mlx_lm.models.bitlinear_layers import BitLinear
 
-from backend_metal.models.bitnet import unpack_ternary
+from backend_metal.models.families.bitnet import unpack_ternary
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.checkpoints import ROUNDED, dense_logits, load_cpu, logits_of
 from tests.support.backend_metal.packed_step import relative_rms

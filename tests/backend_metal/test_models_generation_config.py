@@ -12,9 +12,9 @@ import pytest
 
 from backend_metal import LLM, SamplingParams
 from backend_metal.backend import MlxBackend
-from backend_metal.models.find import DEMO_DIRECTORY
-from backend_metal.models.generation_config import default_sampling
-from backend_metal.models.loader import load
+from backend_metal.models.load.find import DEMO_DIRECTORY
+from backend_metal.models.load.generation_config import default_sampling
+from backend_metal.models.load.loader import load
 from deployments.backend import EngineConfig, GenerationDefaults
 from tests.support.backend_metal import tiny_models
 

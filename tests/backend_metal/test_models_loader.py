@@ -26,10 +26,10 @@ from mlx.utils import tree_flatten
 
 from backend_metal import LLM
 from backend_metal.engine.build import check_config
-from backend_metal.models import hub, loader
-from backend_metal.models.loader import load
-from backend_metal.models.pooling_config import POOLING_FILES
-from backend_metal.models.weights import check_stored_weights
+from backend_metal.models.load import hub, loader
+from backend_metal.models.load.loader import load
+from backend_metal.models.load.pooling_config import POOLING_FILES
+from backend_metal.models.load.weights import check_stored_weights
 from deployments.backend import EngineConfig
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.checkpoints import CPU, PLENTY, dense_logits, load_cpu, logits_of

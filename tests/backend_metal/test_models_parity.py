@@ -12,8 +12,8 @@ import pytest
 from mlx_lm.models.base import create_causal_mask
 
 from backend_metal.attention.kv_cache import KVCachePool
-from backend_metal.models import gemma2
-from backend_metal.models.families import FAMILIES
+from backend_metal.models.families import gemma2
+from backend_metal.models.families.table import FAMILIES
 from backend_metal.models.paged_model import PagedModel
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.dense import (

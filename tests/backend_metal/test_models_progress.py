@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from backend_metal.models import progress
-from backend_metal.models.progress import DownloadProgress, NoProgress, Progress
+from backend_metal.models.load import progress
+from backend_metal.models.load.progress import DownloadProgress, NoProgress, Progress
 
 
 class Clock:

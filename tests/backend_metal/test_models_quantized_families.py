@@ -13,7 +13,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.utils import load_model
 
-from backend_metal.models.families import FAMILIES
+from backend_metal.models.families.table import FAMILIES
 from tests.support.backend_metal.checkpoints import (
     PLENTY,
     ROUNDED,

@@ -13,8 +13,8 @@ import mlx_lm.models
 import pytest
 from mlx_lm.models.cache import ArraysCache, ChunkedKVCache, KVCache, RotatingKVCache
 
-from backend_metal.models import families
-from backend_metal.models.families import Family
+from backend_metal.models.families import table as families
+from backend_metal.models.families.table import Family
 from backend_metal.models.paged_model import PagedModel
 from tests.support.backend_metal import tiny_models
 

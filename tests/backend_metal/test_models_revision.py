@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from backend_metal import native
-from backend_metal.models.find import DEMO_DIRECTORY
-from backend_metal.models.loader import load
-from backend_metal.models.revision import revision_of
+from backend_metal.models.load.find import DEMO_DIRECTORY
+from backend_metal.models.load.loader import load
+from backend_metal.models.load.revision import revision_of
 from tests.support.backend_metal.checkpoints import CPU, PLENTY
 
 

@@ -16,7 +16,7 @@ from mlx.utils import tree_flatten
 
 from backend_metal.attention.kv_cache import KVCachePool, LayerCacheSpec
 from backend_metal.attention.operators import attention_launches
-from backend_metal.models.fused_projections import joined_layers
+from backend_metal.models.layers.fused_projections import joined_layers
 from backend_metal.models.paged_model import PagedModel
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.packed_step import (

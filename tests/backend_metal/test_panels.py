@@ -25,8 +25,8 @@ from backend_metal.linux_cpu.panels import (
     may_lie_in_panels,
     take_out_of_panels,
 )
-from backend_metal.models.fused_projections import fuse_projections, joined_layers
-from backend_metal.models.panel_weights import lay_weights_in_panels
+from backend_metal.models.layers.fused_projections import fuse_projections, joined_layers
+from backend_metal.models.layers.panel_weights import lay_weights_in_panels
 from tests.support.backend_metal import tiny_models
 from tests.support.fuzzing import fuzz
 

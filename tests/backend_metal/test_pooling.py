@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from backend_metal import LLM, SamplingParams
-from backend_metal.engine.pooled import id_of_input
-from backend_metal.models.families import family_of
-from backend_metal.models.find import find_config
-from backend_metal.models.pooling_config import PoolingConfig, ScoreTokens, read_pooling_config
+from backend_metal.engine.requests.pooled import id_of_input
+from backend_metal.models.families.table import family_of
+from backend_metal.models.load.find import find_config
+from backend_metal.models.load.pooling_config import PoolingConfig, ScoreTokens, read_pooling_config
 from deployments.backend import (
     ContextLengthError,
     GenerationRequest,

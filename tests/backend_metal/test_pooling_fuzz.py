@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from backend_metal import LLM, SamplingParams
 from backend_metal.engine.engine import MAX_CONSECUTIVE_FAILURES
-from backend_metal.engine.pooled import id_of_input
+from backend_metal.engine.requests.pooled import id_of_input
 from deployments.backend import GenerationRequest, Pooled, PoolingInput, PoolingRequest
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.pooling_files import write_pooling_files

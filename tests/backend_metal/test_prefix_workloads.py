@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend_metal.engine.memory import GIB, Demand, GroupBytes, num_kv_blocks
+from backend_metal.engine.memory.kv_blocks import GIB, Demand, GroupBytes, num_kv_blocks
+from backend_metal.engine.memory.state_memory import StatePlan, plan_states
 from backend_metal.engine.schedule.sequence import Sequence
 from backend_metal.engine.schedule.step import Step
-from backend_metal.engine.state_memory import StatePlan, plan_states
 from tests.support.backend_metal.scheduler_harness import BLOCK_SIZE, Harness, output
 from tests.support.backend_metal.stub_runner import StubForward, StubRunner
 from tests.support.tables import TABLE

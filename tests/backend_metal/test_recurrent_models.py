@@ -11,7 +11,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from backend_metal.attention.kv_cache import KVCachePool
-from backend_metal.models.families import FAMILIES
+from backend_metal.models.families.table import FAMILIES
 from backend_metal.models.paged_model import PagedModel
 from backend_metal.recurrent import StatePool
 from tests.support.backend_metal import tiny_models

@@ -11,10 +11,11 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from backend_metal.engine import build, device_share
-from backend_metal.engine.device_share import claim
-from backend_metal.engine.memory import GIB
-from backend_metal.engine.resident import HEAP_BYTES, ResidentMemory, held_bytes, wire
+from backend_metal.engine import build
+from backend_metal.engine.memory import device_share
+from backend_metal.engine.memory.device_share import claim
+from backend_metal.engine.memory.kv_blocks import GIB
+from backend_metal.engine.memory.resident import HEAP_BYTES, ResidentMemory, held_bytes, wire
 from backend_metal.llm import LLM
 from tests.support.backend_metal import tiny_models
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from backend_metal.engine.memory import GIB, Demand, GroupBytes
-from backend_metal.engine.state_memory import StatePlan, plan_states
+from backend_metal.engine.memory.kv_blocks import GIB, Demand, GroupBytes
+from backend_metal.engine.memory.state_memory import StatePlan, plan_states
 
 MIB = 2**20
 BLOCK_SIZE = 16

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend_metal.models.checkpoint_quantization import storage_of
-from backend_metal.models.stored_tensors import INDEX, StoredTensors
+from backend_metal.models.load.checkpoint_quantization import storage_of
+from backend_metal.models.load.stored_tensors import INDEX, StoredTensors
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.checkpoints import load_cpu, logits_of, save_quantized
 from tests.support.backend_metal.packed_step import relative_rms

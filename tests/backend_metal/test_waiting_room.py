@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend_metal.waiting_room import WaitingRoom, retry_after
+from backend_metal.engine.requests.waiting_room import WaitingRoom, retry_after
 from deployments.backend import FailureKind, GenerationRequest, QueueFullError, SamplingParams
 from tests.support.fuzzing import fuzz
 

@@ -15,7 +15,7 @@ from backend_metal.cuda.few_rows_products import (
     LinearByRows,
     compute_few_rows,
 )
-from backend_metal.models.fused_projections import (
+from backend_metal.models.layers.fused_projections import (
     all_layers,
     fuse_projections,
     joined_layers,

@@ -15,7 +15,7 @@ from backend_metal.cuda.quantized_products import (
     compute_products_by_rows,
 )
 from backend_metal.devices.recording import being_recorded
-from backend_metal.models.fused_projections import (
+from backend_metal.models.layers.fused_projections import (
     all_layers,
     fuse_projections,
     joined_layers,

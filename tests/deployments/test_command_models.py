@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backend_metal.models.find import DEMO_DIRECTORY
+from backend_metal.models.load.find import DEMO_DIRECTORY
 from deployments.command import models
 
 pytestmark = pytest.mark.serve

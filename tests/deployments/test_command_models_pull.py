@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from backend_metal.models.find import DEMO_DIRECTORY
+from backend_metal.models.load.find import DEMO_DIRECTORY
 from deployments.command import models
 from tests.support.documents import REPOSITORY
 from tests.support.hub import COMMIT, Hub, hub_of

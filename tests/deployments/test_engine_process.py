@@ -323,7 +323,7 @@ async def test_its_log_is_this_ones(caplog: pytest.LogCaptureFixture) -> None:
     """Over a real engine, which loads a model."""
     caplog.set_level(logging.INFO)
     async with tiny_engine():
-        loaded = [one for one in caplog.records if one.name == "backend_metal.models.loader"]
+        loaded = [one for one in caplog.records if one.name == "backend_metal.models.load.loader"]
         assert any(one.getMessage().startswith("loading ") for one in loaded)
 
 

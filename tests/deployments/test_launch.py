@@ -28,7 +28,7 @@ from ray.serve.schema import (
     ServeStatus,
 )
 
-from backend_metal.models.find import DEMO_DIRECTORY
+from backend_metal.models.load.find import DEMO_DIRECTORY
 from deployments.backend import EngineConfig
 from deployments.command.serve import run
 from deployments.launch import deploy, model_check, prepare

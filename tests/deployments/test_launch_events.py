@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from backend_metal.models import progress
+from backend_metal.models.load import progress
 from deployments.launch.events import Events, to_show
 from deployments.launch.live_terminal import CLEAR_LINE, LiveTerminal, bar
 from deployments.observe.events import EVENTS, EventHandler, event_handler

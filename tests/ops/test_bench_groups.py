@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend_metal.models.families import FAMILIES
+from backend_metal.models.families.table import FAMILIES
 from ops.bench.engine.groups import GROUPS, GroupRates, agreement, measure, table
 from ops.bench.engine.workload import Workload
 

@@ -14,7 +14,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.models.qwen3 import Model
 from tokenizers import Tokenizer
 
-from backend_metal.models.loader import load
+from backend_metal.models.load.loader import load
 from ops.demo_model.corpus import generate
 from ops.demo_model.dataset import Rows, pack
 from ops.demo_model.tokenizer import train_tokenizer

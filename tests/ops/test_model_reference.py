@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend_metal.models.families import ALIASES, FAMILIES
+from backend_metal.models.families.table import ALIASES, FAMILIES
 from ops.model_reference import (
     DOCUMENT,
     MODELS,

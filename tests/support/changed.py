@@ -19,7 +19,7 @@ _STEPS = r"tests/metal_on_cpu/([^/]+|host/.+)|tests/support/backend_metal/[^/]+"
 _KERNELS = "|".join((_SHADERS, _DISPATCH, _EMULATOR, _STEPS))
 _CALLERS = (
     r"backend_metal/(attention|devices|recurrent|engine/sampling|engine/recorded)/.+"
-    r"|backend_metal/models/(paged_model|fused_\w+|rotary|activations|\w+_check)\.py"
+    r"|backend_metal/models/(paged_model|(layers|checks)/\w+)\.py"
     r"|backend_metal/gpu\.py"
 )
 

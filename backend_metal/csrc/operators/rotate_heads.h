@@ -1,6 +1,6 @@
 // The operator between a projection and attention: it normalises and rotates the heads of queries and
 // of keys. This one is for GPUs; cpu/layers/float_heads.h has that of CPUs. Shapes and dtypes have been
-// checked in Python (models/rotary.py).
+// checked in Python (models/layers/rotary.py).
 #pragma once
 
 #include <mlx/mlx.h>

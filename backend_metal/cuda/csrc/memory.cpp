@@ -22,7 +22,7 @@ constexpr size_t kPage = 1 << 14;
 
 // Of a device's memory, what is kept that nobody uses: what layers of a long step give back while others
 // run, which takes the driver longer to map anew than some of them take to run. As much as MLX keeps
-// (engine/device_limits.py).
+// (engine/memory/device_limits.py).
 constexpr double kMostKept = 0.05;
 
 size_t most_kept() {

@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from backend_metal.models.pooling_config import PoolingConfig, ScoreTokens
+from backend_metal.models.load.pooling_config import PoolingConfig, ScoreTokens
 
 Floats = npt.NDArray[np.float32]
 SHORTEST = 1e-12

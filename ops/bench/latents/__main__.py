@@ -19,8 +19,8 @@ from mlx_lm.models.mla import MultiLinear
 
 from backend_metal.attention.kv_cache import AttentionMetadata, KVCachePool
 from backend_metal.attention.latent_parts import DecompressionRule
-from backend_metal.models.latents import LatentAttention
-from backend_metal.models.mla import Heads
+from backend_metal.models.layers.latents import LatentAttention
+from backend_metal.models.layers.mla import Heads
 from ops.bench.timing import markdown_table, median_seconds
 
 BLOCK_SIZE = 16

@@ -25,8 +25,8 @@ from tqdm import tqdm
 
 from backend_metal.linux_cpu.blas import physical_cores
 from backend_metal.linux_cpu.native_scope import native_layers
-from backend_metal.models import griffin, selective_scan
-from backend_metal.models.recurrent_layers import (
+from backend_metal.models.layers import griffin, selective_scan
+from backend_metal.models.layers.recurrent_layers import (
     PooledStateCache,
     RecordingStateCache,
     pack_recurrent,

@@ -17,11 +17,11 @@ from backend_metal.attention.paths import path_on
 from backend_metal.devices.rotate_heads import RotateHeads
 from backend_metal.engine.build import build_engine
 from backend_metal.models import paged_model
-from backend_metal.models.families import FAMILIES
-from backend_metal.models.fused_heads import fuse_heads, fused_modules, separate_heads
-from backend_metal.models.heads_check import NUM_TOKENS, separate_wrong_heads
+from backend_metal.models.checks.heads_check import NUM_TOKENS, separate_wrong_heads
+from backend_metal.models.families.table import FAMILIES
+from backend_metal.models.layers.fused_heads import fuse_heads, fused_modules, separate_heads
+from backend_metal.models.layers.rotary import rotary_of
 from backend_metal.models.paged_model import PagedModel
-from backend_metal.models.rotary import rotary_of
 from backend_metal.models.seam import catch_attention
 from deployments.backend import EngineConfig
 from tests.cuda.on_cpu.extension import execution, operators
@@ -273,6 +273,6 @@ def test_plain_attention_has_plain_heads(
             built.append(model)
             super().__init__(model, config, rotate=rotate, **options)
 
-    monkeypatch.setattr("backend_metal.models.loader.PagedModel", Kept)
+    monkeypatch.setattr("backend_metal.models.load.loader.PagedModel", Kept)
     build_engine(EngineConfig(model="demo", device="cpu", attention=setting, num_kv_blocks=8))
     assert (num_fused(built[-1]) > 0) == serves

@@ -16,10 +16,11 @@ import pytest
 from backend_metal.attention import paths
 from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.devices.row_operators import RowOperators
-from backend_metal.models import activations, paged_model
-from backend_metal.models.fused_rows import FusedRMSNorm, prepare_fused_rows, row_operators
+from backend_metal.models import paged_model
+from backend_metal.models.checks.rows_check import right_row_operators
+from backend_metal.models.layers import activations
+from backend_metal.models.layers.fused_rows import FusedRMSNorm, prepare_fused_rows, row_operators
 from backend_metal.models.paged_model import PagedModel
-from backend_metal.models.rows_check import right_row_operators
 from tests.cuda.on_cpu.extension import execution, operators
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.dense import (

@@ -12,7 +12,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.utils import quantize_model
 
 from backend_metal.attention.kv_cache import KVCachePool
-from backend_metal.models.loader import LoadedModel, load
+from backend_metal.models.load.loader import LoadedModel, load
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.packed_step import Chunk, forward, states_for
 

@@ -20,10 +20,10 @@ from mlx_lm.utils import MODEL_REMAPPING
 from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from backend_metal.models.account.families import PATH
-from backend_metal.models.account.keys import reason_of
-from backend_metal.models.account.length import LENGTH_KEYS
-from backend_metal.models.families import ALIASES, FAMILIES
+from backend_metal.models.families.table import ALIASES, FAMILIES
+from backend_metal.models.load.account.families import PATH
+from backend_metal.models.load.account.keys import reason_of
+from backend_metal.models.load.account.length import LENGTH_KEYS
 
 DEFAULTS = ("rope_theta", "partial_rotary_factor")
 OTHER_MODELS = ("bailing_hybrid", "minimax", "pixtral")

@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from backend_metal.devices.rotate_heads import RotateHeads
-from backend_metal.models.rotary import Rotary, rotated
+from backend_metal.models.layers.rotary import Rotary, rotated
 from tests.support.backend_metal.dense import mixed_batches, mixed_batches_dense, worst_error
 from tests.support.backend_metal.packed_step import relative_rms
 

@@ -21,7 +21,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.utils import MODEL_REMAPPING
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from backend_metal.models.bitnet import unpack_ternary
+from backend_metal.models.families.bitnet import unpack_ternary
 from tests.support.backend_metal import recurrent_configs
 from tests.support.backend_metal.tiny_configs import (
     BASE,

@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from backend_metal.models.find import DEMO_DIRECTORY  # isort: skip
+from backend_metal.models.load.find import DEMO_DIRECTORY  # isort: skip
 import mlx.core as mx
 
 EMBEDDINGS = "model.embed_tokens.weight"

@@ -12,7 +12,7 @@ from random import Random
 from backend_metal import LLM  # isort: skip
 
 from backend_metal.engine.engine import Engine
-from backend_metal.models.find import DEMO_DIRECTORY
+from backend_metal.models.load.find import DEMO_DIRECTORY
 from deployments.backend import BackendError, Delta, InvalidRequestError
 from ops.bench.engine import random_model
 from tests.support.backend_metal.schema_outputs.cases import Case
