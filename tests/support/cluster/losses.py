@@ -135,7 +135,7 @@ def store_restarted(cluster: Cluster) -> Event:
 
 def host_joins_and_leaves(cluster: Cluster) -> Event:
     """One that the cluster has not known: its engine gets streams, and they outlive it."""
-    host = cluster.hosts.spare
+    (host,) = cluster.hosts.spares
 
     def happen(load: Load) -> float:
         cluster.hosts.start(host)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tests.support.cluster import double_roles, losses, partitions, updates
 from tests.support.cluster.cluster import Cluster
 from tests.support.cluster.events import NUM_STREAMS, Event
-from tests.support.cluster.requests import Clients, requests
+from tests.support.cluster.requests import Clients, long_prompt, requests
 
 CROWD = Clients(requests(NUM_STREAMS))
 FEW = {count: Clients(requests(count, tokens=(1000, 1400))) for count in (3, 6, 17)}
@@ -16,6 +16,7 @@ RESUMABLE = Clients(requests(17, tokens=(1000, 1400), resumable=True))
 FEW_RESUMABLE = Clients(requests(8, tokens=(1000, 1400), resumable=True))
 SHORT = Clients(requests(17))
 """Over before their gateway has drained, however slow the machine."""
+LONG_PROMPT = Clients([long_prompt()])
 NOT_STREAMED = Clients(requests(12, tokens=(1000, 1400), stream=False))
 
 
@@ -63,16 +64,33 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 OF_DOUBLE_ROLES: dict[str, Scenario] = {
-    name: Scenario(event, FEW_RESUMABLE)
-    for name, event in {
-        "the store's host restarted": double_roles.store_host_restarted,
-        "two of the three others cut off for 25 s": double_roles.two_others_cut_off(25),
-        "two of the three others cut off for 60 s": double_roles.two_others_cut_off(60),
-        "the store refuses writes for 60 s, an engine killed": double_roles.store_refuses_writes,
-        "an engine at a tenth of a core for 60 s": double_roles.slow_engine,
-        "a gateway stopped by a signal": double_roles.gateway_stopped,
-        "all engines killed at once": losses.engines_killed(double_roles.NUM_HOSTS, apart_s=0),
-        "a config that can't start": double_roles.config_that_cannot_start,
-    }.items()
+    **{
+        name: Scenario(event, FEW_RESUMABLE)
+        for name, event in {
+            "the store's host restarted": double_roles.store_host_restarted,
+            "two of the three others cut off for 25 s": double_roles.two_others_cut_off(25),
+            "two of the three others cut off for 60 s": double_roles.two_others_cut_off(60),
+            "the store refuses writes for 60 s, an engine killed": (
+                double_roles.store_refuses_writes
+            ),
+            "the store slow for 60 s, an engine killed": double_roles.slow_store,
+            "the store emptied, an engine killed": double_roles.store_emptied,
+            "the store's certificate expired": double_roles.store_certificate_expired,
+            "an engine at a tenth of a core for 60 s": double_roles.slow_engine,
+            "a gateway stopped by a signal": double_roles.gateway_stopped,
+            "all engines killed at once": losses.engines_killed(double_roles.NUM_HOSTS, apart_s=0),
+            "a config that can't start": double_roles.update_that_cannot_start(
+                "absent/model", model="absent/model"
+            ),
+            "an update to more memory than there is": double_roles.update_that_cannot_start(
+                "num_kv_blocks must be at most", num_kv_blocks=10**9
+            ),
+            "two updates, 5 s apart": double_roles.two_updates,
+            "the head's host restarted in an update": double_roles.head_host_restarted_in_update,
+            "a fifth of a host's packets lost for 60 s": double_roles.packets_lost,
+            "a host restarted with a read-only disk for 60 s": double_roles.read_only_disk,
+        }.items()
+    },
+    "a long prompt lost in its prefill": Scenario(double_roles.prompt_lost_in_prefill, LONG_PROMPT),
 }
 """On four hosts where clients' gateways are lost with engines."""
