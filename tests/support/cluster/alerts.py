@@ -56,9 +56,10 @@ def alerts_since(moment: float) -> list[str]:
 
 
 def _knows_that_it_serves() -> bool:
+    """While it starts it answers 503."""
     try:
         return bool(_query("pomona:cluster:served"))
-    except httpx.TransportError:
+    except httpx.HTTPError:
         return False
 
 

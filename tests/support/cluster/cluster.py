@@ -95,6 +95,13 @@ class Cluster:
     def engines_have_settled(self, num_engines: int) -> bool:
         return self.has_settled("engines", "EngineReplica", num_engines)
 
+    def is_whole(self) -> bool:
+        return (
+            self.is_serving(self.num_engines)
+            and self.can_be_deployed_to()
+            and self.engines_have_settled(self.num_engines)
+        )
+
     def messages(self) -> list[str]:
         """What Serve says of each deployment; nothing if it is away."""
         told = self._on_head("serve", "status")

@@ -67,7 +67,7 @@ OF_DOUBLE_ROLES: dict[str, Scenario] = {
     **{
         name: Scenario(event, FEW_RESUMABLE)
         for name, event in {
-            "the store's host restarted": double_roles.store_host_restarted,
+            "the store's host restarted": losses.store_restarted,
             "two of the three others cut off for 25 s": double_roles.two_others_cut_off(25),
             "two of the three others cut off for 60 s": double_roles.two_others_cut_off(60),
             "the store refuses writes for 60 s, an engine killed": (
