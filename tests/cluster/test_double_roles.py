@@ -46,3 +46,4 @@ def test_no_client_notices(
     record_property("figures", outcome.figures)
     assert outcome.failures == []
     assert outcome.differences(before, answers.of_now(scenario.clients)) == []
+    assert {one.name for one in outcome.alerts if one.pages} <= set(scenario.may_page)

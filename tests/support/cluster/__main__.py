@@ -86,7 +86,7 @@ def _figures(outcome: Outcome, num_differences: int) -> tuple[str, ...]:
         f"{outcome.next_token_s:.1f}",
         f"{outcome.longest_silence_s:.1f}",
         f"{outcome.recovered_s:.0f}",
-        ", ".join(outcome.alerts) or "none",
+        ", ".join(map(str, outcome.alerts)) or "none",
     )
 
 

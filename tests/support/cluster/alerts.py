@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,7 +21,23 @@ ADDRESS = "127.0.0.1:9090"
 WHOSE = ("host", "node", "instance", "component", "application", "deployment")
 """Labels that name what an alert is about; the first that it has is told."""
 ALERTS = f"max by (alertname, alertstate, severity, {', '.join(WHOSE)}) (max_over_time(%s))"
-STATES = ("pending", "firing")
+STATES = ("", "pending", "firing")
+
+
+@dataclass(frozen=True, order=True)
+class Alert:
+    name: str
+    severity: str
+    whose: str
+    state: str
+    """The last of ``STATES`` that it came to."""
+
+    @property
+    def pages(self) -> bool:
+        return (self.severity, self.state) == ("page", "firing")
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.severity}) of {self.whose} {self.state}"
 
 
 @contextmanager
@@ -43,16 +60,15 @@ def prometheus(folder: Path) -> Iterator[None]:
             process.wait()
 
 
-def alerts_since(moment: float) -> list[str]:
-    """Alerts that were pending or fired since ``moment`` of ``time.monotonic``: name, severity,
-    what each is about, and the last that became of it."""
+def alerts_since(moment: float) -> list[Alert]:
+    """Those that were pending or fired since ``moment`` of ``time.monotonic``."""
     seconds = math.ceil(time.monotonic() - moment)
-    found: dict[str, str] = {}
+    found: dict[tuple[str, str, str], str] = {}
     for labels in _query(ALERTS % f'ALERTS{{alertname!="PomonaWatchdog"}}[{seconds}s]'):
         whose = next((labels[name] for name in WHOSE if name in labels), "the cluster")
-        alert = f"{labels['alertname']} ({labels['severity']}) of {whose}"
-        found[alert] = max(found.get(alert, ""), labels["alertstate"], key=("", *STATES).index)
-    return [f"{alert} {state}" for alert, state in sorted(found.items())]
+        alert = (labels["alertname"], labels["severity"], whose)
+        found[alert] = max(found.get(alert, ""), labels["alertstate"], key=STATES.index)
+    return sorted(Alert(*alert, state) for alert, state in found.items())
 
 
 def _knows_that_it_serves() -> bool:

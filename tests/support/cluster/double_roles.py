@@ -79,11 +79,15 @@ def slow_store(cluster: Cluster, load: Load) -> float:
 
 @until_whole
 def store_emptied(cluster: Cluster, load: Load) -> float:
-    """And then an engine's process ends."""
+    """An engine's process that ends then is not replaced, until somebody reads why and starts the
+    head again."""
     wait_until_nothing_is_asked_for(cluster)
     moment = time.monotonic()
     _redis(cluster, "FLUSHALL")
     _last_host(cluster).kill_process(ENGINE_PROCESS)
+    why = "got <class 'NoneType'>"
+    wait_until(lambda: any(why in one for one in cluster.messages()), "Serve says why")
+    cluster.hosts.head.kill_process("gcs_server")
     return moment
 
 
@@ -185,6 +189,7 @@ def updated(happen: Callable[[Cluster, set[Target]], float]) -> Callable[[Cluste
         return Event(
             lambda load: happen(cluster, old),
             lambda: cluster.is_whole() and not old.intersection(cluster.targets),
+            UPDATE_S,
         )
 
     return event

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tests.support.cluster.alerts import alerts_since, prometheus
+from tests.support.cluster.alerts import Alert, alerts_since, prometheus
 from tests.support.cluster.cluster import Cluster
 from tests.support.cluster.events import Event
 from tests.support.cluster.load import Load
@@ -29,7 +29,7 @@ class Outcome:
     streams: Sequence[Stream]
     happened_at: float
     recovered_s: float
-    alerts: Sequence[str] = ()
+    alerts: Sequence[Alert] = ()
     """That fired or were pending from the event until then."""
 
     @property
@@ -77,7 +77,7 @@ class Outcome:
         return (
             f"{len(self.streams)} requests, {len(self.failures)} failed, longest silence "
             f"{self.longest_silence_s:.1f} s, recovered after {self.recovered_s:.0f} s, "
-            f"alerts: {', '.join(self.alerts) or 'none'}"
+            f"alerts: {', '.join(map(str, self.alerts)) or 'none'}"
         )
 
 
@@ -92,7 +92,7 @@ def observe(cluster: Cluster, event: Event, endpoint: Endpoint, clients: Clients
     with prometheus(cluster.folder), Load(endpoint, clients.requests) as load:
         wait_until(lambda: load.num_running == len(clients.requests), "all streams run at once")
         moment = event.happen(load)
-        wait_until(event.is_over, "the cluster has recovered")
+        wait_until(event.is_over, "the cluster has recovered", event.patience_s)
         recovered_s = time.monotonic() - moment
         alerts = alerts_since(moment)
     return Outcome(load.streams, moment, recovered_s, alerts)
