@@ -76,7 +76,6 @@ OF_DOUBLE_ROLES: dict[str, Scenario] = {
     "two of the three others cut off for 60 s": _few(double_roles.two_others_cut_off(60)),
     "the store refuses writes for 60 s, an engine killed": _few(double_roles.store_refuses_writes),
     "the store slow for 60 s, an engine killed": _few(double_roles.slow_store),
-    "the store emptied, an engine killed": _few(double_roles.store_emptied),
     "the store's certificate expired": _few(
         double_roles.store_certificate_expired, "PomonaHeadDown"
     ),
@@ -98,5 +97,7 @@ OF_DOUBLE_ROLES: dict[str, Scenario] = {
     "a fifth of a host's packets lost for 60 s": _few(double_roles.packets_lost),
     "a host restarted with a read-only disk for 60 s": _few(double_roles.read_only_disk),
     "a long prompt lost in its prefill": Scenario(double_roles.prompt_lost_in_prefill, LONG_PROMPT),
+    "the store emptied, an engine killed": _few(double_roles.store_emptied),
 }
-"""On four hosts where clients' gateways are lost with engines."""
+"""On four hosts where clients' gateways are lost with engines. After the last one no host is what
+it was."""
