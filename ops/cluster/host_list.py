@@ -16,6 +16,9 @@ Role = Literal["head", "engine", "gateway", "store"]
 MAX_STATE_LENGTH = 31
 # A host's folder has its name, and these are the secrets' and Prometheus'.
 SECRETS, PROMETHEUS = "secrets", "prometheus"
+# Ray's default, and on the head's host what scripts.WORKER_PORTS adds: Ray does not start if one of
+# them is another port of its own.
+WORKER_PORTS = range(10002, 30000)
 PATH_PATTERN = r"^/[A-Za-z0-9._/-]+$"
 
 Folder = Annotated[str, Field(pattern=PATH_PATTERN)]
@@ -99,6 +102,12 @@ class HostList(BaseModel):
             raise ValueError(f"heartbeat: there is no host {self.heartbeat.host}")
         ports = [name for name, field in type(self).model_fields.items() if name.endswith("_port")]
         _refuse_twice(", ".join(ports), [str(getattr(self, name)) for name in ports])
+        for name in ports:
+            if (port := getattr(self, name)) in WORKER_PORTS:
+                first, last = WORKER_PORTS[0], WORKER_PORTS[-1]
+                raise ValueError(
+                    f"{name}: {port} is one of {first} to {last}, which Ray's workers have"
+                )
         return self
 
     def with_role(self, role: str) -> tuple[Host, ...]:

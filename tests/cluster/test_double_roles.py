@@ -40,7 +40,10 @@ def test_no_client_notices(
 ) -> None:
     scenario = OF_DOUBLE_ROLES[name]
     before = answers.of_now(scenario.clients)
-    outcome = observe(scenario.event(running), lambda number: balancer.url, scenario.clients)
+    outcome = observe(
+        running, scenario.event(running), lambda number: balancer.url, scenario.clients
+    )
     record_property("figures", outcome.figures)
     assert outcome.failures == []
     assert outcome.differences(before, answers.of_now(scenario.clients)) == []
+    assert {one.name for one in outcome.alerts if one.pages} <= set(scenario.may_page)

@@ -41,7 +41,9 @@ def test_no_client_notices(
 ) -> None:
     scenario = SCENARIOS[name]
     before, switches = answers.of_now(scenario.clients), balancer.switches()
-    outcome = observe(scenario.event(running), lambda number: balancer.url, scenario.clients)
+    outcome = observe(
+        running, scenario.event(running), lambda number: balancer.url, scenario.clients
+    )
     record_property("figures", outcome.figures)
     assert outcome.failures == []
     assert outcome.differences(before, answers.of_now(scenario.clients)) == []
@@ -63,7 +65,7 @@ def test_clients_cut_from_their_gateway_get_the_rest_from_another_one(
 ) -> None:
     before = answers.of_now(RESUMABLE)
     event = losses.gateway_host_killed(running)
-    outcome = observe(event, lambda number: balancer.url, RESUMABLE)
+    outcome = observe(running, event, lambda number: balancer.url, RESUMABLE)
     record_property("figures", outcome.figures)
     assert outcome.failures == []
     assert outcome.differences(before) == []

@@ -27,6 +27,8 @@ MISTAKES = [
     ({"hosts.1.roles": ["head"]}, r"exactly one host may have the role head, not 2"),
     ({"hosts.1.roles": ["store"]}, r"at most one host may have the role store, not 2"),
     ({"ray_port": 6379}, r"_port: 6379 comes more than once"),
+    ({"metrics_port": 21392}, r"metrics_port: 21392 is one of 10002 to 29999, .* workers have"),
+    ({"client_port": 10002}, r"client_port: 10002 is one of 10002 to 29999, .* workers have"),
     ({"ray_port": 80}, r"ray_port: .*greater than or equal to 1024, not 80"),
     ({"state": "/a/folder/too/deep/for/the/sockets"}, r"state: .*at most 31 characters"),
     ({"services": "/etc/my pomona"}, r"services: .*pattern"),

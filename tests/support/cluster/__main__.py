@@ -28,6 +28,7 @@ COLUMNS = (
     "next token of all after, s",
     "longest silence, s",
     "recovered after, s",
+    "alerts",
 )
 NOTHING = "nothing"
 
@@ -67,7 +68,7 @@ def run(running: Cluster, endpoint: Endpoint, names: Sequence[str]) -> str:
     for name in tqdm(names):
         scenario = (SCENARIOS | OF_DOUBLE_ROLES)[name]
         before = answers.of_now(scenario.clients)
-        outcome = observe(scenario.event(running), endpoint, scenario.clients)
+        outcome = observe(running, scenario.event(running), endpoint, scenario.clients)
         differences = outcome.differences(before, answers.of_now(scenario.clients))
         rows.append((name, *_figures(outcome, len(differences))))
         met = ", ".join(f"{number} x {part}" for part, number in sorted(outcome.parts_met.items()))
@@ -85,6 +86,7 @@ def _figures(outcome: Outcome, num_differences: int) -> tuple[str, ...]:
         f"{outcome.next_token_s:.1f}",
         f"{outcome.longest_silence_s:.1f}",
         f"{outcome.recovered_s:.0f}",
+        ", ".join(map(str, outcome.alerts)) or "none",
     )
 
 

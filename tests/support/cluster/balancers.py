@@ -15,7 +15,7 @@ from ops.load_balancer.haproxy import haproxy
 from ops.load_balancer.nginx import nginx
 from ops.load_balancer.plan import ClientLimits, Plan
 from tests.support.cluster.host import Host
-from tests.support.cluster.hosts import GATEWAY_PORT, Hosts
+from tests.support.cluster.hosts import BALANCER_STATUS_PORT, GATEWAY_PORT, Hosts
 from tests.support.cluster.status import is_ready, wait_until
 
 CONFIGURATIONS: Mapping[str, Callable[[Plan], str]] = {"haproxy": haproxy, "nginx": nginx}
@@ -76,7 +76,7 @@ def start_balancer(hosts: Hosts, name: str) -> Balancer:
     plan = Plan(
         gateways=[f"{edge.address}:{GATEWAY_PORT}" for edge in hosts.edges],
         listen=[f"0.0.0.0:{PORT}"],
-        status="127.0.0.1:8405",
+        status=f"{host.address}:{BALANCER_STATUS_PORT}",
         directory=directory,
         limits=LIMITS,
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -57,12 +58,17 @@ class Cluster:
         """Running and waiting on the engine of a host."""
         return sum(requests_on(engine) for engine in self.engines if engine.node == address)
 
-    def deploy(self) -> None:
-        """``model``, with something else that is new to engines and to gateways each time."""
+    def deploy(self, **engine: Any) -> None:
+        """``model``, with something else that is new to engines and to gateways each time, and with
+        ``engine`` this time."""
         self.num_deployments += 1
         self.hosts.write_services(
             configuration(
-                engine={"model": self.model, "max_queued_requests": 500 + self.num_deployments},
+                engine={
+                    "model": self.model,
+                    "max_queued_requests": 500 + self.num_deployments,
+                    **engine,
+                },
                 gateway={"max_attempts": 3 + self.num_deployments},
             )
         )
@@ -88,6 +94,13 @@ class Cluster:
 
     def engines_have_settled(self, num_engines: int) -> bool:
         return self.has_settled("engines", "EngineReplica", num_engines)
+
+    def is_whole(self) -> bool:
+        return (
+            self.is_serving(self.num_engines)
+            and self.can_be_deployed_to()
+            and self.engines_have_settled(self.num_engines)
+        )
 
     def messages(self) -> list[str]:
         """What Serve says of each deployment; nothing if it is away."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.support.cluster.cluster import Cluster
 from tests.support.cluster.host import Host
 from tests.support.cluster.load import Load
-from tests.support.cluster.status import wait_until
+from tests.support.cluster.status import PATIENCE_S, wait_until
 
 NUM_STREAMS = int(os.environ.get("POMONA_CLUSTER_CLIENTS", "200"))
 NUM_ENGINES = 3
@@ -21,6 +21,8 @@ class Event:
     """Returns when, by ``time.monotonic``."""
     is_over: Callable[[], bool]
     """Whether the cluster is as it was."""
+    patience_s: float = PATIENCE_S
+    """For that."""
 
 
 def wait_until_nothing_is_asked_for(cluster: Cluster) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import psutil
 
@@ -54,9 +55,9 @@ processes=$(pgrep -f {part} | grep -vw $$)
 SECONDS=0
 while [ $SECONDS -lt {seconds:.0f} ]; do
     kill -STOP $processes
-    sleep 0.09
+    sleep {stopped_s}
     kill -CONT $processes
-    sleep 0.01
+    sleep {runs_s}
 done
 """
 
@@ -135,6 +136,10 @@ class Host:
             _wait_for_end(self._init)
             self._root = None
 
+    def make_disk(self, access: Literal["ro", "rw"]) -> None:
+        """Read-only or writable, for a host that has booted and runs nothing yet."""
+        self.run("mount", "-o", f"remount,bind,{access}", STATE).check_returncode()
+
     def cut(self) -> None:
         self._network.cut(self.name)
 
@@ -151,6 +156,12 @@ class Host:
         for one, peer in ((self, other), (other, self)):
             one._ip("neigh", "del", peer.address, "dev", "eth0")
 
+    def lose_packets(self, percent: int) -> None:
+        self._network.lose_packets(self.name, percent)
+
+    def lose_none(self) -> None:
+        self._network.lose_none()
+
     def kill_process(self, part: str) -> None:
         """Those with ``part`` in their command lines end at once."""
         self.signal_process("KILL", part)
@@ -159,9 +170,11 @@ class Host:
         """To those with ``part`` in their command lines."""
         self.run("pkill", f"-{signal}", "-f", part).check_returncode()
 
-    def slow_process(self, part: str, seconds: float) -> None:
-        """Those with ``part`` in their command lines have a tenth of the time, for ``seconds``."""
-        script = _TENTH.format(part=part, seconds=seconds)
+    def slow_process(self, part: str, seconds: float, *, turn_s: float = 0.1) -> None:
+        """Those with ``part`` in their command lines have a tenth of each turn, for ``seconds``."""
+        script = _TENTH.format(
+            part=part, seconds=seconds, stopped_s=0.9 * turn_s, runs_s=0.1 * turn_s
+        )
         self.run("bash", "-euc", script).check_returncode()
 
     def start(self, service: str, command: Sequence[str]) -> None:

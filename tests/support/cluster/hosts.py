@@ -18,6 +18,7 @@ from tests.support.cluster.network import Network
 
 PACKAGE = Path(__file__).resolve().parents[3]
 GATEWAY_PORT = 8000
+BALANCER_STATUS_PORT = 8405
 SERVICES = ("pomona-store", "pomona-head", "pomona-ray")
 API_KEY = "a-key-of-the-benchmark"
 VARIABLES = {
@@ -35,8 +36,8 @@ class Hosts:
     """Where gateways are."""
     workers: tuple[Host, ...]
     """Where engines are."""
-    spare: Host
-    """For one more engine."""
+    spares: tuple[Host, ...]
+    """For one more engine; off."""
     balancer: Host
 
     @property
@@ -45,7 +46,7 @@ class Hosts:
         found.setdefault(self.head, []).append("head")
         for host in self.edges:
             found.setdefault(host, []).append("gateway")
-        for host in (*self.workers, self.spare):
+        for host in (*self.workers, *self.spares):
             found.setdefault(host, []).append("engine")
         return found
 
@@ -65,6 +66,7 @@ class Hosts:
             "package": str(PACKAGE),
             "state": STATE,
             "environment": VARIABLES,
+            "balancers": [f"{self.balancer.address}:{BALANCER_STATUS_PORT}"],
             "hosts": [
                 {
                     "name": host.name,
@@ -81,9 +83,16 @@ class Hosts:
         out = self.folder / "services"
         generate(path, out, make=() if out.exists() else KINDS)
 
+    def rotate_store_certificates(self) -> None:
+        """As an operator does; services read them when they start."""
+        generate(self.folder / "hosts.yaml", self.folder / "services", make=("store",))
+
     def start(self, host: Host) -> None:
         """Boot ``host``, and run its services, whether or not those that it needs are there yet."""
         host.boot()
+        self.start_services(host)
+
+    def start_services(self, host: Host) -> None:
         for service in SERVICES:
             if Path(script := self.script(host, service)).exists():
                 host.start(service, [script])
@@ -104,7 +113,7 @@ def hosts(
         if doubled
         else tuple(Host(network, folder, f"edge{n}", 10 + n) for n in (1, 2)),
         workers=workers,
-        spare=Host(network, folder, "spare", 30),
+        spares=() if doubled else (Host(network, folder, "spare", 30),),
         balancer=Host(network, folder, "balancer", 4),
     )
     for host in {made.head, *made.edges}:
@@ -112,9 +121,9 @@ def hosts(
         keys.parent.mkdir()
         write_private(keys, f"{API_KEY}\n")
     with ExitStack() as stack:
-        small = workers[-1] if doubled else workers[0]
-        small.mount_small_disk()
-        stack.callback(small.unmount_small_disk)
+        if not doubled:
+            workers[0].mount_small_disk()
+            stack.callback(workers[0].unmount_small_disk)
         for host in (*made.roles, made.balancer):
             stack.callback(host.kill)
         yield made

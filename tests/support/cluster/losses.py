@@ -114,9 +114,10 @@ def head_restarted(cluster: Cluster) -> Event:
 
 
 def store_restarted(cluster: Cluster) -> Event:
-    """The head does not go on without what it has to remember, and everybody else does."""
+    """With its host. The head does not go on without what it has to remember, and all that other
+    hosts serve does."""
     hosts = cluster.hosts
-    old = set(cluster.targets)
+    kept = {one for one in cluster.targets if one.node != hosts.store.address}
     ends = hosts.head.num_ends("pomona-head")
 
     def happen(load: Load) -> float:
@@ -128,14 +129,14 @@ def store_restarted(cluster: Cluster) -> Event:
         return moment
 
     def is_over() -> bool:
-        return cluster.can_be_deployed_to() and old == set(cluster.targets)
+        return cluster.is_whole() and kept <= set(cluster.targets)
 
     return Event(happen, is_over)
 
 
 def host_joins_and_leaves(cluster: Cluster) -> Event:
     """One that the cluster has not known: its engine gets streams, and they outlive it."""
-    host = cluster.hosts.spare
+    (host,) = cluster.hosts.spares
 
     def happen(load: Load) -> float:
         cluster.hosts.start(host)

@@ -36,6 +36,7 @@ class Network:
         _ip(f"link add {SWITCH} type bridge")
         _ip(f"address add {CLIENT_ADDRESS}/24 dev {SWITCH}")
         _ip(f"link set {SWITCH} up")
+        _nft("add table bridge losses")
         return self
 
     def __exit__(
@@ -78,6 +79,16 @@ class Network:
     def heal(self, host: str) -> None:
         _ip(f"link set {port_of(host)} up")
 
+    def lose_packets(self, host: str, percent: int) -> None:
+        """So many of those to and from ``host``, by chance, until ``lose_none``."""
+        for hook, port in (("prerouting", "iifname"), ("postrouting", "oifname")):
+            chain = f"bridge losses {hook}"
+            _nft(f"add chain {chain} {{ type filter hook {hook} priority 0; }}")
+            _nft(f"add rule {chain} {port} {port_of(host)} numgen random mod 100 < {percent} drop")
+
+    def lose_none(self) -> None:
+        _nft("flush table bridge losses")
+
 
 def address_of(number: int) -> str:
     return f"{SUBNET}.{number}"
@@ -89,6 +100,10 @@ def port_of(host: str) -> str:
 
 def _ip(arguments: str, inside: tuple[str, ...] = ()) -> None:
     subprocess.run([*inside, "ip", *arguments.split()], check=True)
+
+
+def _nft(command: str) -> None:
+    subprocess.run(["nft", command], check=True)
 
 
 def _check(result: int) -> None:

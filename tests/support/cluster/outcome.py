@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tests.support.cluster.alerts import Alert, alerts_since, prometheus
 from tests.support.cluster.cluster import Cluster
 from tests.support.cluster.events import Event
 from tests.support.cluster.load import Load
@@ -28,6 +29,8 @@ class Outcome:
     streams: Sequence[Stream]
     happened_at: float
     recovered_s: float
+    alerts: Sequence[Alert] = ()
+    """That fired or were pending from the event until then."""
 
     @property
     def failures(self) -> list[str]:
@@ -73,7 +76,8 @@ class Outcome:
     def figures(self) -> str:
         return (
             f"{len(self.streams)} requests, {len(self.failures)} failed, longest silence "
-            f"{self.longest_silence_s:.1f} s, recovered after {self.recovered_s:.0f} s"
+            f"{self.longest_silence_s:.1f} s, recovered after {self.recovered_s:.0f} s, "
+            f"alerts: {', '.join(map(str, self.alerts)) or 'none'}"
         )
 
 
@@ -83,14 +87,15 @@ def _problem_of(stream: Stream) -> str | None:
     return problem_of(stream.request, stream.said)
 
 
-def observe(event: Event, endpoint: Endpoint, clients: Clients) -> Outcome:
+def observe(cluster: Cluster, event: Event, endpoint: Endpoint, clients: Clients) -> Outcome:
     """Each client has an answer under way from before the event until it is over."""
-    with Load(endpoint, clients.requests) as load:
+    with prometheus(cluster.folder), Load(endpoint, clients.requests) as load:
         wait_until(lambda: load.num_running == len(clients.requests), "all streams run at once")
         moment = event.happen(load)
-        wait_until(event.is_over, "the cluster has recovered")
+        wait_until(event.is_over, "the cluster has recovered", event.patience_s)
         recovered_s = time.monotonic() - moment
-    return Outcome(load.streams, moment, recovered_s)
+        alerts = alerts_since(moment)
+    return Outcome(load.streams, moment, recovered_s, alerts)
 
 
 class Answers:

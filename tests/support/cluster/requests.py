@@ -56,6 +56,8 @@ class Request:
     """Whether a thought comes first."""
     resumable: bool = False
     """Whether its client comes back when it is cut off."""
+    uncached: bool = False
+    """Whether each stream's prompt is new to the prefix cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +80,21 @@ def requests(
     rng = random.Random(seed)
     plain = [_request(rng, number, rng.randint(*tokens), stream) for number in range(count)]
     return [replace(one, resumable=resumable) for one in plain]
+
+
+def long_prompt(words: int = 2400) -> Request:
+    """Nearly as long as the demo model's context."""
+    rng = random.Random(words)
+    text = " ".join(rng.choice(SUBJECTS) for _ in range(words))
+    body = {
+        "model": "demo",
+        "stream": True,
+        "max_tokens": 100,
+        "temperature": 0,
+        "ignore_eos": True,
+    }
+    body |= {"prompt": text, "stream_options": {"include_usage": True}}
+    return Request("/v1/completions", body, resumable=True, uncached=True)
 
 
 def _request(rng: random.Random, number: int, max_tokens: int, stream: bool) -> Request:

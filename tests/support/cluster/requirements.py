@@ -5,7 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 
-TOOLS = ("ip", "unshare", "nsenter", "setpriv", "pkill", "redis-server", "haproxy", "nginx")
+TOOLS = (
+    "ip",
+    "unshare",
+    "nsenter",
+    "setpriv",
+    "pkill",
+    "redis-server",
+    "prometheus",
+    "nft",
+    "haproxy",
+    "nginx",
+)
 
 
 def what_is_missing() -> str | None:

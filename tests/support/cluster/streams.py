@@ -42,6 +42,11 @@ class Stream:
     """Of an event that is not whole."""
 
     @property
+    def body(self) -> dict[str, Any]:
+        salt = {"cache_salt": str(self.sent_at)} if self.request.uncached else {}
+        return self.request.body | salt
+
+    @property
     def said(self) -> Said:
         return self.saying.said
 
@@ -134,7 +139,7 @@ async def _run(session: aiohttp.ClientSession, url: str, stream: Stream) -> str 
     try:
         async with session.post(
             url + stream.request.path,
-            json=stream.request.body,
+            json=stream.body,
             headers=headers,
             timeout=RESUMABLE_TIMEOUT if stream.request.resumable else session.timeout,
         ) as response:

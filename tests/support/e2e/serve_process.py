@@ -31,7 +31,7 @@ LAUNCH = (sys.executable, "-P", "-m", "deployments.command", "serve", "--config"
 FAKE_BACKEND = "tests.support.deployments.fake_backend:FakeBackend"
 RAY_FOLDER = "tmp"
 """In a server's home."""
-FIRST_PORT, LAST_PORT = 20000, 32768
+FIRST_PORT, LAST_PORT = 30000, 32768
 """Above those of Ray's workers, and below those that Linux and macOS hand out."""
 NUM_WORKERS = 16
 READY_TIMEOUT_S = 600
