@@ -34,7 +34,7 @@ class RepeatedGraph:
         """What ``build`` would make of these. Raises ``ValueError`` where these are others."""
 
 class Task:
-    """One thread's part of a launch; ``csrc/cpu/launch_plan.h`` says what the numbers are."""
+    """One thread's part of a launch; ``csrc/cpu/launch/launch_plan.h`` says what the numbers are."""
 
     kernel: str
     seq: int

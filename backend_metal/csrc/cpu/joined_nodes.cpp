@@ -14,9 +14,9 @@
 #include "cpu/layers/panels.h"
 #include "cpu/layers/quantized.h"
 #include "cpu/layers/quantized_rows.h"
-#include "cpu/layers/runs.h"
+#include "cpu/arrays/runs.h"
 #include "cpu/layers/swiglu.h"
-#include "cpu/task_batch.h"
+#include "cpu/arrays/task_batch.h"
 #include "operators/draw_tokens.h"
 #include "operators/primitives.h"
 #include "operators/recurrent.h"
@@ -40,7 +40,7 @@ bool is_one_of(const mx::Primitive& primitive) {
   return ((typeid(primitive) == typeid(Types)) || ...);
 }
 
-// Whether its eval_cpu hands all its tasks to `dispatch` of cpu/task_batch.h.
+// Whether its eval_cpu hands all its tasks to `dispatch` of cpu/arrays/task_batch.h.
 bool joins_batch(const mx::Primitive& primitive) {
   return is_one_of<
       AddRMSNorm,

@@ -10,11 +10,11 @@
 #include <stdexcept>
 #include <utility>
 
-#include "cpu/attention.h"
-#include "cpu/contiguous.h"
+#include "cpu/threads/thread_pool.h"
+#include "cpu/arrays/contiguous.h"
 #include "cpu/kernels/table.h"
-#include "cpu/layers/runs.h"
-#include "cpu/task_batch.h"
+#include "cpu/arrays/runs.h"
+#include "cpu/arrays/task_batch.h"
 
 namespace pomona {
 
@@ -103,7 +103,7 @@ void FloatHeads::eval_cpu(
                     half = int(inputs[3].size()),
                     scale = scale_,
                     epsilon = epsilon_]() {
-    const auto* kernels = cpu::find_kernels(cpu::instruction_set());
+    const auto* kernels = &cpu::kernels_in_use();
     const int64_t each =
         std::max<int64_t>(1, kElements / std::max<int64_t>(1, q.tokens.length + k.tokens.length));
     cpu::ThreadPool::shared().parallel_for((num_tokens + each - 1) / each, [&](int64_t turn) {

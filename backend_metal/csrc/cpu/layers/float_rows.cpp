@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "cpu/attention.h"
-#include "cpu/contiguous.h"
+#include "cpu/threads/thread_pool.h"
+#include "cpu/arrays/contiguous.h"
 #include "cpu/kernels/table.h"
-#include "cpu/layers/runs.h"
-#include "cpu/task_batch.h"
+#include "cpu/arrays/runs.h"
+#include "cpu/arrays/task_batch.h"
 
 namespace pomona {
 
@@ -57,7 +57,7 @@ void RMSNorm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
                     out = out.data<float>(),
                     epsilon = epsilon_,
                     dim]() {
-    const auto* kernels = cpu::find_kernels(cpu::instruction_set());
+    const auto* kernels = &cpu::kernels_in_use();
     for_runs(x, [&](int64_t run) {
       kernels->rms_norm(x[run], weight, epsilon, out + run * x.length, x.length / dim, dim);
     });
@@ -80,7 +80,7 @@ void RotaryEmbedding::eval_cpu(const std::vector<mx::array>& inputs, mx::array& 
                     heads,
                     head_dim,
                     half]() {
-    const auto* kernels = cpu::find_kernels(cpu::instruction_set());
+    const auto* kernels = &cpu::kernels_in_use();
     for_runs(x, [&](int64_t token) {
       thread_local std::vector<float> angles;
       angles.resize(2 * half);

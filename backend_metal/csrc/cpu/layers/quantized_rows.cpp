@@ -7,9 +7,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "cpu/attention.h"
-#include "cpu/contiguous.h"
-#include "cpu/task_batch.h"
+#include "cpu/threads/thread_pool.h"
+#include "cpu/arrays/contiguous.h"
+#include "cpu/arrays/task_batch.h"
 
 namespace pomona {
 
