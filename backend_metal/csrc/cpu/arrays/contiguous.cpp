@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "cpu/arrays/task_batch.h"
 
 namespace pomona {
 
@@ -39,7 +38,7 @@ mx::array packed(const mx::array& in, mx::cpu::CommandEncoder& encoder) {
   mx::array out(in.shape(), in.dtype(), nullptr, {});
   out.set_data(mx::allocator::malloc(out.nbytes()));
   encoder.add_temporary(out);
-  dispatch(encoder, [from = in.data<char>(),
+  encoder.dispatch([from = in.data<char>(),
                     shape = in.shape(),
                     strides = in.strides(),
                     itemsize = in.itemsize(),

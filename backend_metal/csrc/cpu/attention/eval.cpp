@@ -8,7 +8,6 @@
 #include "cpu/arrays/element_type.h"
 #include "cpu/launch/metadata_checks.h"
 #include "cpu/attention/scatter.h"
-#include "cpu/arrays/task_batch.h"
 #include "operators/operators.h"
 
 namespace pomona {
@@ -101,7 +100,7 @@ void ReshapeAndCache::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   outputs[0].copy_shared_buffer(inputs[2]);
   outputs[1].copy_shared_buffer(inputs[3]);
   int64_t num_slots = int64_t(inputs[2].shape(0)) * a.block_size;
-  dispatch(encoder, [a, num_slots]() {
+  encoder.dispatch([a, num_slots]() {
     cpu::check_slots(a.slot_mapping, a.num_tokens, num_slots);
     cpu::scatter(a, cpu::ThreadPool::shared());
   });
@@ -113,7 +112,7 @@ void PagedAttention::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   auto a = attention_arguments(
       options_, inputs[0], inputs[1], inputs[2], &inputs[3], sinks, outputs[0], encoder);
   int num_tokens = inputs[0].shape(0), num_blocks = inputs[1].shape(0);
-  dispatch(encoder, [a, num_tokens, num_blocks]() {
+  encoder.dispatch([a, num_tokens, num_blocks]() {
     check_sequences(a, num_tokens, num_blocks);
     cpu::attend(a, cpu::ThreadPool::shared());
   });
@@ -131,7 +130,7 @@ void ScatterPagedAttention::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   outputs[1].copy_shared_buffer(inputs[3]);
   outputs[2].copy_shared_buffer(inputs[4]);
   int num_blocks = inputs[3].shape(0);
-  dispatch(encoder, [a, writes, num_blocks]() {
+  encoder.dispatch([a, writes, num_blocks]() {
     cpu::check_slots(writes.slot_mapping, writes.num_tokens, int64_t(num_blocks) * a.block_size);
     check_sequences(a, writes.num_tokens, num_blocks);
     cpu::scatter(writes, cpu::ThreadPool::shared());

@@ -12,7 +12,6 @@
 #include "cpu/arrays/contiguous.h"
 #include "cpu/kernels/table.h"
 #include "cpu/arrays/runs.h"
-#include "cpu/arrays/task_batch.h"
 #include "operators/pending.h"
 
 namespace pomona {
@@ -49,8 +48,7 @@ void AddRMSNorm::eval_cpu(
   outputs[1].set_data(mx::allocator::malloc(outputs[1].nbytes()));
   auto& encoder = mx::cpu::get_command_encoder(stream());
   const int64_t dim = inputs[2].size();
-  dispatch(
-      encoder,
+  encoder.dispatch(
       [a = runs_of(inputs[0], dim, encoder),
        b = runs_of(inputs[1], dim, encoder),
        weight = row_contiguous(inputs[2], encoder).data<float>(),

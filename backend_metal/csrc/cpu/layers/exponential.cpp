@@ -10,7 +10,6 @@
 #include "cpu/arrays/contiguous.h"
 #include "cpu/kernels/table.h"
 #include "cpu/arrays/runs.h"
-#include "cpu/arrays/task_batch.h"
 
 namespace pomona {
 
@@ -37,7 +36,7 @@ void exponentials(const cpu::KernelTable& kernels, const float* in, float* out, 
 void Exponential::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   share_or_allocate(inputs[0], out);
   auto& encoder = mx::cpu::get_command_encoder(stream());
-  dispatch(encoder, [in = runs_of(inputs[0], run_length(inputs[0]), encoder),
+  encoder.dispatch([in = runs_of(inputs[0], run_length(inputs[0]), encoder),
                     out = out.data<float>()]() {
     const auto* kernels = &cpu::kernels_in_use();
     const int64_t length = in.length, turns = (length + kElements - 1) / kElements;

@@ -14,7 +14,6 @@
 #include "cpu/arrays/contiguous.h"
 #include "cpu/kernels/table.h"
 #include "cpu/arrays/runs.h"
-#include "cpu/arrays/task_batch.h"
 
 namespace pomona {
 
@@ -94,7 +93,7 @@ void FloatHeads::eval_cpu(
     const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   const bool has_norm = inputs.size() > 4;
   auto& encoder = mx::cpu::get_command_encoder(stream());
-  dispatch(encoder, [q = heads_of(inputs[0], has_norm ? &inputs[4] : nullptr, outputs[0], encoder),
+  encoder.dispatch([q = heads_of(inputs[0], has_norm ? &inputs[4] : nullptr, outputs[0], encoder),
                     k = heads_of(inputs[1], has_norm ? &inputs[5] : nullptr, outputs[1], encoder),
                     positions = row_contiguous(inputs[2], encoder).data<int32_t>(),
                     frequencies = row_contiguous(inputs[3], encoder).data<float>(),

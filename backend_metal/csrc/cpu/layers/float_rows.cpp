@@ -9,7 +9,6 @@
 #include "cpu/arrays/contiguous.h"
 #include "cpu/kernels/table.h"
 #include "cpu/arrays/runs.h"
-#include "cpu/arrays/task_batch.h"
 
 namespace pomona {
 
@@ -52,7 +51,7 @@ void RMSNorm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   int64_t length = inputs[0].flags().row_contiguous ? dim : run_length(inputs[0]);
   length = dim && length % dim == 0 ? length : dim;
   auto& encoder = mx::cpu::get_command_encoder(stream());
-  dispatch(encoder, [x = runs_of(inputs[0], length, encoder),
+  encoder.dispatch([x = runs_of(inputs[0], length, encoder),
                     weight = row_contiguous(inputs[1], encoder).data<float>(),
                     out = out.data<float>(),
                     epsilon = epsilon_,
@@ -72,7 +71,7 @@ void RotaryEmbedding::eval_cpu(const std::vector<mx::array>& inputs, mx::array& 
   share_or_allocate(inputs[0], out);
   int heads = out.shape(1), head_dim = out.shape(3), half = inputs[2].shape(0);
   auto& encoder = mx::cpu::get_command_encoder(stream());
-  dispatch(encoder, [x = runs_of(inputs[0], int64_t(heads) * head_dim, encoder),
+  encoder.dispatch([x = runs_of(inputs[0], int64_t(heads) * head_dim, encoder),
                     positions = row_contiguous(inputs[1], encoder).data<int32_t>(),
                     frequencies = row_contiguous(inputs[2], encoder).data<float>(),
                     out = out.data<float>(),

@@ -9,7 +9,6 @@
 #include "cpu/gemm/gemm.h"
 #include "cpu/arrays/cache_memory.h"
 #include "cpu/arrays/contiguous.h"
-#include "cpu/arrays/task_batch.h"
 
 namespace pomona {
 
@@ -53,7 +52,7 @@ void PanelProduct::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out
   const gemm::ColumnPanels panels{
       row_contiguous(inputs[1], encoder).data<float>(), num_columns_, x.shape(-1)};
   const int64_t num_rows = x.size() / panels.depth;
-  dispatch(encoder, [x = x.data<float>(), panels, num_rows, out = out.data<float>()]() {
+  encoder.dispatch([x = x.data<float>(), panels, num_rows, out = out.data<float>()]() {
     gemm::panel_product(num_rows, x, panels, out);
   });
 }
@@ -94,7 +93,7 @@ void PanelRows::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   auto& encoder = mx::cpu::get_command_encoder(stream());
   const gemm::ColumnPanels panels{
       row_contiguous(inputs[1], encoder).data<float>(), num_rows_, out.shape(-1)};
-  dispatch(encoder, [indices = row_contiguous(inputs[0], encoder).data<int32_t>(),
+  encoder.dispatch([indices = row_contiguous(inputs[0], encoder).data<int32_t>(),
                     count = static_cast<int64_t>(inputs[0].size()),
                     panels,
                     out = out.data<float>()]() {

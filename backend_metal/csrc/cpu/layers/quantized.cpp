@@ -7,7 +7,6 @@
 
 #include "cpu/gemm/gemm.h"
 #include "cpu/arrays/contiguous.h"
-#include "cpu/arrays/task_batch.h"
 
 namespace pomona {
 
@@ -135,12 +134,12 @@ void QuantizedProduct::eval_cpu(const std::vector<mx::array>& inputs, mx::array&
       x.shape(-1)};
   const int64_t num_rows = x.size() / matrix.depth;
   if (inputs.size() == 4) {
-    dispatch(encoder, [x = x.data<float>(), matrix, num_rows, out = out.data<float>()]() {
+    encoder.dispatch([x = x.data<float>(), matrix, num_rows, out = out.data<float>()]() {
       gemm::quantized_product(num_rows, x, matrix, out);
     });
     return;
   }
-  dispatch(encoder, [x = x.data<float>(),
+  encoder.dispatch([x = x.data<float>(),
                     indices = row_contiguous(inputs[4], encoder).data<int32_t>(),
                     num_rows,
                     num_matrices = words.shape(0),

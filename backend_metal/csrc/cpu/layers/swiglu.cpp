@@ -9,7 +9,6 @@
 #include "cpu/arrays/contiguous.h"
 #include "cpu/kernels/table.h"
 #include "cpu/arrays/runs.h"
-#include "cpu/arrays/task_batch.h"
 
 namespace pomona {
 
@@ -24,7 +23,7 @@ void SwiGLU::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   share_or_allocate(inputs[0], out);
   auto& encoder = mx::cpu::get_command_encoder(stream());
   const int64_t length = std::min(run_length(inputs[0]), run_length(inputs[1]));
-  dispatch(encoder, [gate = runs_of(inputs[0], length, encoder),
+  encoder.dispatch([gate = runs_of(inputs[0], length, encoder),
                     up = runs_of(inputs[1], length, encoder),
                     out = out.data<float>()]() {
     const auto* kernels = &cpu::kernels_in_use();

@@ -6,7 +6,6 @@
 #include "cpu/arrays/element_type.h"
 #include "cpu/launch/metadata_checks.h"
 #include "cpu/recurrent/recurrent.h"
-#include "cpu/arrays/task_batch.h"
 #include "operators/recurrent.h"
 
 namespace pomona {
@@ -63,7 +62,7 @@ void CausalConv::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   a.states = outputs[1].data<void>();
   a.out = outputs[0].data<void>();
   a.slots = slots_of(&inputs[3], encoder);
-  dispatch(encoder, [a, num_tokens = x.shape(0), num_slots = inputs[2].shape(0)]() {
+  encoder.dispatch([a, num_tokens = x.shape(0), num_slots = inputs[2].shape(0)]() {
     cpu::check_states(a.slots, num_tokens, num_slots);
     cpu::causal_conv(a, cpu::ThreadPool::shared());
   });
@@ -90,7 +89,7 @@ void LinearAttention::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   a.states = outputs[1].data<float>();
   a.out = outputs[0].data<void>();
   a.slots = slots_of(&inputs[6], encoder);
-  dispatch(encoder, [a, num_tokens = inputs[2].shape(0), num_slots = inputs[5].shape(0)]() {
+  encoder.dispatch([a, num_tokens = inputs[2].shape(0), num_slots = inputs[5].shape(0)]() {
     cpu::check_states(a.slots, num_tokens, num_slots);
     cpu::linear_attention(a, cpu::ThreadPool::shared());
   });

@@ -6,7 +6,6 @@
 #include "cpu/arrays/contiguous.h"
 #include "cpu/sampling/draw.h"
 #include "cpu/kernels/table.h"
-#include "cpu/arrays/task_batch.h"
 #include "cpu/threads/thread_pool.h"
 #include "operators/draw_tokens.h"
 
@@ -30,7 +29,7 @@ void DrawTokens::eval_cpu(
       inputs[5].data<float>(),
       inputs[0].shape(1),
       inputs[2].shape(1)};
-  dispatch(encoder, [arguments, out = out.data<int32_t>(), rows = out.size()]() {
+  encoder.dispatch([arguments, out = out.data<int32_t>(), rows = out.size()]() {
     const auto* kernels = &cpu::kernels_in_use();
     cpu::ThreadPool::shared().parallel_for(
         rows, [&](int64_t row) { out[row] = cpu::draw_token(*kernels, arguments, row); });
