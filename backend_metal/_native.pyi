@@ -23,18 +23,15 @@ class RepeatedGraph:
         self,
         build: Callable[[list[mx.array]], list[mx.array]],
         inputs: Sequence[mx.array],
-        *,
-        joined: bool = False,
     ) -> None:
         """``build`` is called with arrays of the shapes and dtypes of ``inputs`` that have no data:
-        to look at one raises ``RuntimeError``. What it makes without them is computed once.
-        ``joined``: as one node, where all of it is a CPU's and needs little memory."""
+        to look at one raises ``RuntimeError``. What it makes without them is computed once."""
 
     def __call__(self, inputs: Sequence[mx.array]) -> list[mx.array]:
         """What ``build`` would make of these. Raises ``ValueError`` where these are others."""
 
 class Task:
-    """One thread's part of a launch; ``csrc/cpu/launch_plan.h`` says what the numbers are."""
+    """One thread's part of a launch; ``cpu/launch/launch_plan.h`` says what the numbers are."""
 
     kernel: str
     seq: int

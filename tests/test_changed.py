@@ -27,7 +27,7 @@ def files(*patterns: str) -> list[str]:
         (["backend_metal/cuda/kernels/decode.cu"], ["cuda"]),
         (["backend_metal/csrc/gpu/launch_plan.h"], [*METAL, "cuda"]),
         (["backend_metal/cuda/device.py", "tests/cuda/test_gpu.py"], ["cuda"]),
-        (["backend_metal/csrc/cpu/attend.cpp"], ["host"]),
+        (["backend_metal/csrc/cpu/attention/attention.cpp"], ["host"]),
         (["backend_metal/attention/self_check.py"], ["operators", "self-check", "cuda"]),
         (["tests/metal_on_cpu/air_oracle/compare.py"], ["oracle"]),
         (["ops/constraints.txt"], [*SOURCES]),

@@ -22,7 +22,6 @@ CPU = AttentionPath(
     native.reshape_and_cache,
     native.zeros,
     repeats_graphs=True,
-    joins_nodes=True,
     rotate_heads=native.rotate_heads,
     rows=RowOperators(native.rms_norm_of_sum),
     deterministic=AttentionPath(
@@ -32,7 +31,6 @@ CPU = AttentionPath(
         native.reshape_and_cache,
         native.zeros,
         repeats_graphs=True,
-        joins_nodes=True,
         rotate_heads=native.rotate_heads,
         # Where keys are cut shows in the last bits, and is counted from where a table begins.
         origin_multiple=native.KEYS_PER_SPLIT,

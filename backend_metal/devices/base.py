@@ -54,8 +54,6 @@ class AttentionPath:
     repeats_graphs: bool = False
     """Whether a decode step's graph may serve for shorter sequences, too: kernels read of a block
     table no more than there is of a sequence, so that a wider one costs nothing."""
-    joins_nodes: bool = False
-    """Whether such a graph may be one node for MLX: kernels hand their tasks over together then."""
     rotate_heads: RotateHeads | None = None
     """What comes before attention, where the device has a kernel for it."""
     rows: RowOperators | None = None

@@ -134,7 +134,7 @@ def build_engine(config: EngineConfig) -> Engine:
             loaded.model, pool, path.recorder, path.fill_in, config.max_num_seqs
         )
     elif path.repeats_graphs and not chooses:
-        repeated = RepeatedModel(loaded.model, joined=path.joins_nodes)
+        repeated = RepeatedModel(loaded.model)
     return Engine(
         config,
         ModelRunner(

@@ -3,7 +3,7 @@
 MLX takes ``cblas_sgemm``, ``cblas_dgemm`` and ``cblas_cgemm`` from a BLAS; ``libpomona_blas``
 defines the three. The loader binds them when ``mlx.core`` is loaded, so this module, which installs
 the library when it is imported, comes first in ``backend_metal``. float32 products run on kernels
-whose rows do not depend on the batch (``csrc/blas/sgemm.h``), the others on OpenBLAS, which
+whose rows do not depend on the batch (``csrc/cpu/gemm/gemm.h``), the others on OpenBLAS, which
 ``scipy-openblas32`` brings.
 
 ====================== =========================================================================

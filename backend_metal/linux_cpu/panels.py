@@ -1,4 +1,4 @@
-"""Layers whose float32 weights lie as products of few rows read them (``csrc/blas/panel_lanes.h``).
+"""Layers whose float32 weights lie as few-row GEMMs read them (``cpu/gemm/lanes/panel_lanes.h``).
 
 As it is stored, a matrix has each output's weights behind one another, and turning them takes as
 long as reading them. These lie in panels of eight outputs, side by side, and nowhere else.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
-from collections.abc import Callable
 
 import mlx.core as mx
 import numpy as np
@@ -98,8 +97,7 @@ def test_what_needs_no_input_is_computed_once() -> None:
     assert second.tolist() == [5, 6]
 
 
-@pytest.mark.parametrize("is_joined", [False, True])
-def test_caches_are_written_where_they_are(is_joined: bool) -> None:
+def test_caches_are_written_where_they_are() -> None:
     keys, values = (native.zeros((2, 4, 1, 8), mx.float32) for _ in range(2))
 
     def build(arrays: Arrays) -> Arrays:
@@ -110,7 +108,7 @@ def test_caches_are_written_where_they_are(is_joined: bool) -> None:
         return caches
 
     inputs = [mx.ones((1, 1, 8)), mx.array([2], mx.int32)]
-    graph = RepeatedGraph(build, [*inputs, keys, values], joined=is_joined)
+    graph = RepeatedGraph(build, [*inputs, keys, values])
     address = np.asarray(memoryview(keys)).__array_interface__["data"][0]
     for number in range(3):
         inputs[1] = mx.array([2 * number], mx.int32)
@@ -152,111 +150,3 @@ def test_what_fails_to_be_built_raises_what_it_raised() -> None:
 
     with pytest.raises(KeyError, match="no such layer"):
         RepeatedGraph(build, [floats(1)])
-
-
-def joined(build: Callable[[Arrays], Arrays], inputs: Arrays) -> RepeatedGraph:
-    return RepeatedGraph(build, inputs, joined=True)
-
-
-def test_joined_it_is_one_node_with_the_same_results() -> None:
-    """Of primitives of this package, views, reshapes with and without a copy, and others of MLX's;
-    of memory that nodes share, hand on and never use."""
-    weight = mx.random.normal((96,), key=mx.random.key(1))
-    matrix = mx.random.normal((96, 64), key=mx.random.key(2))
-
-    def build(arrays: Arrays) -> Arrays:
-        x, y = arrays
-        normed = native.rms_norm(x, weight, 1e-5)
-        # Two views of one array end with one node, and a third is never used.
-        gate, up, _ = mx.split(normed, 3, axis=-1)
-        product = native.swiglu(gate, up)
-        copied = normed.T.reshape(4, -1)
-        squares = product * product
-        summed = x + normed
-        again = native.rms_norm_of_sum(summed, weight, 1e-5)
-        return [
-            squares.reshape(-1, 2),
-            mx.abs(copied),
-            (again @ matrix) + y,
-            summed,
-            product[:, None].squeeze(1),
-            mx.exp(y),
-        ]
-
-    def inputs(seed: int) -> Arrays:
-        keys = mx.random.key(seed), mx.random.key(seed + 1)
-        return [mx.random.normal((4, 96), key=keys[0]), mx.random.normal((4, 64), key=keys[1])]
-
-    graph = joined(build, inputs(0))
-    for seed in range(4):
-        found, expected = graph(inputs(seed)), build(inputs(seed))
-        assert nodes_of(*found)["JoinedNodes"] == 1
-        assert not nodes_of(*found).keys() & {"Matmul", "SwiGLU", "Split", "Exp", "Reshape"}
-        for one, other in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(np.array(one), np.array(other))
-
-
-def test_joined_the_memory_of_its_nodes_is_held_until_they_have_run() -> None:
-    def build(arrays: Arrays) -> Arrays:
-        (x,) = arrays
-        for _ in range(50):
-            gate, up = mx.split(x, 2, axis=-1)
-            x = mx.concatenate([native.swiglu(gate, up), native.exponential(up)], axis=-1) * 0.5
-        return [x]
-
-    x = mx.random.normal((32, 512), key=mx.random.key(0))
-    graph = joined(build, [x])
-    (expected,) = build([x])
-    mx.eval(expected)
-    before = mx.get_active_memory()
-    # Each is under way while the next is made, whose memory may have been an earlier one's.
-    results = [graph([x])[0] for _ in range(8)]
-    for result in results:
-        mx.async_eval(result)
-    del graph
-    for result in results:
-        np.testing.assert_array_equal(np.array(result), np.array(expected))
-    del results, result
-    mx.synchronize()
-    assert mx.get_active_memory() <= before
-
-
-def test_joined_results_may_be_inputs_kept_and_the_same() -> None:
-    graph = joined(
-        lambda arrays: [arrays[1], mx.ones(2), arrays[0] + 1, arrays[1]], [floats(1)] * 2
-    )
-    found = graph([floats(2), floats(3)])
-    assert [one.tolist() for one in found] == [[3], [1, 1], [3], [3]]
-    graph = joined(lambda arrays: [arrays[0] * 2] * 2, [floats(1)])
-    assert [one.item() for one in graph([floats(4)])] == [8, 8]
-    assert joined(lambda arrays: arrays, [floats(1)])([floats(5)])[0].item() == 5
-
-
-def test_what_takes_much_memory_or_other_streams_is_not_joined() -> None:
-    def much(arrays: Arrays) -> Arrays:
-        (x,) = arrays
-        return [mx.abs(mx.broadcast_to(x, (17 << 20,)) * 2).sum()]
-
-    (found,) = joined(much, [floats(3)])([floats(3)])
-    assert "JoinedNodes" not in nodes_of(found)
-    other = mx.new_stream(mx.cpu)
-    graph = joined(lambda arrays: [mx.abs(mx.add(*arrays, stream=other))], [floats(1)] * 2)
-    (found,) = graph([floats(1), floats(-4)])
-    assert "JoinedNodes" not in nodes_of(found)
-    assert found.item() == 3
-
-
-def test_joined_an_error_is_raised_and_later_calls_run() -> None:
-    def build(arrays: Arrays) -> Arrays:
-        rows, slots, keys, values = arrays
-        return list(native.reshape_and_cache(rows + 1, rows, keys, values, slots))
-
-    def inputs(slot: int) -> Arrays:
-        caches = [native.zeros((2, 4, 1, 8), mx.float32) for _ in range(2)]
-        return [mx.ones((1, 1, 8)), mx.array([slot], mx.int32), *caches]
-
-    graph = joined(build, inputs(0))
-    with pytest.raises((RuntimeError, ValueError, IndexError)):
-        mx.eval(graph(inputs(100)))
-    keys, _ = graph(inputs(3))
-    assert np.array(keys)[..., 0].ravel().tolist() == [0, 0, 0, 2, 0, 0, 0, 0]

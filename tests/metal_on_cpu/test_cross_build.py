@@ -20,8 +20,8 @@ from tests.support.wheel.build import build_wheel
 CSRC = ROOT / "backend_metal" / "csrc"
 LIBMLX = "@rpath/libmlx.dylib"
 # Built on Linux or on x86 only.
-NOT_FOR_MACS = {"blas/interpose.cpp"}
-NOT_FOR_MACS |= {"blas/avx2.cpp", "blas/avx512.cpp"}
+NOT_FOR_MACS = {"cpu/gemm/interpose.cpp"}
+NOT_FOR_MACS |= {"cpu/gemm/kernels/avx2.cpp", "cpu/gemm/kernels/avx512.cpp"}
 NOT_FOR_MACS |= {"cpu/kernels/avx2.cpp", "cpu/kernels/avx512.cpp"}
 
 

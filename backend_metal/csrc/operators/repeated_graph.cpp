@@ -124,7 +124,7 @@ class RepeatedGraph::Reader {
 };
 
 RepeatedGraph::RepeatedGraph(
-    const std::function<Arrays(const Arrays&)>& build, const Arrays& inputs, bool joined) {
+    const std::function<Arrays(const Arrays&)>& build, const Arrays& inputs) {
   Arrays without_data;
   for (const mx::array& input : inputs) {
     inputs_.push_back({input.shape(), input.dtype()});
@@ -134,15 +134,6 @@ RepeatedGraph::RepeatedGraph(
   Reader reader(*this, without_data);
   for (const mx::array& result : results) {
     results_.push_back(reader.read(result));
-  }
-  if (joined) {
-    for (Value value : results_) {
-      if (value >= Value(inputs.size()) &&
-          std::ranges::find(joined_values_, value) == joined_values_.end()) {
-        joined_values_.push_back(value);
-      }
-    }
-    joined_ = JoinedPlan::make(nodes_, inputs.size(), kept_, joined_values_);
   }
 }
 
@@ -157,9 +148,6 @@ RepeatedGraph::Arrays RepeatedGraph::operator()(const Arrays& inputs) const {
       throw std::invalid_argument(
           "input " + std::to_string(i) + " has another shape or dtype than the first time");
     }
-  }
-  if (joined_) {
-    return join(inputs);
   }
   Arrays values = inputs;
   values.reserve(num_values_);
@@ -184,22 +172,6 @@ RepeatedGraph::Arrays RepeatedGraph::operator()(const Arrays& inputs) const {
   Arrays results;
   for (Value index : results_) {
     results.push_back(value(index));
-  }
-  return results;
-}
-
-RepeatedGraph::Arrays RepeatedGraph::join(const Arrays& inputs) const {
-  const Arrays made = JoinedPlan::call(joined_, inputs);
-  Arrays results;
-  for (Value value : results_) {
-    if (is_kept(value)) {
-      results.push_back(kept_[kept_index(value)]);
-    } else if (value < Value(inputs.size())) {
-      results.push_back(inputs[value]);
-    } else {
-      const auto found = std::ranges::find(joined_values_, value);
-      results.push_back(made[found - joined_values_.begin()]);
-    }
   }
   return results;
 }

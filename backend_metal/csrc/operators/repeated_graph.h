@@ -2,8 +2,7 @@
 //
 // What Python does to build a model's graph takes as long as a small model takes to run; here a node
 // costs two allocations. As `mx::compile` does it, but nodes stay as they were built, so that no bit
-// changes and no compiler is called; only of shapes that follow one another the last one is made. A CPU
-// may have all of it as one node (cpu/joined_nodes.h).
+// changes and no compiler is called; only of shapes that follow one another the last one is made.
 #pragma once
 
 #include <mlx/mlx.h>
@@ -13,7 +12,6 @@
 #include <memory>
 #include <vector>
 
-#include "cpu/joined_nodes.h"
 #include "operators/graph_node.h"
 
 namespace pomona {
@@ -26,9 +24,7 @@ class RepeatedGraph {
 
   // `build` is called once, with arrays of the shapes and dtypes of `inputs` that have no data. What
   // it makes of other arrays alone is computed once, and kept. Raises what `build` does.
-  // `joined`: as one node where all of it is a CPU's, and needs little memory.
-  RepeatedGraph(
-      const std::function<Arrays(const Arrays&)>& build, const Arrays& inputs, bool joined = false);
+  RepeatedGraph(const std::function<Arrays(const Arrays&)>& build, const Arrays& inputs);
 
   // What `build` would return for these, which have the shapes and dtypes of the first ones.
   Arrays operator()(const Arrays& inputs) const;
@@ -44,16 +40,11 @@ class RepeatedGraph {
 
   class Reader;
 
-  Arrays join(const Arrays& inputs) const;
-
   std::vector<Description> inputs_;
   std::vector<Node> nodes_; // each behind those that it needs
   size_t num_values_ = 0;
   Arrays kept_;
   std::vector<Value> results_;
-  // Instead of the nodes; of the values of `joined_values_`.
-  std::shared_ptr<const JoinedPlan> joined_;
-  std::vector<Value> joined_values_;
 };
 
 } // namespace pomona

@@ -3,9 +3,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "blas/products.h"
-#include "cpu/attention.h"
-#include "cpu/cache_memory.h"
+#include "cpu/gemm/gemm.h"
+#include "cpu/attention/attention.h"
+#include "cpu/arrays/cache_memory.h"
 #include "cpu/kernels/table.h"
 #include "cpu/layers/add_rms_norm.h"
 #include "cpu/layers/float_heads.h"
@@ -151,11 +151,11 @@ void bind_products(nb::module_& m) {
       "biases"_a,
       "group_size"_a,
       "bits"_a);
-  m.def("product_kernel", [] { return blas::kernel_name(); });
+  m.def("product_kernel", [] { return gemm::kernel_name(); });
   m.def(
       "set_product_kernel",
       [](const std::string& name) {
-        if (!blas::set_kernel(name.c_str())) {
+        if (!gemm::set_kernel(name.c_str())) {
           throw std::invalid_argument("this machine has no " + name);
         }
       },
@@ -178,7 +178,7 @@ void bind_cpu(nb::module_& m) {
         cpu::ThreadPool::shared().resize(num_threads);
       },
       "num_threads"_a);
-  m.def("instruction_set", [] { return cpu::instruction_set(); });
+  m.def("instruction_set", [] { return cpu::kernels_in_use().name; });
   m.def(
       "set_instruction_set",
       [](const std::string& name) { cpu::set_instruction_set(name.c_str()); },

@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "constants.h"
-#include "cpu/launch_plan.h"
+#include "cpu/launch/launch_plan.h"
 #include "gpu/launch_plan.h"
 #include "splits.h"
 

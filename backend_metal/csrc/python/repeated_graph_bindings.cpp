@@ -14,16 +14,14 @@ void bind_repeated_graph(nb::module_& m) {
   nb::class_<RepeatedGraph>(m, "RepeatedGraph")
       .def(
           "__init__",
-          [](RepeatedGraph* self, const nb::callable& build, const Arrays& inputs, bool joined) {
+          [](RepeatedGraph* self, const nb::callable& build, const Arrays& inputs) {
             const auto in_python = [&](const Arrays& arrays) {
               return nb::cast<Arrays>(build(arrays));
             };
-            new (self) RepeatedGraph(in_python, inputs, joined);
+            new (self) RepeatedGraph(in_python, inputs);
           },
           "build"_a,
-          "inputs"_a,
-          nb::kw_only(),
-          "joined"_a = false)
+          "inputs"_a)
       .def("__call__", &RepeatedGraph::operator(), "inputs"_a);
 }
 

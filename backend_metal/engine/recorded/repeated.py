@@ -78,10 +78,8 @@ class _Inputs:
 
 
 class RepeatedModel:
-    def __init__(self, model: PagedModel, *, joined: bool) -> None:
-        """``joined``: whether a graph is one node for MLX."""
+    def __init__(self, model: PagedModel) -> None:
         self._model = model
-        self._joined = joined
         self._graphs: OrderedDict[Any, tuple[RepeatedGraph, int]] = OrderedDict()
         """And how often each of them attends."""
         self._can_repeat = True
@@ -150,7 +148,7 @@ class RepeatedModel:
             return [*output, *memory.roots()]
 
         try:
-            graph = RepeatedGraph(build, [*inputs.arrays, *before], joined=self._joined)
+            graph = RepeatedGraph(build, [*inputs.arrays, *before])
         finally:
             memory.rebind(before)
         return graph, memory.pool.num_launches - num_launches

@@ -1,6 +1,9 @@
 #include "cpu/kernels/table.h"
 
+#include <atomic>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 
 namespace pomona::cpu {
 
@@ -33,6 +36,8 @@ const KernelTable* find_kernels(const char* name) {
   return std::strcmp(name, "baseline") == 0 ? &baseline::kernels : nullptr;
 }
 
+namespace {
+
 const KernelTable* best_kernels() {
   for (const char* name : {"avx512", "avx2"}) {
     if (const KernelTable* kernels = find_kernels(name)) {
@@ -40,6 +45,26 @@ const KernelTable* best_kernels() {
     }
   }
   return &baseline::kernels;
+}
+
+std::atomic<const KernelTable*>& current() {
+  static std::atomic<const KernelTable*> kernels = best_kernels();
+  return kernels;
+}
+
+} // namespace
+
+const KernelTable& kernels_in_use() {
+  return *current();
+}
+
+void set_instruction_set(const char* name) {
+  const KernelTable* kernels = find_kernels(name);
+  if (!kernels) {
+    throw std::invalid_argument(
+        std::string("instruction_set must be one that this machine has, not ") + name);
+  }
+  current() = kernels;
 }
 
 } // namespace pomona::cpu

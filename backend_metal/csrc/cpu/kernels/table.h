@@ -1,10 +1,10 @@
 // One entry for each instruction set that the kernels are compiled for.
 #pragma once
 
-#include "cpu/arguments.h"
-#include "cpu/kernels/draw_arguments.h"
-#include "cpu/launch_plan.h"
-#include "cpu/recurrent_arguments.h"
+#include "cpu/launch/arguments.h"
+#include "cpu/launch/draw_arguments.h"
+#include "cpu/launch/launch_plan.h"
+#include "cpu/launch/recurrent_arguments.h"
 
 namespace pomona::cpu {
 
@@ -60,8 +60,13 @@ struct KernelTable {
   int32_t (*draw_among_all)(DrawLogits row, const uint32_t* key, int32_t likely);
 };
 
-// The fastest that this machine runs, or the one named; null where that one cannot run.
-const KernelTable* best_kernels();
+// By instruction set: "avx512", "avx2" or "baseline" (SSE2, or NEON on arm64). Null where this machine
+// cannot run it.
 const KernelTable* find_kernels(const char* name);
+
+// The fastest that this machine runs, unless another was set.
+const KernelTable& kernels_in_use();
+// Raises std::invalid_argument when this machine cannot run it.
+void set_instruction_set(const char* name);
 
 } // namespace pomona::cpu

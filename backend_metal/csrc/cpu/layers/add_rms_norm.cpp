@@ -8,11 +8,10 @@
 #include <memory>
 #include <stdexcept>
 
-#include "cpu/attention.h"
-#include "cpu/contiguous.h"
+#include "cpu/threads/thread_pool.h"
+#include "cpu/arrays/contiguous.h"
 #include "cpu/kernels/table.h"
-#include "cpu/layers/runs.h"
-#include "cpu/task_batch.h"
+#include "cpu/arrays/runs.h"
 #include "operators/pending.h"
 
 namespace pomona {
@@ -49,8 +48,7 @@ void AddRMSNorm::eval_cpu(
   outputs[1].set_data(mx::allocator::malloc(outputs[1].nbytes()));
   auto& encoder = mx::cpu::get_command_encoder(stream());
   const int64_t dim = inputs[2].size();
-  dispatch(
-      encoder,
+  encoder.dispatch(
       [a = runs_of(inputs[0], dim, encoder),
        b = runs_of(inputs[1], dim, encoder),
        weight = row_contiguous(inputs[2], encoder).data<float>(),
@@ -58,7 +56,7 @@ void AddRMSNorm::eval_cpu(
        normed = outputs[1].data<float>(),
        epsilon = epsilon_,
        dim]() {
-        const auto* kernels = cpu::find_kernels(cpu::instruction_set());
+        const auto* kernels = &cpu::kernels_in_use();
         const int64_t each = std::max<int64_t>(1, kElements / dim);
         cpu::ThreadPool::shared().parallel_for((a.count + each - 1) / each, [&](int64_t turn) {
           const int64_t first = turn * each, last = std::min(a.count, first + each);

@@ -6,11 +6,10 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "cpu/attention.h"
-#include "cpu/contiguous.h"
+#include "cpu/threads/thread_pool.h"
+#include "cpu/arrays/contiguous.h"
 #include "cpu/kernels/table.h"
-#include "cpu/layers/runs.h"
-#include "cpu/task_batch.h"
+#include "cpu/arrays/runs.h"
 
 namespace pomona {
 
@@ -37,9 +36,9 @@ void exponentials(const cpu::KernelTable& kernels, const float* in, float* out, 
 void Exponential::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   share_or_allocate(inputs[0], out);
   auto& encoder = mx::cpu::get_command_encoder(stream());
-  dispatch(encoder, [in = runs_of(inputs[0], run_length(inputs[0]), encoder),
+  encoder.dispatch([in = runs_of(inputs[0], run_length(inputs[0]), encoder),
                     out = out.data<float>()]() {
-    const auto* kernels = cpu::find_kernels(cpu::instruction_set());
+    const auto* kernels = &cpu::kernels_in_use();
     const int64_t length = in.length, turns = (length + kElements - 1) / kElements;
     cpu::ThreadPool::shared().parallel_for(in.count * turns, [&](int64_t turn) {
       const int64_t run = turn / turns, first = turn % turns * kElements;

@@ -10,11 +10,10 @@
 #include <stdexcept>
 #include <utility>
 
-#include "cpu/attention.h"
-#include "cpu/contiguous.h"
+#include "cpu/threads/thread_pool.h"
+#include "cpu/arrays/contiguous.h"
 #include "cpu/kernels/table.h"
-#include "cpu/layers/runs.h"
-#include "cpu/task_batch.h"
+#include "cpu/arrays/runs.h"
 
 namespace pomona {
 
@@ -94,7 +93,7 @@ void FloatHeads::eval_cpu(
     const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   const bool has_norm = inputs.size() > 4;
   auto& encoder = mx::cpu::get_command_encoder(stream());
-  dispatch(encoder, [q = heads_of(inputs[0], has_norm ? &inputs[4] : nullptr, outputs[0], encoder),
+  encoder.dispatch([q = heads_of(inputs[0], has_norm ? &inputs[4] : nullptr, outputs[0], encoder),
                     k = heads_of(inputs[1], has_norm ? &inputs[5] : nullptr, outputs[1], encoder),
                     positions = row_contiguous(inputs[2], encoder).data<int32_t>(),
                     frequencies = row_contiguous(inputs[3], encoder).data<float>(),
@@ -103,7 +102,7 @@ void FloatHeads::eval_cpu(
                     half = int(inputs[3].size()),
                     scale = scale_,
                     epsilon = epsilon_]() {
-    const auto* kernels = cpu::find_kernels(cpu::instruction_set());
+    const auto* kernels = &cpu::kernels_in_use();
     const int64_t each =
         std::max<int64_t>(1, kElements / std::max<int64_t>(1, q.tokens.length + k.tokens.length));
     cpu::ThreadPool::shared().parallel_for((num_tokens + each - 1) / each, [&](int64_t turn) {

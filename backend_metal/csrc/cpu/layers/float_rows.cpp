@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "cpu/attention.h"
-#include "cpu/contiguous.h"
+#include "cpu/threads/thread_pool.h"
+#include "cpu/arrays/contiguous.h"
 #include "cpu/kernels/table.h"
-#include "cpu/layers/runs.h"
-#include "cpu/task_batch.h"
+#include "cpu/arrays/runs.h"
 
 namespace pomona {
 
@@ -52,12 +51,12 @@ void RMSNorm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   int64_t length = inputs[0].flags().row_contiguous ? dim : run_length(inputs[0]);
   length = dim && length % dim == 0 ? length : dim;
   auto& encoder = mx::cpu::get_command_encoder(stream());
-  dispatch(encoder, [x = runs_of(inputs[0], length, encoder),
+  encoder.dispatch([x = runs_of(inputs[0], length, encoder),
                     weight = row_contiguous(inputs[1], encoder).data<float>(),
                     out = out.data<float>(),
                     epsilon = epsilon_,
                     dim]() {
-    const auto* kernels = cpu::find_kernels(cpu::instruction_set());
+    const auto* kernels = &cpu::kernels_in_use();
     for_runs(x, [&](int64_t run) {
       kernels->rms_norm(x[run], weight, epsilon, out + run * x.length, x.length / dim, dim);
     });
@@ -72,7 +71,7 @@ void RotaryEmbedding::eval_cpu(const std::vector<mx::array>& inputs, mx::array& 
   share_or_allocate(inputs[0], out);
   int heads = out.shape(1), head_dim = out.shape(3), half = inputs[2].shape(0);
   auto& encoder = mx::cpu::get_command_encoder(stream());
-  dispatch(encoder, [x = runs_of(inputs[0], int64_t(heads) * head_dim, encoder),
+  encoder.dispatch([x = runs_of(inputs[0], int64_t(heads) * head_dim, encoder),
                     positions = row_contiguous(inputs[1], encoder).data<int32_t>(),
                     frequencies = row_contiguous(inputs[2], encoder).data<float>(),
                     out = out.data<float>(),
@@ -80,7 +79,7 @@ void RotaryEmbedding::eval_cpu(const std::vector<mx::array>& inputs, mx::array& 
                     heads,
                     head_dim,
                     half]() {
-    const auto* kernels = cpu::find_kernels(cpu::instruction_set());
+    const auto* kernels = &cpu::kernels_in_use();
     for_runs(x, [&](int64_t token) {
       thread_local std::vector<float> angles;
       angles.resize(2 * half);

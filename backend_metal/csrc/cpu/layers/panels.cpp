@@ -6,10 +6,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "blas/products.h"
-#include "cpu/cache_memory.h"
-#include "cpu/contiguous.h"
-#include "cpu/task_batch.h"
+#include "cpu/gemm/gemm.h"
+#include "cpu/arrays/cache_memory.h"
+#include "cpu/arrays/contiguous.h"
 
 namespace pomona {
 
@@ -24,23 +23,23 @@ void check(bool holds, const char* message) {
 void check_panels(const mx::array& panels, int num_columns) {
   check(panels.dtype() == mx::float32, "panels must be float32");
   check(
-      panels.ndim() == 3 && blas::Index(panels.shape(2)) == blas::kPanelColumns,
+      panels.ndim() == 3 && gemm::Index(panels.shape(2)) == gemm::kPanelColumns,
       "panels must be of 8 columns");
   check(
       num_columns > 0 &&
-          blas::divide_up(num_columns, blas::kPanelColumns) == blas::Index(panels.shape(0)),
+          gemm::divide_up(num_columns, gemm::kPanelColumns) == gemm::Index(panels.shape(0)),
       "num_columns must be what panels have");
 }
 
-void copy_row(const blas::ColumnPanels& panels, int row, float* out) {
+void copy_row(const gemm::ColumnPanels& panels, int row, float* out) {
   if (row < -panels.columns || row >= panels.columns) {
     throw std::out_of_range(
         "indices must be in [0, " + std::to_string(int(panels.columns)) + "), not " +
         std::to_string(row));
   }
   const float* from = panels.at(row < 0 ? row + panels.columns : row);
-  for (blas::Index k = 0; k < panels.depth; k++) {
-    out[k] = from[k * blas::kPanelColumns];
+  for (gemm::Index k = 0; k < panels.depth; k++) {
+    out[k] = from[k * gemm::kPanelColumns];
   }
 }
 
@@ -50,11 +49,11 @@ void PanelProduct::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out
   out.set_data(mx::allocator::malloc(out.nbytes()));
   auto& encoder = mx::cpu::get_command_encoder(stream());
   const mx::array x = row_contiguous(inputs[0], encoder);
-  const blas::ColumnPanels panels{
+  const gemm::ColumnPanels panels{
       row_contiguous(inputs[1], encoder).data<float>(), num_columns_, x.shape(-1)};
   const int64_t num_rows = x.size() / panels.depth;
-  dispatch(encoder, [x = x.data<float>(), panels, num_rows, out = out.data<float>()]() {
-    blas::panel_product(num_rows, x, panels, out);
+  encoder.dispatch([x = x.data<float>(), panels, num_rows, out = out.data<float>()]() {
+    gemm::panel_product(num_rows, x, panels, out);
   });
 }
 
@@ -79,7 +78,7 @@ mx::array panel_product(
   check(
       x.ndim() > 0 && x.shape(-1) == panels.shape(1) && x.shape(-1) > 0,
       "x must have as many elements a row as panels");
-  check(blas::kernel_name() != nullptr, "this processor has no kernel for products of panels");
+  check(gemm::kernel_name() != nullptr, "this processor has no kernel for products of panels");
   mx::Shape shape = x.shape();
   shape.back() = num_columns;
   return mx::array(
@@ -92,9 +91,9 @@ mx::array panel_product(
 void PanelRows::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   out.set_data(mx::allocator::malloc(out.nbytes()));
   auto& encoder = mx::cpu::get_command_encoder(stream());
-  const blas::ColumnPanels panels{
+  const gemm::ColumnPanels panels{
       row_contiguous(inputs[1], encoder).data<float>(), num_rows_, out.shape(-1)};
-  dispatch(encoder, [indices = row_contiguous(inputs[0], encoder).data<int32_t>(),
+  encoder.dispatch([indices = row_contiguous(inputs[0], encoder).data<int32_t>(),
                     count = static_cast<int64_t>(inputs[0].size()),
                     panels,
                     out = out.data<float>()]() {
@@ -137,9 +136,9 @@ mx::array lay_in_panels(mx::array weight, mx::Stream stream) {
   weight = mx::contiguous(weight, false, stream);
   weight.eval();
   const int columns = weight.shape(0), depth = weight.shape(1);
-  const int panels = static_cast<int>(blas::divide_up(columns, blas::kPanelColumns));
-  auto out = cpu::zeros({panels, depth, int(blas::kPanelColumns)}, mx::float32);
-  blas::lay_in_panels(weight.data<float>(), columns, depth, out.data<float>());
+  const int panels = static_cast<int>(gemm::divide_up(columns, gemm::kPanelColumns));
+  auto out = cpu::zeros({panels, depth, int(gemm::kPanelColumns)}, mx::float32);
+  gemm::lay_in_panels(weight.data<float>(), columns, depth, out.data<float>());
   return out;
 }
 

@@ -1,5 +1,5 @@
 // Products with float32 matrices that lie as their products read them, as an MLX primitive
-// (blas/products.h). A matrix as it is stored has one column's elements behind one another, which few
+// (cpu/gemm/gemm.h). A matrix as it is stored has one column's elements behind one another, which few
 // rows take as long to turn as to read.
 #pragma once
 

@@ -5,19 +5,18 @@
 
 #include <stdexcept>
 
-#include "blas/products.h"
-#include "cpu/contiguous.h"
-#include "cpu/task_batch.h"
+#include "cpu/gemm/gemm.h"
+#include "cpu/arrays/contiguous.h"
 
 namespace pomona {
 
 namespace {
 
-blas::ScaleType scale_type(mx::Dtype dtype) {
+gemm::ScaleType scale_type(mx::Dtype dtype) {
   if (dtype == mx::float32) {
-    return blas::ScaleType::float32;
+    return gemm::ScaleType::float32;
   }
-  return dtype == mx::float16 ? blas::ScaleType::float16 : blas::ScaleType::bfloat16;
+  return dtype == mx::float16 ? gemm::ScaleType::float16 : gemm::ScaleType::bfloat16;
 }
 
 // Rows in a row that meet one matrix are one product.
@@ -26,7 +25,7 @@ void multiply_runs(
     const int32_t* indices,
     int64_t num_rows,
     int num_matrices,
-    const blas::QuantizedMatrix& stacked,
+    const gemm::QuantizedMatrix& stacked,
     int64_t scale_bytes,
     float* out) {
   const int64_t depth = stacked.depth, columns = stacked.columns;
@@ -42,11 +41,11 @@ void multiply_runs(
     for (last = first + 1; last < num_rows && indices[last] == index;) {
       last++;
     }
-    blas::QuantizedMatrix matrix = stacked;
+    gemm::QuantizedMatrix matrix = stacked;
     matrix.words += index * words;
     matrix.scales = static_cast<const char*>(stacked.scales) + index * scales;
     matrix.biases = static_cast<const char*>(stacked.biases) + index * scales;
-    blas::quantized_product(
+    gemm::quantized_product(
         last - first, x + first * depth, matrix, out + first * columns);
   }
 }
@@ -79,7 +78,7 @@ void check_arguments(
   check(words.ndim() > 0 && int64_t(words.shape(-1)) * 32 == int64_t(x.shape(-1)) * bits,
         "words must have as many elements a row as x");
   check_matrix(words, scales, biases, quantization, ndim);
-  check(blas::kernel_name() != nullptr, "this processor has no kernel for quantized products");
+  check(gemm::kernel_name() != nullptr, "this processor has no kernel for quantized products");
 }
 
 mx::array product(
@@ -124,7 +123,7 @@ void QuantizedProduct::eval_cpu(const std::vector<mx::array>& inputs, mx::array&
   const mx::array x = row_contiguous(inputs[0], encoder);
   const mx::array words = row_contiguous(inputs[1], encoder);
   const mx::array scales = row_contiguous(inputs[2], encoder);
-  const blas::QuantizedMatrix matrix{
+  const gemm::QuantizedMatrix matrix{
       words.data<uint32_t>(),
       scales.data<void>(),
       row_contiguous(inputs[3], encoder).data<void>(),
@@ -135,12 +134,12 @@ void QuantizedProduct::eval_cpu(const std::vector<mx::array>& inputs, mx::array&
       x.shape(-1)};
   const int64_t num_rows = x.size() / matrix.depth;
   if (inputs.size() == 4) {
-    dispatch(encoder, [x = x.data<float>(), matrix, num_rows, out = out.data<float>()]() {
-      blas::quantized_product(num_rows, x, matrix, out);
+    encoder.dispatch([x = x.data<float>(), matrix, num_rows, out = out.data<float>()]() {
+      gemm::quantized_product(num_rows, x, matrix, out);
     });
     return;
   }
-  dispatch(encoder, [x = x.data<float>(),
+  encoder.dispatch([x = x.data<float>(),
                     indices = row_contiguous(inputs[4], encoder).data<int32_t>(),
                     num_rows,
                     num_matrices = words.shape(0),

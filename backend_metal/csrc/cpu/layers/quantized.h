@@ -1,4 +1,4 @@
-// Products with quantized matrices as MLX primitives (blas/products.h). MLX's CPU build unpacks element by
+// Products with quantized matrices as MLX primitives (cpu/gemm/gemm.h). MLX's CPU build unpacks element by
 // element on one thread.
 #pragma once
 

@@ -7,9 +7,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "cpu/attention.h"
-#include "cpu/contiguous.h"
-#include "cpu/task_batch.h"
+#include "cpu/threads/thread_pool.h"
+#include "cpu/arrays/contiguous.h"
 
 namespace pomona {
 
@@ -81,7 +80,7 @@ void QuantizedRows::eval_cpu(const std::vector<mx::array>& inputs, mx::array& ou
       quantization_,
       words.shape(0),
       out.shape(-1)};
-  dispatch(encoder, [indices = row_contiguous(inputs[0], encoder).data<int32_t>(),
+  encoder.dispatch([indices = row_contiguous(inputs[0], encoder).data<int32_t>(),
                     count = static_cast<int64_t>(inputs[0].size()),
                     type = scales.dtype(),
                     matrix,

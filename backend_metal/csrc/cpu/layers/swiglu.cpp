@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "cpu/attention.h"
-#include "cpu/contiguous.h"
+#include "cpu/threads/thread_pool.h"
+#include "cpu/arrays/contiguous.h"
 #include "cpu/kernels/table.h"
-#include "cpu/layers/runs.h"
-#include "cpu/task_batch.h"
+#include "cpu/arrays/runs.h"
 
 namespace pomona {
 
@@ -24,10 +23,10 @@ void SwiGLU::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   share_or_allocate(inputs[0], out);
   auto& encoder = mx::cpu::get_command_encoder(stream());
   const int64_t length = std::min(run_length(inputs[0]), run_length(inputs[1]));
-  dispatch(encoder, [gate = runs_of(inputs[0], length, encoder),
+  encoder.dispatch([gate = runs_of(inputs[0], length, encoder),
                     up = runs_of(inputs[1], length, encoder),
                     out = out.data<float>()]() {
-    const auto* kernels = cpu::find_kernels(cpu::instruction_set());
+    const auto* kernels = &cpu::kernels_in_use();
     const int64_t length = gate.length, turns = (length + kElements - 1) / kElements;
     cpu::ThreadPool::shared().parallel_for(gate.count * turns, [&](int64_t turn) {
       const int64_t run = turn / turns, first = turn % turns * kElements;

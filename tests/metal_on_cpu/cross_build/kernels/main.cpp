@@ -6,10 +6,10 @@
 #include <cstring>
 #include <memory>
 
-#include "blas/products.h"
-#include "cpu/attention.h"
+#include "cpu/gemm/gemm.h"
+#include "cpu/attention/attention.h"
 #include "cpu/kernels/table.h"
-#include "cpu/scatter.h"
+#include "cpu/attention/scatter.h"
 
 namespace {
 
@@ -144,10 +144,10 @@ void product() {
   float alpha = real(), beta = real();
   Array a = array(4 * m * k), b = array(4 * k * n), c = array(4 * m * n);
   auto matrix = [](Array& data, bool transposed, int64_t rows, int64_t columns) {
-    return transposed ? blas::Matrix{data.as<float>(), 1, rows}
-                      : blas::Matrix{data.as<float>(), columns, 1};
+    return transposed ? gemm::Matrix{data.as<float>(), 1, rows}
+                      : gemm::Matrix{data.as<float>(), columns, 1};
   };
-  blas::sgemm(
+  gemm::sgemm(
       m,
       n,
       k,
@@ -162,7 +162,7 @@ void product() {
 
 void activation() {
   int64_t which = integer(), count = integer();
-  const auto& kernels = *cpu::find_kernels(cpu::instruction_set());
+  const auto& kernels = cpu::kernels_in_use();
   Array a = array(4 * count), b = array(4 * count), out(4 * count);
   if (which == 2) {
     kernels.swiglu(a.as<float>(), b.as<float>(), out.as<float>(), count);
@@ -181,7 +181,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   cpu::set_instruction_set(argv[1]);
-  if (!blas::set_kernel(argv[2])) {
+  if (!gemm::set_kernel(argv[2])) {
     std::fprintf(stderr, "no %s here\n", argv[2]);
     return 2;
   }
