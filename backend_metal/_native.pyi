@@ -224,7 +224,7 @@ def draw_tokens(
     """int32 ``[rows]``, on the CPU.
 
     ``logits`` is float32 ``[rows, vocab_size]``, ``options`` uint32 ``[rows, 13]`` (``DrawOptions``
-    of ``shaders/parameters.h``), ``masks`` int32 ``[any, ceil(vocab_size / 32)]``, ``counts`` int32
+    of ``parameters.h``), ``masks`` int32 ``[any, ceil(vocab_size / 32)]``, ``counts`` int32
     ``[any, vocab_size]``, ``bias_ids`` int32 and ``biases`` float32 ``[any]``; all but ``logits``
     and ``counts`` are contiguous. ``cuts``: whether
     some row leaves tokens out by min_p, top_k or top_p. Raises ``ValueError`` for other shapes and
