@@ -194,6 +194,11 @@ def linear_attention(
     delta_rule: bool,
     gates_are_rates: bool,
 ) -> tuple[mx.array, mx.array]: ...
+def forget_lost_tasks() -> int:
+    """Has MLX count those tasks as ended whose queueing raised the error of an earlier one; returns
+    how many. MLX never does, and past ten of them its next evaluation waits for ever. Nothing may
+    be evaluated meanwhile."""
+
 def zeros(shape: Sequence[int], dtype: mx.Dtype) -> mx.array:
     """Allocated and zeroed at once, in main memory, on huge pages where the system has them."""
 
