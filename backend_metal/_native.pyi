@@ -191,6 +191,11 @@ def linear_attention(
     delta_rule: bool,
     gates_are_rates: bool,
 ) -> tuple[mx.array, mx.array]: ...
+def forget_lost_tasks() -> int:
+    """Has MLX count those tasks as ended whose queueing raised the error of an earlier one; returns
+    how many. MLX never does, and past ten of them its next evaluation waits for ever. Nothing may
+    be evaluated meanwhile."""
+
 def zeros(shape: Sequence[int], dtype: mx.Dtype) -> mx.array:
     """Allocated and zeroed at once, in main memory, on huge pages where the system has them."""
 
@@ -221,7 +226,7 @@ def draw_tokens(
     """int32 ``[rows]``, on the CPU.
 
     ``logits`` is float32 ``[rows, vocab_size]``, ``options`` uint32 ``[rows, 13]`` (``DrawOptions``
-    of ``shaders/parameters.h``), ``masks`` int32 ``[any, ceil(vocab_size / 32)]``, ``counts`` int32
+    of ``parameters.h``), ``masks`` int32 ``[any, ceil(vocab_size / 32)]``, ``counts`` int32
     ``[any, vocab_size]``, ``bias_ids`` int32 and ``biases`` float32 ``[any]``; all but ``logits``
     and ``counts`` are contiguous. ``cuts``: whether
     some row leaves tokens out by min_p, top_k or top_p. Raises ``ValueError`` for other shapes and

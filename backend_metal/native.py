@@ -70,6 +70,7 @@ check_cache_strides = _native.check_cache_strides
 draw_tokens = _native.draw_tokens
 even_splits = _native.even_splits
 exponential = _native.exponential
+forget_lost_tasks = _native.forget_lost_tasks
 gather_quantized_matmul = _native.gather_quantized_matmul
 instruction_set = _native.instruction_set
 lay_in_panels = _native.lay_in_panels

@@ -23,7 +23,7 @@ def files(*patterns: str) -> list[str]:
 @pytest.mark.parametrize(
     ("paths", "rungs"),
     [
-        (["backend_metal/shaders/decode.metal"], [*METAL, "cuda"]),
+        (["backend_metal/shaders/attention/decode.metal"], [*METAL, "cuda"]),
         (["backend_metal/cuda/kernels/decode.cu"], ["cuda"]),
         (["backend_metal/csrc/gpu/launch_plan.h"], [*METAL, "cuda"]),
         (["backend_metal/cuda/device.py", "tests/cuda/test_gpu.py"], ["cuda"]),
@@ -40,7 +40,7 @@ def test_a_change_runs_the_rungs_that_it_can_touch(paths: list[str], rungs: list
 
 
 def test_each_kernel_and_each_test_of_a_rung_runs_that_rung() -> None:
-    for path in files("backend_metal/shaders/*.*", "backend_metal/csrc/metal/*.cpp"):
+    for path in files("backend_metal/shaders/**/*.*", "backend_metal/csrc/metal/*.cpp"):
         assert path.endswith(".md") or set(rungs_of([path])) >= set(METAL)
     for path in files("backend_metal/cuda/**/*.*", "tests/cuda/**/*.*"):
         assert path.endswith(".md") or "cuda" in rungs_of([path])

@@ -32,6 +32,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "backend_metal.engine",
         "backend_metal.gpu",
         "backend_metal.models",
+        "backend_metal.native",
         "backend_metal.recurrent",
         "deployments.backend",
     ),

@@ -10,6 +10,7 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 
+from backend_metal import native
 from backend_metal.attention.kv_cache import AttentionMetadata, KVCachePool
 from backend_metal.devices.base import MakeArray
 from backend_metal.devices.pending_tokens import FillIn, fill_in_tokens
@@ -158,6 +159,7 @@ class ModelRunner:
         except RuntimeError as error:
             # Of a step behind one that has failed, which is why the cache is reset.
             logger.info("what was under way failed, too: %s", error)
+        native.forget_lost_tasks()
         if self._recorded is not None:
             self._recorded.reset()
         if self._repeated is not None:

@@ -95,7 +95,7 @@ def test_every_split_is_launched_and_has_room(
     if made.num_splits < 2:
         assert made.num_partials == 0
         return
-    # Partial states of a K/V head, as shaders/prefill_splits.h places them.
+    # Partial states of a K/V head, as shaders/attention/prefill_splits.h places them.
     places: list[tuple[int, int]] = []
     of_a_row, of_a_sequence = made.num_splits, made.device_tiles * made.tile_rows
     first_token = 0

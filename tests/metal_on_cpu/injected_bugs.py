@@ -12,7 +12,7 @@ SHADER_BUGS = (
     # Types and address spaces.
     Bug(
         "a threadgroup pointer to device memory",
-        "paging.h",
+        "attention/paging.h",
         "  const device T* cached_keys;",
         "  const threadgroup T* cached_keys;",
         "decode",
@@ -20,7 +20,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "a pointer without an address space",
-        "decode.metal",
+        "attention/decode.metal",
         "inline void store_state(thread RowState<DIMS>& state, threadgroup float* to, uint lane)",
         "inline void store_state(thread RowState<DIMS>& state, float* to, uint lane)",
         "decode",
@@ -28,7 +28,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "a write to a const buffer",
-        "scatter.metal",
+        "attention/scatter.metal",
         "    device T* k_cache [[buffer(POMONA_BUFFER_K_CACHE)]],",
         "    const device T* k_cache [[buffer(POMONA_BUFFER_K_CACHE)]],",
         "decode",
@@ -36,7 +36,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "a constant outside of constant memory",
-        "decode.metal",
+        "attention/decode.metal",
         "constant constexpr int kOctets",
         "constexpr int kOctets",
         "decode",
@@ -45,7 +45,7 @@ SHADER_BUGS = (
     # Divergence.
     Bug(
         "a barrier for some simdgroups only",
-        "decode.metal",
+        "attention/decode.metal",
         f"half_parts /= 2) {{\n    {_BARRIER}",
         f"half_parts /= 2) {{\n    if (key_part >= half_parts) {_BARRIER}",
         "decode",
@@ -53,7 +53,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "a barrier for the threads whose key is there only",
-        "prefill.metal",
+        "attention/prefill.metal",
         f"    stage_row<T, D, parts>(staged_row, key, present, part);\n    {_BARRIER}",
         f"    stage_row<T, D, parts>(staged_row, key, present, part);\n    if (present) {_BARRIER}",
         "prefill",
@@ -61,7 +61,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "rows without a head leave before the others",
-        "decode.metal",
+        "attention/decode.metal",
         "  LaneMap at = lane_map(lane);\n  int dim_part",
         "  LaneMap at = lane_map(lane);\n  if (at.row >= num_heads) { return; }\n  int dim_part",
         "decode",
@@ -69,7 +69,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "a reduction over lanes for some of them",
-        "partials.h",
+        "attention/partials.h",
         "  largest = metal::simd_max(largest);",
         "  if (int(lane) < num_splits) { largest = metal::simd_max(largest); }",
         "decode, splits",
@@ -78,7 +78,7 @@ SHADER_BUGS = (
     # Bounds.
     Bug(
         "queries of heads that the last group does not have",
-        "decode.metal",
+        "attention/decode.metal",
         "row < num_heads ? from[row * head_stride + dim] : T(0)",
         "from[row * head_stride + dim]",
         "decode",
@@ -86,7 +86,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "one sequence less in the binary search",
-        "paging.h",
+        "attention/paging.h",
         "high = p.num_seqs - 1;",
         "high = p.num_seqs - 2;",
         "prefill",
@@ -94,7 +94,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "one element before this step's keys",
-        "paging.h",
+        "attention/paging.h",
         "  rows.keys = k + kv_head * p.k.head;",
         "  rows.keys = k + kv_head * p.k.head - 1;",
         "mixed",
@@ -102,7 +102,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "the next block of the table",
-        "paging.h",
+        "attention/paging.h",
         "block_table[position / block_size * p.block_table_entry]",
         "block_table[(position / block_size + 1) * p.block_table_entry]",
         "decode",
@@ -110,7 +110,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "one element more is scattered",
-        "scatter.metal",
+        "attention/scatter.metal",
         "i < num_heads * per_head;",
         "i <= num_heads * per_head;",
         "decode",
@@ -118,7 +118,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "rows that end one pair further on",
-        "decode.metal",
+        "attention/decode.metal",
         "(row + dim) = pair;",
         "(row + dim + 2) = pair;",
         "decode",
@@ -126,7 +126,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "staged keys one row too far",
-        "prefill.metal",
+        "attention/prefill.metal",
         "staged + staged_key * Tile::kStride;",
         "staged + (staged_key + 1) * Tile::kStride;",
         "prefill",
@@ -134,7 +134,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "a split more than there are",
-        "partials.h",
+        "attention/partials.h",
         "for (int i = 0; i < num_splits; i++) {\n    const device float* state = states + i * "
         "partial_floats(DV);\n    sum +=",
         "for (int i = 0; i <= num_splits; i++) {\n    const device float* state = states + i * "
@@ -144,7 +144,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "tokens with a negative slot are written",
-        "scatter.metal",
+        "attention/scatter.metal",
         "if (slot < 0) {",
         "if (slot < -1) {",
         "mixed",
@@ -152,7 +152,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "wide loads of what is not aligned",
-        "chunks.h",
+        "common/chunks.h",
         "  if (aligned) {",
         "  if (true) {",
         "unaligned",
@@ -161,7 +161,7 @@ SHADER_BUGS = (
     # Memory that nobody has written.
     Bug(
         "threadgroup memory of missing keys",
-        "prefill.metal",
+        "attention/prefill.metal",
         "*chunk = uint4(0);",
         ";",
         "prefill",
@@ -169,7 +169,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "the largest score starts from nothing",
-        "decode.metal",
+        "attention/decode.metal",
         "  state.largest = -INFINITY;\n  state.sum = 0.0f;",
         "  state.sum = 0.0f;",
         "decode",
@@ -177,7 +177,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "the sums start from nothing",
-        "prefill.metal",
+        "attention/prefill.metal",
         "  clear(sums);\n",
         "",
         "prefill",
@@ -185,7 +185,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "scores of the previous keys are kept",
-        "prefill.metal",
+        "attention/prefill.metal",
         "      clear(scores);\n",
         "",
         "prefill",
@@ -194,7 +194,7 @@ SHADER_BUGS = (
     # Scatter, and who reads what it writes.
     Bug(
         "slot 0 is never written",
-        "scatter.metal",
+        "attention/scatter.metal",
         "if (slot < 0) {",
         "if (slot <= 0) {",
         "every slot",
@@ -202,7 +202,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "values are scattered behind the keys",
-        "scatter.metal",
+        "attention/scatter.metal",
         "  if (two_caches) {\n    values = v_cache;\n  }\n",
         "",
         "decode",
@@ -210,7 +210,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "this step's tokens are read from the cache",
-        "paging.h",
+        "attention/paging.h",
         "!has_new_tokens || position",
         "true || position",
         "decode",
@@ -218,7 +218,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "tokens without a slot are read from this step",
-        "paging.h",
+        "attention/paging.h",
         "return slot_mapping[seq.token_at(position) * p.slot_mapping_stride] >= 0;",
         "return true;",
         "skipped slots",
@@ -226,7 +226,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "block offsets in 32 bits",
-        "paging.h",
+        "attention/paging.h",
         "return cached_keys + block * p.k_cache.block +",
         "return cached_keys + int(block) * int(p.k_cache.block) +",
         "far blocks",
@@ -234,7 +234,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "slot offsets in 32 bits",
-        "scatter.metal",
+        "attention/scatter.metal",
         "return slot / block_size * strides.block +",
         "return slot / block_size * int(strides.block) +",
         "far blocks",
@@ -243,7 +243,7 @@ SHADER_BUGS = (
     # Which keys a row sees.
     Bug(
         "a window one key too wide",
-        "paging.h",
+        "attention/paging.h",
         "- (window - 1), 0)",
         "- window, 0)",
         "decode, window",
@@ -251,7 +251,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "a window one key too wide, in prefill",
-        "paging.h",
+        "attention/paging.h",
         "- (window - 1), 0)",
         "- window, 0)",
         "prefill, window",
@@ -259,7 +259,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "a token does not see itself",
-        "paging.h",
+        "attention/paging.h",
         "last_query + 1, 0)",
         "last_query, 0)",
         "prefill",
@@ -267,7 +267,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "the first split starts before the window",
-        "decode.metal",
+        "attention/decode.metal",
         "int begin = metal::max(splits.first_key, split_start);",
         "int begin = split_start;",
         "decode, window",
@@ -275,7 +275,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "tiles at the edge are not masked",
-        "prefill.metal",
+        "attention/prefill.metal",
         "bool masked = first_key < seen_by_all.first ||",
         "bool masked = first_key < seen_by_all.first &&",
         "prefill",
@@ -283,7 +283,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "tiles before the window are masked, not skipped",
-        "prefill.metal",
+        "attention/prefill.metal",
         "KeyRange keys = keys_of_some(p, seq, owned);",
         "KeyRange keys{0, keys_of_some(p, seq, owned).last};",
         "prefill traffic",
@@ -291,7 +291,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "keys before the window are read, and masked",
-        "decode.metal",
+        "attention/decode.metal",
         "metal::clamp(first + at.column + i, begin, end - 1)",
         "metal::clamp(first + at.column + i, 0, end - 1)",
         "decode traffic",
@@ -300,7 +300,7 @@ SHADER_BUGS = (
     # Softmax, softcap, sinks, heads.
     Bug(
         "softcap before the scale",
-        "softmax.h",
+        "attention/softmax.h",
         "softcap * metal::precise::tanh(scaled / softcap)",
         "scale * softcap * metal::precise::tanh(score / softcap)",
         "decode, softcap",
@@ -308,7 +308,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "sinks by K/V head",
-        "decode.metal",
+        "attention/decode.metal",
         "sinks[head * p.sinks_stride]",
         "sinks[kv_head * p.sinks_stride]",
         "decode, sinks",
@@ -316,7 +316,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "sinks by head of the group",
-        "prefill.metal",
+        "attention/prefill.metal",
         "sinks[head * p.sinks_stride]",
         "sinks[row % p.group * p.sinks_stride]",
         "prefill, sinks",
@@ -324,7 +324,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "sinks relative to nothing",
-        "softmax.h",
+        "attention/softmax.h",
         "metal::fast::exp(sink - base)",
         "metal::fast::exp(sink)",
         "prefill, sinks",
@@ -332,7 +332,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "query heads in the wrong order",
-        "prefill.metal",
+        "attention/prefill.metal",
         "int head = kv_head * p.group + row % p.group;",
         "int head = row % p.group * p.num_kv_heads + kv_head;",
         "prefill",
@@ -340,7 +340,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "outputs are not rescaled",
-        "prefill.metal",
+        "attention/prefill.metal",
         "multiply(sums, fold(state, scores));",
         "fold(state, scores);",
         "prefill",
@@ -348,7 +348,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "a row without keys divides by nothing",
-        "softmax.h",
+        "attention/softmax.h",
         "  return sum > 0.0f ? 1.0f / sum : 0.0f;",
         "  return 1.0f / sum;",
         "rows without keys or sinks",
@@ -356,7 +356,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "infinity minus infinity",
-        "softmax.h",
+        "attention/softmax.h",
         "return largest == -INFINITY ? 0.0f : largest;",
         "return largest;",
         "rows without keys",
@@ -364,7 +364,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "finished rows are reduced again",
-        "reduce.metal",
+        "attention/reduce.metal",
         "if (splits.count <= 1) {",
         "if (splits.count < 1) {",
         "decode, splits",
@@ -372,7 +372,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "partial states where another row's are",
-        "decode.metal",
+        "attention/decode.metal",
         "* p.num_splits + split)",
         "* splits.count + split)",
         "decode, splits",
@@ -381,7 +381,7 @@ SHADER_BUGS = (
     # States of few columns.
     Bug(
         "lanes without a row write one",
-        "narrow_linear_attention.metal",
+        "recurrent/narrow_linear_attention.metal",
         "  if (owns) {\n    *reinterpret_cast<device Columns",
         "  {\n    *reinterpret_cast<device Columns",
         "narrow states",
@@ -389,7 +389,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "half of a row is summed",
-        "narrow_linear_attention.metal",
+        "recurrent/narrow_linear_attention.metal",
         "mask < LANES; mask *= 2",
         "mask < LANES; mask *= 4",
         "narrow states",
@@ -398,7 +398,7 @@ SHADER_BUGS = (
     # Draws.
     Bug(
         "those that surely stay are left out",
-        "draw_cut.h",
+        "sampling/draw_cut.h",
         "      keep_better(best, slices[i], o.temperature);\n",
         "",
         "draw",
@@ -406,7 +406,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "those level with the last are lost behind a slice's first run",
-        "draw_slice.h",
+        "sampling/draw_slice.h",
         "level |= uint(one.token >= 0 && digit == cut.digit) << (first + i);",
         "level |= uint(one.token >= 0 && digit == cut.digit) << i;",
         "draw, large vocabulary",
@@ -414,7 +414,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "weights lose what a word does not hold",
-        "draw_histogram.h",
+        "sampling/draw_histogram.h",
         "    high_part += uint(add_to_counter(low, low_part) + low_part < low_part);\n",
         "    add_to_counter(low, low_part);\n",
         "draw, large vocabulary",
@@ -422,7 +422,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "a tally starts from nothing",
-        "draw_slice.h",
+        "sampling/draw_slice.h",
         "    set_counter(&tally->low[i], 0);\n",
         "",
         "draw",
@@ -430,7 +430,7 @@ SHADER_BUGS = (
     ),
     Bug(
         "prefill's splits overlap",
-        "prefill.metal",
+        "attention/prefill.metal",
         "keys.last = metal::min(keys.last, own.last);",
         "keys.last = metal::min(keys.last, own.last + 1);",
         "prefill, splits",

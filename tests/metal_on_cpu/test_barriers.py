@@ -25,7 +25,7 @@ def races(folder: Path, steps: list[str]) -> list[Race]:
 
 
 def steps_of(mutant: Mutant) -> list[str]:
-    if mutant.file == "group.h":
+    if mutant.file == "sampling/group.h":
         return DRAW_STEPS
     return [step for step in STEPS if step.startswith(Path(mutant.file).stem)] or STEPS
 
@@ -47,5 +47,9 @@ def test_without_any_one_barrier_they_have(mutant: Mutant, tmp_path: Path) -> No
 
 
 def test_the_barriers_are_where_they_are_looked_for() -> None:
-    assert {mutant.file for mutant in MUTANTS} == {"decode.metal", "group.h", "prefill.metal"}
+    assert {mutant.file for mutant in MUTANTS} == {
+        "attention/decode.metal",
+        "sampling/group.h",
+        "attention/prefill.metal",
+    }
     assert len(MUTANTS) >= 8

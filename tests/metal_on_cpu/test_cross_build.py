@@ -105,8 +105,8 @@ def test_pip_on_a_mac_would_take_its_wheel(library: macho.Library, tmp_path: Pat
     package = target / "backend_metal"
     assert [path.name for path in package.glob("*.so")] == [f"_native.{native.SOABI}.so"]
     shaders = CSRC.parent / "shaders"
-    assert {path.name for path in (package / "shaders").glob("*.metal")} == {
-        path.name for path in shaders.glob("*.metal")
+    assert {path.name for path in (package / "shaders").rglob("*.metal")} == {
+        path.name for path in shaders.rglob("*.metal")
     }
 
 

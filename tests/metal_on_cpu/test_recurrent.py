@@ -135,7 +135,7 @@ def test_the_check_at_start_covers_mamba(
     assert path.serves(MAMBA)
     assert choose_path([MAMBA], mx.bfloat16, path) is path
     for right, wrong in (("mask *= 2", "mask *= 4"), ("exp(beta * rates)", "exp(rates)")):
-        with injected("narrow_linear_attention.metal", right, wrong, tmp_path):
+        with injected("recurrent/narrow_linear_attention.metal", right, wrong, tmp_path):
             assert choose_path([MAMBA], mx.bfloat16, path) is REFERENCE
     assert "wrong about linear attention for state of (40, 1, 16)" in caplog.text
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-_SHADERS = r"backend_metal/shaders/[^/]+"
+_SHADERS = r"backend_metal/shaders/.+"
 _DISPATCH = r"backend_metal/csrc/(metal|gpu|operators|python)/.+|backend_metal/csrc/[^/]+"
 _EMULATOR = r"tests/metal_on_cpu/emulator/.+"
 _STEPS = r"tests/metal_on_cpu/([^/]+|host/.+)|tests/support/backend_metal/[^/]+"

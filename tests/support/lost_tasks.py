@@ -19,4 +19,4 @@ def no_lost_tasks() -> Iterator[None]:
 
     with suppress(RuntimeError):
         mx.synchronize()
-    _native.testing.forget_lost_tasks()
+    _native.forget_lost_tasks()

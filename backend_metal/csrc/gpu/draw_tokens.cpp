@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "constants.h"
-#include "draw_memory.h"
+#include "common/constants.h"
+#include "sampling/draw_memory.h"
 #include "plan_arithmetic.h"
 
 namespace pomona {

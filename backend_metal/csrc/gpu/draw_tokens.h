@@ -4,7 +4,7 @@
 #include <mlx/mlx.h>
 
 #include "gpu/launch_plan.h"
-#include "parameters.h"
+#include "common/parameters.h"
 
 namespace pomona {
 

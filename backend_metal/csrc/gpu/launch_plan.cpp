@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "constants.h"
-#include "decode_tile.h"
+#include "common/constants.h"
+#include "attention/decode_tile.h"
 #include "plan_arithmetic.h"
-#include "splits.h"
+#include "attention/splits.h"
 
 namespace pomona {
 

@@ -52,7 +52,7 @@ struct DecodePlan {
 
 // Sequences with more than one query token, in tiles of `tile_rows` rows. The keys of those with few
 // tiles are cut into splits, so many that all together occupy the device once: see most_splits in
-// shaders/splits.h.
+// shaders/attention/splits.h.
 // Grid: (tiles, K/V heads, splits).
 struct PrefillPlan {
   int tile_rows;
@@ -61,7 +61,7 @@ struct PrefillPlan {
   int keys_per_split;
   int max_splits; // of any sequence, on this device
   int num_splits; // of any sequence of this batch
-  int64_t num_partials; // floats, as prefill_partial in shaders/prefill_splits.h lays them out
+  int64_t num_partials; // floats, as prefill_partial in shaders/attention/prefill_splits.h lays them out
   GpuGrid grid;
   GpuGrid reduce; // folds partials. Grid: (tiles of reduce_rows, K/V heads, 1)
 };

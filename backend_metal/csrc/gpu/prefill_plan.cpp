@@ -1,10 +1,10 @@
 #include <algorithm>
 
-#include "constants.h"
+#include "common/constants.h"
 #include "gpu/launch_plan.h"
 #include "plan_arithmetic.h"
-#include "prefill_tile.h"
-#include "splits.h"
+#include "attention/prefill_tile.h"
+#include "attention/splits.h"
 
 namespace pomona {
 
@@ -67,7 +67,7 @@ PrefillPlan plan_prefill_splits(
     plan.num_splits =
         std::clamp(ceil_div(most_keys(shape, batch, num_tokens), plan.keys_per_split), 1, most);
   }
-  // As first_tile in shaders/paging.h numbers them.
+  // As first_tile in shaders/attention/paging.h numbers them.
   auto tiles_of = [&](int tile_rows) {
     return static_cast<int>(rows / tile_rows) + batch.num_seqs;
   };
@@ -78,7 +78,7 @@ PrefillPlan plan_prefill_splits(
       tile.threads,
       tile.memory_bytes};
   if (plan.num_splits > 1) {
-    // As prefill_partial in shaders/prefill_splits.h lays them out.
+    // As prefill_partial in shaders/attention/prefill_splits.h lays them out.
     int64_t states = std::min(
         rows * plan.num_splits, int64_t(batch.num_seqs) * plan.device_tiles * tile.rows);
     plan.num_partials = states * shape.num_kv_heads * tile.state_floats;

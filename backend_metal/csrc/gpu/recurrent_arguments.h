@@ -2,7 +2,7 @@
 #pragma once
 
 #include "operators/recurrent.h"
-#include "parameters.h"
+#include "common/parameters.h"
 
 namespace pomona {
 

@@ -1,6 +1,6 @@
 #include "gpu/recurrent_plan.h"
 
-#include "constants.h"
+#include "common/constants.h"
 #include "plan_arithmetic.h"
 
 namespace pomona {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "constants.h"
+#include "common/constants.h"
 #include "plan_arithmetic.h"
 
 namespace pomona {

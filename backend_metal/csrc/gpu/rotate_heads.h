@@ -3,7 +3,7 @@
 
 #include "gpu/launch_plan.h"
 #include "operators/rotate_heads.h"
-#include "parameters.h"
+#include "common/parameters.h"
 
 namespace pomona {
 

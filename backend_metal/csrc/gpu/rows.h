@@ -3,7 +3,7 @@
 
 #include <mlx/mlx.h>
 
-#include "parameters.h"
+#include "common/parameters.h"
 
 namespace pomona {
 

@@ -45,7 +45,8 @@ std::string read(const std::string& folder, const std::string& file) {
 std::string find_header(
     const std::string& folder, const std::string& file, const std::string& header) {
   std::string beside = file.substr(0, file.rfind('/') + 1) + header;
-  return std::filesystem::exists(folder + "/" + beside) ? beside : header;
+  bool is_there = std::filesystem::exists(folder + "/" + beside);
+  return is_there ? std::filesystem::path(beside).lexically_normal().string() : header;
 }
 
 // GPUs' compilers are given a text that has no folder, so headers in quotes are put in their place.

@@ -1,6 +1,6 @@
 #include "metal/attention.h"
 
-#include "bindings.h"
+#include "common/bindings.h"
 #include "metal/device_limits.h"
 #include "metal/pipelines.h"
 #include "metal/rows.h"
@@ -124,7 +124,7 @@ void add_scatter(
   options.block_size = tokens.k_cache.shape(1);
   options.aligned = are_aligned(tokens);
   options.two_caches = !share_buffer(tokens.k_cache, tokens.v_cache);
-  Kernel kernel{"scatter.metal", "scatter", metal_bits(tokens.k_cache.dtype())};
+  Kernel kernel{"attention/scatter.metal", "scatter", metal_bits(tokens.k_cache.dtype())};
   encoder.set_compute_pipeline_state(pipeline(device, kernel, options));
   encoder.set_bytes(p, POMONA_BUFFER_PARAMETERS);
   encoder.set_input_array(tokens.k.array, POMONA_BUFFER_K, tokens.k.offset);
@@ -165,7 +165,7 @@ void encode_attention(
     // Attention reads this step's tokens where scatter reads them, and nothing that scatter writes.
     auto concurrent = encoder.start_concurrent();
     if (!plan.decode.grid.empty()) {
-      Kernel kernel{"decode.metal", "decode", type, {dim, dim_v, plan.decode.row_tiles}};
+      Kernel kernel{"attention/decode.metal", "decode", type, {dim, dim_v, plan.decode.row_tiles}};
       auto decode_options = common;
       decode_options.has_partials = plan.decode.num_partials > 0;
       encoder.set_compute_pipeline_state(pipeline(device, kernel, decode_options));
@@ -179,7 +179,7 @@ void encode_attention(
       auto prefill_options = common;
       prefill_options.has_partials = plan.prefill.num_partials > 0;
       prefill_options.values_in_keys = values_are_in_keys(a);
-      Kernel kernel{"prefill.metal", "prefill", type, {dim, dim_v}};
+      Kernel kernel{"attention/prefill.metal", "prefill", type, {dim, dim_v}};
       encoder.set_compute_pipeline_state(pipeline(device, kernel, prefill_options));
       bind_attention(encoder, prefill_parameters, a);
       if (prefill_options.has_partials) {
@@ -194,11 +194,11 @@ void encode_attention(
   // The rows of one are not those of the other.
   auto concurrent = encoder.start_concurrent();
   if (!plan.reduce.empty()) {
-    Kernel kernel{"reduce.metal", "reduce", type, {dim_v}};
+    Kernel kernel{"attention/reduce.metal", "reduce", type, {dim_v}};
     encode_reduce(device, encoder, kernel, common, decode_parameters, a, 0, plan.reduce);
   }
   if (!plan.prefill.reduce.empty()) {
-    Kernel kernel{"prefill_reduce.metal", "prefill_reduce", type, {dim, dim_v}};
+    Kernel kernel{"attention/prefill_reduce.metal", "prefill_reduce", type, {dim, dim_v}};
     encode_reduce(
         device,
         encoder,

@@ -2,7 +2,7 @@
 #include <mlx/allocator.h>
 #include <mlx/backend/metal/device.h>
 
-#include "bindings.h"
+#include "common/bindings.h"
 #include "gpu/draw_tokens.h"
 #include "metal/pipelines.h"
 #include "metal/rows.h"
@@ -31,7 +31,7 @@ void DrawTokens::eval_gpu(
     encoder.set_input_array(in.size() > 0 ? in : a.options, slot);
   };
   auto dispatch = [&](const char* function, const GpuGrid& grid, auto bind_own) {
-    metal::Kernel kernel{"draw.metal", function, metal::metal_type(a.logits.dtype())};
+    metal::Kernel kernel{"sampling/draw.metal", function, metal::metal_type(a.logits.dtype())};
     encoder.set_compute_pipeline_state(metal::pipeline(device, kernel, {}));
     encoder.set_bytes(parameters, POMONA_BUFFER_PARAMETERS);
     encoder.set_input_array(a.logits, POMONA_BUFFER_LOGITS);

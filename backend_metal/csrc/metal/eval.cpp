@@ -5,7 +5,7 @@
 // are not known yet.
 #include <mlx/allocator.h>
 
-#include "bindings.h"
+#include "common/bindings.h"
 #include "metal/attention.h"
 #include "metal/pipelines.h"
 #include "metal/rows.h"

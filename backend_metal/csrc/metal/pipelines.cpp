@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "bindings.h"
+#include "common/bindings.h"
 #include "gpu/shader_source.h"
 
 namespace pomona::metal {

@@ -26,7 +26,7 @@ struct Kernel {
   std::string name() const;
 };
 
-// Function constants; see shaders/bindings.h. Each kernel takes those that it knows.
+// Function constants; see shaders/common/bindings.h. Each kernel takes those that it knows.
 struct Options {
   int block_size = 0;
   bool has_window = false;

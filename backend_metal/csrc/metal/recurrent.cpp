@@ -3,7 +3,7 @@
 #include <mlx/allocator.h>
 #include <mlx/backend/metal/device.h>
 
-#include "bindings.h"
+#include "common/bindings.h"
 #include "gpu/recurrent_arguments.h"
 #include "gpu/recurrent_plan.h"
 #include "metal/pipelines.h"
@@ -46,7 +46,7 @@ void CausalConv::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   }
   auto& device = mx::metal::device(stream().device);
   auto& encoder = mx::metal::get_command_encoder(stream());
-  metal::Kernel kernel{"causal_conv.metal", "causal_conv", metal::metal_type(a.x.dtype())};
+  metal::Kernel kernel{"recurrent/causal_conv.metal", "causal_conv", metal::metal_type(a.x.dtype())};
   encoder.set_compute_pipeline_state(metal::pipeline(device, kernel, {}));
   encoder.set_bytes(parameters_of(a), POMONA_BUFFER_PARAMETERS);
   encoder.set_input_array(a.x, POMONA_BUFFER_X);
@@ -69,7 +69,7 @@ void LinearAttention::eval_gpu(const Arrays& inputs, Arrays& outputs) {
   auto plan = plan_linear_attention(
       a.read_slots.shape(0), a.v.shape(1), a.k.shape(2), a.v.shape(2));
   metal::Kernel kernel{
-      plan.is_narrow ? "narrow_linear_attention.metal" : "linear_attention.metal",
+      plan.is_narrow ? "recurrent/narrow_linear_attention.metal" : "recurrent/linear_attention.metal",
       plan.is_narrow ? "narrow_linear_attention" : "linear_attention",
       metal::metal_type(a.v.dtype()),
       {a.k.shape(2)}};

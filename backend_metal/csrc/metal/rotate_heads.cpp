@@ -2,8 +2,8 @@
 #include <mlx/allocator.h>
 #include <mlx/backend/metal/device.h>
 
-#include "bindings.h"
-#include "constants.h"
+#include "common/bindings.h"
+#include "common/constants.h"
 #include "gpu/rotate_heads.h"
 #include "metal/pipelines.h"
 
@@ -23,7 +23,7 @@ void RotateHeads::eval_gpu(
   auto parameters = parameters_of(a, options_);
   GpuGrid grid = plan_rotate_heads(parameters, {1, kManyRotaryRuns, kMostRotaryHeads});
   metal::Kernel kernel{
-      "rotate_heads.metal",
+      "attention/rotate_heads.metal",
       "rotate_heads",
       metal::metal_type(a.q.dtype()),
       {rotary_pairs(parameters.head_dim)}};

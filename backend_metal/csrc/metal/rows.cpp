@@ -2,8 +2,8 @@
 
 #include <mlx/allocator.h>
 
-#include "bindings.h"
-#include "constants.h"
+#include "common/bindings.h"
+#include "common/constants.h"
 #include "metal/pipelines.h"
 
 namespace pomona::metal {
@@ -34,7 +34,7 @@ Rows Packing::rows(
   }
   PackParameters parameters{
       {in.strides(0), in.strides(1), in.strides(2)}, in.shape(1), in.shape(2)};
-  Kernel kernel{"scatter.metal", "pack", metal_bits(in.dtype())};
+  Kernel kernel{"attention/scatter.metal", "pack", metal_bits(in.dtype())};
   encoder.set_compute_pipeline_state(pipeline(device, kernel, {}));
   encoder.set_bytes(parameters, POMONA_BUFFER_PARAMETERS);
   encoder.set_input_array(in, POMONA_BUFFER_FROM);

@@ -5,7 +5,7 @@
 #include <mlx/mlx.h>
 #include <mlx/primitives.h>
 
-#include "parameters.h"
+#include "common/parameters.h"
 
 namespace pomona {
 

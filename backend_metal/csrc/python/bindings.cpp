@@ -185,6 +185,14 @@ void bind_cpu(nb::module_& m) {
       "name"_a);
 }
 
+int forget_lost_tasks() {
+  int lost = mx::scheduler::n_active_tasks();
+  for (int i = 0; i < lost; i++) {
+    mx::scheduler::notify_task_completion(mx::default_stream(mx::Device::cpu));
+  }
+  return lost;
+}
+
 #ifdef POMONA_METAL
 void bind_metal(nb::module_ m) {
   bind_operators(m, mx::Device::POMONA_GPU_DEVICE);
@@ -205,19 +213,8 @@ mx::array uninitialized(const std::vector<int>& shape, mx::Dtype dtype) {
   return mx::array(mx::allocator::malloc(bytes), std::move(dims), dtype);
 }
 
-// MLX counts a task before it queues it, and never again uncounts one whose queueing raises a pending
-// error; past ten of these an evaluation waits for ever. To be called while nothing is evaluated.
-int forget_lost_tasks() {
-  int lost = mx::scheduler::n_active_tasks();
-  for (int i = 0; i < lost; i++) {
-    mx::scheduler::notify_task_completion(mx::default_stream(mx::Device::cpu));
-  }
-  return lost;
-}
-
 void bind_testing(nb::module_ m) {
   m.def("uninitialized", &uninitialized, "shape"_a, "dtype"_a);
-  m.def("forget_lost_tasks", &forget_lost_tasks);
   for (const char* name : {"exp", "tanh"}) {
     bool is_exp = name[0] == 'e';
     m.def(
@@ -255,6 +252,12 @@ NB_MODULE(_native, m) {
   bind_draws(m, mx::Device::cpu);
   bind_products(m);
   bind_cpu(m);
+  m.def(
+      "forget_lost_tasks",
+      &forget_lost_tasks,
+      R"(Has MLX count those tasks as ended whose queueing raised the error of an earlier one; returns
+how many. MLX never does, and past ten of them its next evaluation waits for ever. Nothing may be
+evaluated meanwhile.)");
 #ifdef POMONA_METAL
   bind_metal(m.def_submodule("metal"));
 #endif

@@ -7,10 +7,10 @@
 
 #include <tuple>
 
-#include "constants.h"
+#include "common/constants.h"
 #include "cpu/launch/launch_plan.h"
 #include "gpu/launch_plan.h"
-#include "splits.h"
+#include "attention/splits.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -3,11 +3,11 @@
 #include <memory>
 #include <stdexcept>
 
-#include "constants.h"
+#include "common/constants.h"
 #include "cuda/csrc/launch.h"
 #include "cuda/csrc/memory.h"
 #include "cuda/kernels/fill_in_tokens_buffers.h"
-#include "parameters.h"
+#include "common/parameters.h"
 #include "plan_arithmetic.h"
 
 namespace pomona::cuda {

@@ -27,7 +27,7 @@ struct Kernel {
   std::string entry() const; // of the text
 };
 
-// Constants of the text; shaders/options.h says who reads them. Each kernel takes those it knows.
+// Constants of the text; shaders/common/options.h says who reads them. Each kernel takes those it knows.
 struct Options {
   int block_size = 0;
   bool has_window = false;

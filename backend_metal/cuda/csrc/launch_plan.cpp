@@ -6,7 +6,7 @@
 #include "cuda/kernels/attention_tile.h"
 #include "cuda/kernels/warpgroup_tile.h"
 #include "plan_arithmetic.h"
-#include "splits.h"
+#include "attention/splits.h"
 
 namespace pomona::cuda {
 
@@ -158,7 +158,7 @@ LaunchPlan plan_launch(
 GpuGrid plan_alike(const AttentionShape& shape, const GpuBatch& batch) {
   auto tile = attention_tile(shape.head_dim, shape.head_dim_v, batch.itemsize, true);
   int64_t rows = int64_t(batch.num_tokens) * shape.group();
-  // As first_tile in shaders/paging.h numbers them.
+  // As first_tile in shaders/attention/paging.h numbers them.
   int tiles = rows > 0 ? static_cast<int>(rows / tile.rows) + batch.num_seqs : 0;
   return {tiles, shape.num_kv_heads, 1, tile.threads, tile.memory_bytes};
 }

@@ -3,7 +3,7 @@
 #include "cuda/csrc/launch.h"
 #include "cuda/csrc/memory.h"
 #include "cuda/kernels/attention_buffers.h"
-#include "parameters.h"
+#include "common/parameters.h"
 
 namespace pomona::cuda {
 

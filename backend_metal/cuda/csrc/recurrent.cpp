@@ -1,6 +1,6 @@
 // The recurrent operators' evaluation by CUDA: one kernel each. The int32 arrays' contents are not
 // checked: they are not known yet.
-#include "constants.h"
+#include "common/constants.h"
 #include "cuda/csrc/launch.h"
 #include "cuda/csrc/memory.h"
 #include "cuda/kernels/recurrent_buffers.h"

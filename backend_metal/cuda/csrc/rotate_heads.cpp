@@ -1,7 +1,7 @@
 // The evaluation by CUDA of the operator that rotates heads: one kernel.
 #include <bit>
 
-#include "constants.h"
+#include "common/constants.h"
 #include "cuda/csrc/launch.h"
 #include "cuda/csrc/loaded.h"
 #include "cuda/csrc/memory.h"

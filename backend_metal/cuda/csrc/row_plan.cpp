@@ -1,6 +1,6 @@
 #include "cuda/csrc/row_plan.h"
 
-#include "constants.h"
+#include "common/constants.h"
 #include "cuda/csrc/rows_of_elements.h"
 #include "cuda/kernels/silu_product_buffers.h"
 #include "plan_arithmetic.h"

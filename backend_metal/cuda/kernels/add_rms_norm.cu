@@ -9,8 +9,8 @@
 #include "element_vectors.h"
 #include "rounding.h"
 #include "warp_sum.h"
-#include "shaders/options.h"
-#include "shaders/parameters.h"
+#include "shaders/common/options.h"
+#include "shaders/common/parameters.h"
 
 namespace pomona {
 

@@ -1,7 +1,7 @@
 // What the kernel that adds and normalises rows is given. C++ and CUDA read it.
 #pragma once
 
-#include "shaders/parameters.h"
+#include "shaders/common/parameters.h"
 
 namespace pomona {
 

@@ -20,11 +20,11 @@
 #include "fold_parts.h"
 #include "intrinsics.h"
 #include "products.h"
-#include "shaders/options.h"
-#include "shaders/paging.h"
-#include "shaders/parameters.h"
-#include "shaders/prefill_splits.h"
-#include "shaders/softmax.h"
+#include "shaders/common/options.h"
+#include "shaders/attention/paging.h"
+#include "shaders/common/parameters.h"
+#include "shaders/attention/prefill_splits.h"
+#include "shaders/attention/softmax.h"
 
 namespace pomona {
 

@@ -1,10 +1,10 @@
-// Depthwise causal convolution of packed sequences; shaders/causal_conv.metal says who owns what.
+// Depthwise causal convolution of packed sequences; shaders/recurrent/causal_conv.metal says who owns what.
 #include <metal_stdlib>
 
 #include "recurrent_buffers.h"
 #include "rounding.h"
-#include "shaders/constants.h"
-#include "shaders/parameters.h"
+#include "shaders/common/constants.h"
+#include "shaders/common/parameters.h"
 
 namespace pomona {
 

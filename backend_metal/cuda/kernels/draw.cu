@@ -1,9 +1,9 @@
-// The draw of one token for each row of logits; shaders/draw.metal says how the work is divided, and
+// The draw of one token for each row of logits; shaders/sampling/draw.metal says how the work is divided, and
 // draw_chunks.cu begins it.
 #include "draw_own_logits.h"
-#include "shaders/draw_chunk.h"
-#include "shaders/draw_cut.h"
-#include "shaders/draw_slice.h"
+#include "shaders/sampling/draw_chunk.h"
+#include "shaders/sampling/draw_cut.h"
+#include "shaders/sampling/draw_slice.h"
 
 namespace pomona {
 

@@ -1,8 +1,8 @@
 // Where the kernels of draws find their arrays. C++ and CUDA read it.
 #pragma once
 
-#include "shaders/draw_memory.h"
-#include "shaders/parameters.h"
+#include "shaders/sampling/draw_memory.h"
+#include "shaders/common/parameters.h"
 
 namespace pomona {
 

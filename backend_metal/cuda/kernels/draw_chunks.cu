@@ -2,9 +2,9 @@
 // decide and rows allow it, they come by 16 bytes: a draw of many rows waits for little but them.
 #include "draw_own_logits.h"
 #include "draw_vectors.h"
-#include "shaders/draw_chunk.h"
-#include "shaders/draw_slice.h"
-#include "shaders/options.h"
+#include "shaders/sampling/draw_chunk.h"
+#include "shaders/sampling/draw_slice.h"
+#include "shaders/common/options.h"
 
 // All threads that a multiprocessor can have.
 #undef POMONA_LEAST_BLOCKS

@@ -5,7 +5,7 @@
 
 #include "draw_buffers.h"
 #include "group.h"
-#include "shaders/draw_logits.h"
+#include "shaders/sampling/draw_logits.h"
 
 namespace pomona {
 

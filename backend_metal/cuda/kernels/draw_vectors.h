@@ -4,11 +4,11 @@
 // Rows are whole vectors, and so are their halves: every pair has a second.
 #pragma once
 
-#include "shaders/constants.h"
+#include "shaders/common/constants.h"
 #include "element_vectors.h"
 #include "group.h"
-#include "shaders/draw_best.h"
-#include "shaders/random.h"
+#include "shaders/sampling/draw_best.h"
+#include "shaders/sampling/random.h"
 
 namespace pomona {
 

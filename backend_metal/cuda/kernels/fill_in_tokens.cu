@@ -2,10 +2,10 @@
 // pending token is -1 - row, of the rows that are drawn.
 #include <metal_stdlib>
 
-#include "shaders/constants.h"
+#include "shaders/common/constants.h"
 #include "fill_in_tokens_buffers.h"
 #include "intrinsics.h"
-#include "shaders/parameters.h"
+#include "shaders/common/parameters.h"
 
 namespace pomona {
 

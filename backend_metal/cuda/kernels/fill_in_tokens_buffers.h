@@ -1,7 +1,7 @@
 // What the kernel that fills in drawn tokens is given. C++ and CUDA read it.
 #pragma once
 
-#include "shaders/parameters.h"
+#include "shaders/common/parameters.h"
 
 namespace pomona {
 

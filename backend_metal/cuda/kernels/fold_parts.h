@@ -3,7 +3,7 @@
 #pragma once
 
 #include "intrinsics.h"
-#include "shaders/softmax.h"
+#include "shaders/attention/softmax.h"
 
 namespace pomona {
 

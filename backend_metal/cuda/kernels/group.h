@@ -1,4 +1,4 @@
-// What kernels that both GPUs share ask of a threadgroup, which is a block here; see shaders/group.h.
+// What kernels that both GPUs share ask of a threadgroup, which is a block here; see shaders/sampling/group.h.
 #pragma once
 
 #include "intrinsics.h"

@@ -1,11 +1,11 @@
-// Linear attention with decay over recurrent state; shaders/linear_attention.metal says what it
+// Linear attention with decay over recurrent state; shaders/recurrent/linear_attention.metal says what it
 // computes, and this is the same with warps for simdgroups.
 #include <metal_stdlib>
 
 #include "recurrent_buffers.h"
 #include "rounding.h"
-#include "shaders/constants.h"
-#include "shaders/parameters.h"
+#include "shaders/common/constants.h"
+#include "shaders/common/parameters.h"
 
 namespace pomona {
 

@@ -1,13 +1,13 @@
 // Linear attention over states of fewer columns than a warp has lanes;
-// shaders/narrow_linear_attention.metal says what a thread owns, and this is the same with warps
+// shaders/recurrent/narrow_linear_attention.metal says what a thread owns, and this is the same with warps
 // for simdgroups.
 #include <metal_stdlib>
 
 #include "recurrent_buffers.h"
 #include "rounding.h"
-#include "shaders/constants.h"
-#include "shaders/options.h"
-#include "shaders/parameters.h"
+#include "shaders/common/constants.h"
+#include "shaders/common/options.h"
+#include "shaders/common/parameters.h"
 
 namespace pomona {
 

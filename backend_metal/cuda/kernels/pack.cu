@@ -1,7 +1,7 @@
 // Rows of any strides to where the other kernels can read them. Elements are copied as bits.
 #include "attention_buffers.h"
 #include "intrinsics.h"
-#include "shaders/parameters.h"
+#include "shaders/common/parameters.h"
 
 namespace pomona {
 

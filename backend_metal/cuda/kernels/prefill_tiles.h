@@ -3,7 +3,7 @@
 #pragma once
 
 #include "attend.h"
-#include "shaders/splits.h"
+#include "shaders/attention/splits.h"
 
 namespace pomona {
 

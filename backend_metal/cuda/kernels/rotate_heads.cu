@@ -1,4 +1,4 @@
-// The heads of queries and keys, normalised and rotated as shaders/rotate_heads.metal has it. But here a
+// The heads of queries and keys, normalised and rotated as shaders/attention/rotate_heads.metal has it. But here a
 // lane owns neighbouring pairs of a head's dimensions, and copies four elements at once where they are as many; LANES
 // have a head, and a warp several beside each other and on their way: memory's latency is that of tens of KB a
 // multiprocessor. Angles are found while the kernel before still runs, where positions were there before.
@@ -6,10 +6,10 @@
 
 #include "rotate_heads_buffers.h"
 #include "rounding.h"
-#include "shaders/constants.h"
-#include "shaders/options.h"
-#include "shaders/parameters.h"
-#include "shaders/rotary_pairs.h"
+#include "shaders/common/constants.h"
+#include "shaders/common/options.h"
+#include "shaders/common/parameters.h"
+#include "shaders/attention/rotary_pairs.h"
 
 #undef POMONA_BEGIN
 #define POMONA_BEGIN

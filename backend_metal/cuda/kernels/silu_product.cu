@@ -4,9 +4,9 @@
 #include "element_vectors.h"
 #include "silu.h"
 #include "silu_product_buffers.h"
-#include "shaders/constants.h"
-#include "shaders/options.h"
-#include "shaders/parameters.h"
+#include "shaders/common/constants.h"
+#include "shaders/common/options.h"
+#include "shaders/common/parameters.h"
 
 namespace pomona {
 

@@ -1,7 +1,7 @@
 // What the kernel of silu(gate) * up is given. C++ and CUDA read it.
 #pragma once
 
-#include "shaders/parameters.h"
+#include "shaders/common/parameters.h"
 
 namespace pomona {
 

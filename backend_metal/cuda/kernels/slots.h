@@ -2,8 +2,8 @@
 #pragma once
 
 #include "intrinsics.h"
-#include "shaders/options.h"
-#include "shaders/parameters.h"
+#include "shaders/common/options.h"
+#include "shaders/common/parameters.h"
 
 namespace pomona {
 

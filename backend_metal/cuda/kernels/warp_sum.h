@@ -2,7 +2,7 @@
 #pragma once
 
 #include "intrinsics.h"
-#include "shaders/constants.h"
+#include "shaders/common/constants.h"
 
 namespace pomona {
 

@@ -40,7 +40,7 @@ OPTIONS = np.dtype(
         ("last_bias", np.int32),
     ]
 )
-"""As ``DrawOptions`` in ``shaders/parameters.h`` has them."""
+"""As ``DrawOptions`` in ``parameters.h`` has them."""
 
 
 @dataclass(frozen=True)

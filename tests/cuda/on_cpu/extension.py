@@ -96,7 +96,9 @@ def emulated_shaders() -> Path:
     """The shipped kernels and shaders, but for what kernels ask of the hardware."""
     intrinsics = sorted((HERE / "emulator" / "kernels").glob("*.h"))
     folders = ("shaders", KERNELS)
-    sources = [path for folder in folders for path in (SHIPPED / folder).iterdir()]
+    sources = [
+        path for folder in folders for path in (SHIPPED / folder).rglob("*") if path.is_file()
+    ]
     folder = BUILD / f"shaders-{_hash([*sources, *intrinsics])}"
     with _locked(BUILD / "lock"):
         if not folder.exists():

@@ -19,7 +19,7 @@ def softmax(dtype: str, looped: bool) -> Kernel:
     """One row a threadgroup: simd_max, simd_sum, and both again across simdgroups."""
     name = "looped" if looped else "block"
     function = "softmax_looped" if looped else "softmax_single_row"
-    return Kernel(f"{name}_softmax_{dtype}", ("softmax.h",), function, NAMES[dtype])
+    return Kernel(f"{name}_softmax_{dtype}", ("attention/softmax.h",), function, NAMES[dtype])
 
 
 def softmax_launch(rows: Array, threads: int) -> Launch:

@@ -35,7 +35,7 @@ def without_a_barrier(source: str, file: str = "source.metal") -> Iterator[Mutan
 
 
 def folder_without_a_barrier(folder: Path) -> Iterator[Mutant]:
-    """The same for every file of a folder of shaders."""
-    for path in sorted(folder.iterdir()):
+    """The same for every file below a folder of shaders."""
+    for path in sorted(folder.rglob("*")):
         if path.suffix in (".metal", ".h"):
-            yield from without_a_barrier(path.read_text(), path.name)
+            yield from without_a_barrier(path.read_text(), str(path.relative_to(folder)))

@@ -92,7 +92,8 @@ def _sources() -> Iterator[Path]:
     yield HERE / "CMakeLists.txt"
     for folder, pattern in ((HERE, "**/*.[ch]pp"), (HERE, "**/*.h")):
         yield from sorted(folder.glob(pattern))
-    for folder in (SHADERS, SHIPPED, SHIPPED / "metal", SHIPPED / "gpu"):
+    yield from sorted(SHADERS.rglob("*.h"))
+    for folder in (SHIPPED, SHIPPED / "metal", SHIPPED / "gpu"):
         yield from sorted([*folder.glob("*.cpp"), *folder.glob("*.h")])
 
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "constants.h"
+#include "common/constants.h"
 #include "plan_arithmetic.h"
 
 namespace pomona {

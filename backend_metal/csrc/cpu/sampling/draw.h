@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "cpu/kernels/table.h"
-#include "parameters.h"
+#include "common/parameters.h"
 
 namespace pomona::cpu {
 

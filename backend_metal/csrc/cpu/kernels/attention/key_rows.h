@@ -1,7 +1,7 @@
 // Where the keys and values of a sequence lie: this step's own in k, v, older ones in the cache.
 #pragma once
 
-#include "constants.h"
+#include "common/constants.h"
 #include "cpu/launch/arguments.h"
 
 namespace pomona::cpu::POMONA_INSTRUCTION_SET {

@@ -27,14 +27,14 @@
 #include <metal_simdgroup_matrix>
 #include <metal_stdlib>
 
-#include "chunks.h"
-#include "constants.h"
+#include "../common/chunks.h"
+#include "../common/constants.h"
 #include "decode_tile.h"
-#include "lane_map.h"
-#include "matrix_products.h"
-#include "options.h"
+#include "../common/lane_map.h"
+#include "../common/matrix_products.h"
+#include "../common/options.h"
 #include "paging.h"
-#include "parameters.h"
+#include "../common/parameters.h"
 #include "softmax.h"
 #include "splits.h"
 

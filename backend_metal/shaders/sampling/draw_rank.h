@@ -4,7 +4,7 @@
 
 #include <metal_stdlib>
 
-#include "constants.h"
+#include "../common/constants.h"
 #include "draw_logits.h"
 
 namespace pomona {

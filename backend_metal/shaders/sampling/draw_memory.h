@@ -1,7 +1,7 @@
 // What the kernels of draws keep between their steps. C++ and shaders read it.
 #pragma once
 
-#include "constants.h"
+#include "../common/constants.h"
 
 #ifndef __METAL_VERSION__
 #include <cstdint>

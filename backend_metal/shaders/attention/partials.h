@@ -5,7 +5,7 @@
 #include <metal_simdgroup>
 #include <metal_stdlib>
 
-#include "constants.h"
+#include "../common/constants.h"
 #include "softmax.h"
 #include "splits.h"
 

@@ -3,9 +3,9 @@
 // and uint, not for every dtype.
 #include <metal_stdlib>
 
-#include "bindings.h"
-#include "options.h"
-#include "parameters.h"
+#include "../common/bindings.h"
+#include "../common/options.h"
+#include "../common/parameters.h"
 
 namespace pomona {
 

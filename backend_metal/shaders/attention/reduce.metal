@@ -3,10 +3,10 @@
 #include <metal_simdgroup>
 #include <metal_stdlib>
 
-#include "constants.h"
-#include "options.h"
+#include "../common/constants.h"
+#include "../common/options.h"
 #include "paging.h"
-#include "parameters.h"
+#include "../common/parameters.h"
 #include "partials.h"
 #include "splits.h"
 

@@ -4,7 +4,7 @@
 
 #include <metal_stdlib>
 
-#include "parameters.h"
+#include "../common/parameters.h"
 
 namespace pomona {
 

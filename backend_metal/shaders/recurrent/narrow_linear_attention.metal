@@ -11,9 +11,9 @@
 #include <metal_stdlib>
 #include <metal_type_traits>
 
-#include "bindings.h"
-#include "constants.h"
-#include "parameters.h"
+#include "../common/bindings.h"
+#include "../common/constants.h"
+#include "../common/parameters.h"
 
 namespace pomona {
 

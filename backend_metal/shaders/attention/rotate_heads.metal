@@ -7,9 +7,9 @@
 // either may compute a model's heads.
 #include <metal_stdlib>
 
-#include "bindings.h"
-#include "constants.h"
-#include "parameters.h"
+#include "../common/bindings.h"
+#include "../common/constants.h"
+#include "../common/parameters.h"
 #include "rotary_pairs.h"
 
 // Grid: (runs / kRotarySimdgroups, 1, 1).

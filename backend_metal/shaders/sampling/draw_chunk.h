@@ -3,7 +3,7 @@
 
 #include <metal_stdlib>
 
-#include "constants.h"
+#include "../common/constants.h"
 #include "draw_best.h"
 #include "draw_logits.h"
 #include "random.h"

@@ -8,7 +8,7 @@
 
 #include <metal_stdlib>
 
-#include "constants.h"
+#include "../common/constants.h"
 #include "draw_best.h"
 #include "draw_histogram.h"
 #include "draw_memory.h"

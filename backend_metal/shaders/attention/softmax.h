@@ -6,7 +6,7 @@
 
 #include <metal_stdlib>
 
-#include "options.h"
+#include "../common/options.h"
 
 namespace pomona {
 

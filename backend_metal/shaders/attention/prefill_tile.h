@@ -2,7 +2,7 @@
 // it.
 #pragma once
 
-#include "constants.h"
+#include "../common/constants.h"
 
 namespace pomona {
 

@@ -3,11 +3,11 @@
 #include <metal_simdgroup>
 #include <metal_stdlib>
 
-#include "bindings.h"
-#include "constants.h"
-#include "options.h"
+#include "../common/bindings.h"
+#include "../common/constants.h"
+#include "../common/options.h"
 #include "paging.h"
-#include "parameters.h"
+#include "../common/parameters.h"
 #include "partials.h"
 #include "prefill_splits.h"
 #include "prefill_tile.h"

@@ -4,7 +4,7 @@
 // the best of those that stay.
 #include <metal_stdlib>
 
-#include "bindings.h"
+#include "../common/bindings.h"
 #include "group.h"
 #include "draw_chunk.h"
 #include "draw_cut.h"

@@ -1,9 +1,9 @@
 // Which keys a prefill threadgroup folds, and where it leaves the states of rows of several splits.
 #pragma once
 
-#include "options.h"
+#include "../common/options.h"
 #include "paging.h"
-#include "parameters.h"
+#include "../common/parameters.h"
 #include "splits.h"
 
 namespace pomona {

@@ -7,9 +7,9 @@
 // is left of the old one where the step is shorter than the window.
 #include <metal_stdlib>
 
-#include "bindings.h"
-#include "constants.h"
-#include "parameters.h"
+#include "../common/bindings.h"
+#include "../common/constants.h"
+#include "../common/parameters.h"
 
 namespace pomona {
 

@@ -4,7 +4,7 @@
 
 #include <metal_stdlib>
 
-#include "constants.h"
+#include "../common/constants.h"
 #include "draw_memory.h"
 #include "draw_rank.h"
 

@@ -13,9 +13,9 @@
 #include <metal_simdgroup>
 #include <metal_stdlib>
 
-#include "bindings.h"
-#include "constants.h"
-#include "parameters.h"
+#include "../common/bindings.h"
+#include "../common/constants.h"
+#include "../common/parameters.h"
 
 namespace pomona {
 

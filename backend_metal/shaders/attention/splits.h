@@ -3,7 +3,7 @@
 // the device, never on the rest of the batch: so neither does a row's result.
 #pragma once
 
-#include "constants.h"
+#include "../common/constants.h"
 
 namespace pomona {
 

@@ -22,11 +22,11 @@
 #include <metal_simdgroup_matrix>
 #include <metal_stdlib>
 
-#include "bindings.h"
-#include "matrix_products.h"
-#include "options.h"
+#include "../common/bindings.h"
+#include "../common/matrix_products.h"
+#include "../common/options.h"
 #include "paging.h"
-#include "parameters.h"
+#include "../common/parameters.h"
 #include "prefill_splits.h"
 #include "prefill_tile.h"
 #include "softmax.h"

@@ -3,8 +3,8 @@
 
 #include <metal_stdlib>
 
-#include "options.h"
-#include "parameters.h"
+#include "../common/options.h"
+#include "../common/parameters.h"
 
 namespace pomona {
 
