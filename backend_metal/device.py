@@ -11,9 +11,9 @@ from pathlib import Path
 import mlx.core as mx
 
 from backend_metal.attention.paths import AttentionPath, path_on
+from backend_metal.devices.cpu.blas import multiplies_rows_alike
 from backend_metal.gpu import AVAILABLE, GPU
 from backend_metal.gpu import STEP_TOKENS as GPU_STEP_TOKENS
-from backend_metal.linux_cpu.blas import multiplies_rows_alike
 
 CPU_STEP_TOKENS = 512
 """The default ``max_num_batched_tokens``. A CPU multiplies at its full rate from a hundred rows on,

@@ -58,7 +58,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "backend_metal.engine.pooling": ("backend_metal.models.load",),
     "backend_metal.engine.grammar": ("deployments.backend",),
     "backend_metal.models.load": (
-        "backend_metal.linux_cpu",
+        "backend_metal.devices",
         "backend_metal.models",
         "backend_metal.native",
         "deployments.backend",
@@ -66,7 +66,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "backend_metal.models": (
         "backend_metal.attention",
         "backend_metal.devices",
-        "backend_metal.linux_cpu",
         "backend_metal.models.checks",
         "backend_metal.models.families",
         "backend_metal.models.layers",
@@ -81,15 +80,13 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "backend_metal.models.layers": (
         "backend_metal.attention",
         "backend_metal.devices",
-        "backend_metal.linux_cpu",
         "backend_metal.recurrent",
     ),
     "backend_metal.device": (
         "backend_metal.attention",
+        "backend_metal.devices",
         "backend_metal.gpu",
-        "backend_metal.linux_cpu",
     ),
-    "backend_metal.linux_cpu": ("backend_metal.native",),
     "backend_metal.attention": (
         "backend_metal.devices",
         "backend_metal.gpu",

@@ -18,10 +18,10 @@ from backend_metal.attention.kv_cache import (
 )
 from backend_metal.attention.paths import path_on
 from backend_metal.devices.base import MultiplyAlike
+from backend_metal.devices.cpu.float_rows import prepare_float_rows
+from backend_metal.devices.cpu.native_scope import native_layers
 from backend_metal.devices.rotate_heads import RotateHeads
 from backend_metal.devices.row_operators import RowOperators
-from backend_metal.linux_cpu.float_rows import prepare_float_rows
-from backend_metal.linux_cpu.native_scope import native_layers
 from backend_metal.models.checks.cache_kinds import (
     AttentionKind,
     CacheKind,

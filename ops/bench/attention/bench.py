@@ -12,7 +12,7 @@ from backend_metal.attention.paths import REFERENCE, AttentionPath  # isort: ski
 import mlx.core as mx
 
 from backend_metal.device import Device
-from backend_metal.linux_cpu.blas import physical_cores
+from backend_metal.devices.cpu.blas import physical_cores
 from ops.bench import device_limits, machine
 from ops.bench.attention.cases import Case, Paged, contiguous
 from ops.bench.timing import markdown_table, median_seconds, medians_by_turns
