@@ -8,7 +8,7 @@ without a server.
 """
 
 # First: what it loads must be there before mlx.core is.
-from backend_metal.linux_cpu.blas import blas_in_use
+from backend_metal.devices.cpu.blas import blas_in_use
 from backend_metal.open_files import limit_kept
 from deployments.backend.open_files import raise_limit
 

@@ -1,55 +1,54 @@
-"""Which device MLX runs on, which attention path suits it, and how much memory it has."""
+"""The registry of devices: which of them are here, and which one MLX runs on."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
 import mlx.core as mx
 
-from backend_metal.attention.paths import AttentionPath, path_on
-from backend_metal.gpu import AVAILABLE, GPU
-from backend_metal.gpu import STEP_TOKENS as GPU_STEP_TOKENS
-from backend_metal.linux_cpu.blas import multiplies_rows_alike
+from backend_metal import native
+from backend_metal.cuda import device as cuda
+from backend_metal.devices.base import Device as Device
+from backend_metal.devices.cpu.device import Cpu
+from backend_metal.devices.extension import Gpu
+from backend_metal.devices.metal import Metal
+from backend_metal.devices.reference import Reference
 
-CPU_STEP_TOKENS = 512
-"""The default ``max_num_batched_tokens``. A CPU multiplies at its full rate from a hundred rows on,
-so a longer chunk only holds up the streams beside it for longer."""
-CGROUP_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
+AVAILABLE = {"metal": mx.metal.is_available, "cuda": mx.cuda.is_available}
+"""Whether MLX finds a GPU of this name, as in ``engine.device``."""
 
 
-@dataclass(frozen=True)
-class Device:
-    name: str
-    """As in ``engine.device``."""
-    mlx: mx.Device
-    """Where MLX evaluates everything else."""
-    path: AttentionPath
-    """Its own kernels, or the reference where it has none."""
+def _find() -> Gpu | None:
+    if native.metal is not None and mx.metal.is_available():
+        return Metal(native.metal)
+    return None if cuda.OPERATORS is None else cuda.Cuda(cuda.OPERATORS)
 
-    @property
-    def step_tokens(self) -> int:
-        """The token budget of a step that suits it."""
-        if self.mlx.type == mx.cpu:
-            return CPU_STEP_TOKENS
-        if GPU is not None and self.path is GPU.attention:
-            return GPU.step_tokens
-        return GPU_STEP_TOKENS
 
-    @property
-    def deterministic_path(self) -> AttentionPath | None:
-        """For a model's results that depend on its sequence alone; None where products of matrices,
-        or attention, have other bits with another number of rows."""
-        own = self.path.deterministic
-        if own is None or own.multiply_alike is not None:
-            return own
-        return own if multiplies_rows_alike() else None
+GPU = _find()
+"""That of this machine; None where there is none, or this build has no kernels for it."""
+CPU = Cpu()
+REFERENCE = Reference("reference", mx.Device(mx.cpu))
+"""Attends on any device."""
+PATHS: dict[str, Device] = {one.attention: one for one in (GPU, CPU, REFERENCE) if one is not None}
+"""Who attends in this build, best first."""
+
+
+def device_on(mlx: mx.Device) -> Device:
+    """That whose kernels are written for ``mlx``, or the reference where there are none."""
+    return CPU if mlx.type == mx.cpu else GPU or REFERENCE
+
+
+def device_for(path: Device | str | None) -> Device:
+    """From itself, or what its attention is called; None: that on MLX's default device. Raises
+    ``ValueError`` naming those that there are."""
+    if path is None:
+        return device_on(mx.default_device())
+    if isinstance(path, str):
+        if path not in PATHS:
+            raise ValueError(f"path must be one of {sorted(PATHS)}, not {path!r}")
+        return PATHS[path]
+    return path
 
 
 _registered: dict[str, Device] = {}
@@ -94,27 +93,6 @@ def _available(name: str) -> Device:
             f"engine.device is {name!r}, which MLX does not find here; "
             f"it must be auto or one of {available}"
         )
-    device = mx.Device(mx.cpu if chosen == "cpu" else mx.gpu)
-    return Device(chosen, device, path_on(device))
-
-
-def device_memory_bytes(device: mx.Device) -> int:
-    """Memory that MLX can use on ``device``: what the GPU reports; on the CPU what the machine
-    has, or the process's control group allows."""
-    if device.type == mx.cpu:
-        return min(_physical_memory_bytes(), *_cgroup_limits())
-    info = mx.device_info(device)
-    # On Apple silicon the working set is the part of unified memory that the GPU may hold.
-    for key in ("max_recommended_working_set_size", "memory_size", "total_memory"):
-        if key in info:
-            return int(info[key])
-    raise ValueError(f"MLX does not report the memory of {device}: {info}")
-
-
-def _physical_memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _cgroup_limits() -> list[int]:
-    texts = [path.read_text().strip() for path in CGROUP_LIMITS if path.is_file()]
-    return [int(text) for text in texts if text != "max"] or [_physical_memory_bytes()]
+    if chosen == CPU.name:
+        return CPU
+    return GPU or Reference(chosen, mx.Device(mx.gpu))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from backend_metal.device import REFERENCE, Device, device_for
+
 HEAD_DIMS = (64, 80, 96, 112, 128, 192, 256)
 """Of keys and of values, in any combination."""
 WIDE_HEAD_DIMS = ((512, 512), (576, 512))
@@ -20,3 +24,26 @@ def missing_kernels(head_dims: tuple[int, int]) -> str:
     lacking = f"head dim {keys}" if keys == values else f"head dims {keys}/{values}"
     there = [str(dim) for dim in HEAD_DIMS] + [f"{pair[0]}/{pair[1]}" for pair in WIDE_HEAD_DIMS]
     return f"no kernels for {lacking}: there are {', '.join(there)} (keys/values)"
+
+
+def missing(device: Device, head_dims: Iterable[tuple[int, int]]) -> str | None:
+    """Why ``device`` can't attend over caches of these head dims, of keys and values; None: it
+    can."""
+    lacking = [pair for pair in head_dims if not (device.any_head_dim or have_kernels(pair))]
+    return f"the {device.attention} path has {missing_kernels(lacking[0])}" if lacking else None
+
+
+def attending(path: Device | str | None, head_dims: Iterable[tuple[int, int]]) -> Device:
+    """Who attends over caches of these head dims: ``path``, by itself or what its attention is
+    called.
+
+    None: MLX's default device, or the reference where that lacks kernels for them. Raises
+    ``ValueError`` when the one that is asked for does.
+    """
+    device = device_for(path)
+    lacking = missing(device, head_dims)
+    if lacking and path is None:
+        return REFERENCE
+    if lacking:
+        raise ValueError(f"path must have kernels for k_cache and v_cache: {lacking}")
+    return device

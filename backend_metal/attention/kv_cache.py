@@ -8,19 +8,14 @@ from typing import Any
 import mlx.core as mx
 
 from backend_metal.attention.checks import check_attention, check_scatter
+from backend_metal.attention.head_dims import attending, missing
 from backend_metal.attention.kv_groups import KVGroup, group_layers, one_group
 from backend_metal.attention.layers import AttentionMetadata as AttentionMetadata
 from backend_metal.attention.layers import GroupedMetadata as GroupedMetadata
 from backend_metal.attention.layers import LayerAttention as LayerAttention
 from backend_metal.attention.layers import LayerCacheSpec as LayerCacheSpec
 from backend_metal.attention.operators import count_launches
-from backend_metal.attention.paths import (
-    AttentionPath,
-    missing,
-    resolve_path,
-    scatter_latent_attention,
-    write_latents,
-)
+from backend_metal.device import Device
 
 
 class KVCachePool:
@@ -39,7 +34,7 @@ class KVCachePool:
         block_size: int,
         dtype: mx.Dtype,
         *,
-        path: AttentionPath | str | None = None,
+        path: Device | str | None = None,
     ) -> None:
         """Allocates ``num_blocks * bytes_per_block(specs, block_size, dtype)`` bytes, zeroed, for
         each group.
@@ -70,7 +65,7 @@ class KVCachePool:
         self.block_size = block_size
         self.dtype = dtype
         attended = [one.cache.head_dims for layer in layers for one in layer.kernels]
-        self._path = resolve_path(path, attended)
+        self._path = attending(path, attended)
         self.num_launches = 0
         """Of the attention operators, so far."""
         self._keys: list[mx.array] = []
@@ -128,14 +123,11 @@ class KVCachePool:
             "softcap": softcap,
             "sinks": sinks,
         }
-        if own.decodes:
-            step |= self._path.decode_options
-        elif own.prefills:
-            step |= self._path.prefill_options
+        step |= self._path.phases(decodes=own.decodes, prefills=own.prefills)
         keys, values = self._keys[layer], self._values[layer]
         if values is None:
-            out, self._keys[layer] = scatter_latent_attention(
-                self._path, head_dim_v=self.specs[layer].head_dim_v, k_cache=keys, **step
+            out, self._keys[layer] = self._path.scatter_latent_attention(
+                head_dim_v=self.specs[layer].head_dim_v, k_cache=keys, **step
             )
         else:
             out, self._keys[layer], self._values[layer] = self._path.scatter_paged_attention(
@@ -148,7 +140,7 @@ class KVCachePool:
         its values in its keys; ``attend_written`` and ``gather`` see it."""
         slots = metadata[self._group_of[layer]].slot_mapping
         rows = k.astype(self.dtype)
-        self._keys[layer] = write_latents(self._path, rows, self._keys[layer], slots)
+        self._keys[layer] = self._path.write_latents(rows, self._keys[layer], slots)
 
     def attend_written(
         self, layer: int, q: mx.array, metadata: AttentionMetadata, *, scale: float

@@ -18,8 +18,8 @@ Query ``i`` of a sequence with ``q_len`` queries sits at position ``p = seq_len 
 sees keys ``j <= p``, with ``window`` only ``j > p - window``. ``softcap`` maps a scaled score ``s``
 to ``softcap * tanh(s / softcap)``. A row that sees no key is 0. float16, bfloat16 and float32,
 accumulated in float32. Anything else raises ``ValueError`` naming the argument, before any work.
-``path`` is an ``AttentionPath``, or its name: ``default_path()`` when it is None, or the reference
-where that has no kernels for the head dims (``head_dims.py``).
+``path`` is a ``Device``, or what its attention is called: ``default_path()`` when it is None, or
+the reference where that has no kernels for the head dims (``head_dims.py``).
 
 Native paths write the very caches that they are given, and attend to a token of this step that
 has a slot as it stands in ``k``, ``v``. What the int32 arrays hold is checked at evaluation on the
@@ -34,8 +34,8 @@ from threading import Lock
 import mlx.core as mx
 
 from backend_metal.attention.checks import check_attention, check_scatter
-from backend_metal.attention.paths import PATHS, path_on, resolve_path
-from backend_metal.attention.paths import AttentionPath as AttentionPath
+from backend_metal.attention.head_dims import attending
+from backend_metal.device import PATHS, Device, device_on
 
 _launches: Counter[str] = Counter(dict.fromkeys(PATHS, 0))
 _launches_lock = Lock()
@@ -56,7 +56,7 @@ def scatter_paged_attention(
     window: int | None = None,
     softcap: float | None = None,
     sinks: mx.array | None = None,
-    path: AttentionPath | str | None = None,
+    path: Device | str | None = None,
 ) -> tuple[mx.array, mx.array, mx.array]:
     """Write ``k``, ``v`` to their slots and attend: ``(out, k_cache, v_cache)``.
 
@@ -106,7 +106,7 @@ def paged_attention(
     window: int | None = None,
     softcap: float | None = None,
     sinks: mx.array | None = None,
-    path: AttentionPath | str | None = None,
+    path: Device | str | None = None,
 ) -> mx.array:
     """Attend over what the caches hold: ``[num_tokens, num_q_heads, head_dim_v]``."""
     check_attention(
@@ -142,7 +142,7 @@ def reshape_and_cache(
     v_cache: mx.array,
     slot_mapping: mx.array,
     *,
-    path: AttentionPath | str | None = None,
+    path: Device | str | None = None,
 ) -> tuple[mx.array, mx.array]:
     """Write ``k``, ``v`` to their slots: ``(k_cache, v_cache)``."""
     check_scatter(k, v, k_cache, v_cache, slot_mapping)
@@ -152,12 +152,12 @@ def reshape_and_cache(
 
 def default_path() -> str:
     """The name of the fastest path on MLX's default device."""
-    return path_on(mx.default_device()).name
+    return device_on(mx.default_device()).attention
 
 
-def count_launches(path: AttentionPath, times: int = 1) -> None:
+def count_launches(path: Device, times: int = 1) -> None:
     with _launches_lock:
-        _launches[path.name] += times
+        _launches[path.attention] += times
 
 
 def attention_launches() -> dict[str, int]:
@@ -166,9 +166,7 @@ def attention_launches() -> dict[str, int]:
         return dict(_launches)
 
 
-def _operators(
-    path: AttentionPath | str | None, k_cache: mx.array, v_cache: mx.array
-) -> AttentionPath:
-    resolved = resolve_path(path, [(k_cache.shape[3], v_cache.shape[3])])
+def _operators(path: Device | str | None, k_cache: mx.array, v_cache: mx.array) -> Device:
+    resolved = attending(path, [(k_cache.shape[3], v_cache.shape[3])])
     count_launches(resolved)
     return resolved

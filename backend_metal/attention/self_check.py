@@ -8,17 +8,17 @@ a size that a small context can feel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import mlx.core as mx
 import numpy as np
 
 from backend_metal import native
 from backend_metal.attention.kv_cache import LayerAttention
-from backend_metal.attention.paths import REFERENCE, AttentionPath, scatter_latent_attention
 from backend_metal.attention.self_check_inputs import CheckInputs, Floats
+from backend_metal.device import REFERENCE, Device
 
 TOLERANCES = {mx.float32: 1e-5, mx.float16: 1e-3, mx.bfloat16: 8e-3}
 """Most RMS error over RMS of the reference, for each query head of each sequence."""
@@ -57,23 +57,16 @@ and with several, for decode, for prefill and for both."""
 
 
 def check_path(
-    path: AttentionPath, layers: Iterable[LayerAttention], block_size: int, dtype: mx.Dtype
+    path: Device, layers: Iterable[LayerAttention], block_size: int, dtype: mx.Dtype
 ) -> None:
     """Raise ``SelfCheckError`` unless ``path`` agrees with the reference on every kind of layer."""
     for layer in dict.fromkeys(one for model_layer in layers for one in model_layer.kernels):
         _LayerCheck(path, layer, block_size, dtype).run()
 
 
-def _told(path: AttentionPath, lengths: Sequence[int]) -> Mapping[str, Any]:
-    """What a path's operators are told of a step's sequences with so many tokens."""
-    if all(length == 1 for length in lengths):
-        return path.decode_options
-    return path.prefill_options if all(length > 1 for length in lengths) else {}
-
-
 class _LayerCheck:
     def __init__(
-        self, path: AttentionPath, layer: LayerAttention, block_size: int, dtype: mx.Dtype
+        self, path: Device, layer: LayerAttention, block_size: int, dtype: mx.Dtype
     ) -> None:
         self._path = path
         self._layer = layer
@@ -96,10 +89,11 @@ class _LayerCheck:
 
         lengths = [num_tokens for _, num_tokens in step.parts]
 
-        def run(path: AttentionPath, caches: list[mx.array]) -> list[mx.array]:
-            own = {**arguments, **_told(path, lengths)}
+        def run(path: Device, caches: list[mx.array]) -> list[mx.array]:
+            decodes, prefills = set(lengths) == {1}, min(lengths) > 1
+            own = {**arguments, **path.phases(decodes=decodes, prefills=prefills)}
             if self._layer.cache.values_in_keys:
-                return [*scatter_latent_attention(path, **own, k_cache=caches[0])]
+                return [*path.scatter_latent_attention(**own, k_cache=caches[0])]
             keys, values = caches
             return [*path.scatter_paged_attention(**own, k_cache=keys, v_cache=values)]
 

@@ -26,7 +26,7 @@ _pomona_build_cuda() {
     done
     _pomona_logged "$build/import.log" env PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" \
         python3 -P -c 'import sys
-from backend_metal.gpu import GPU
+from backend_metal.device import GPU
 sys.exit(None if GPU and GPU.name == "cuda" else f"backend_metal has no CUDA path, but {GPU and GPU.name}")' || return 1
 }
 

@@ -1,28 +1,26 @@
-"""What serves on NVIDIA GPUs: the extension, and its operators as an attention path."""
+"""What serves on NVIDIA GPUs: the extension, and the device that its operators make."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy.typing as npt
 
 from backend_metal.cuda.few_rows_products import compute_few_rows
 from backend_metal.cuda.graphs import CudaRecording
 from backend_metal.cuda.quantized_products import compute_products_by_rows
 from backend_metal.cuda.rows_alike import multiply_alike
-from backend_metal.devices.base import AttentionPath
+from backend_metal.devices.extension import Gpu
 from backend_metal.devices.row_operators import RowOperators
-
-STEP_TOKENS = 4096
-"""The token budget of a step: a tenth more throughput than with half as many, and with more next to
-nothing is gained (`ops/measurements.md`)."""
 
 
 def _load() -> ModuleType | None:
@@ -41,44 +39,45 @@ def _load() -> ModuleType | None:
 OPERATORS = _load()
 
 
-def attention_path(operators: ModuleType) -> AttentionPath:
-    def adapt_layers(layers: Sequence[nn.Module]) -> None:
-        compute_products_by_rows(layers, operators.quantized_product)
-        compute_few_rows(layers, operators.few_rows_product)
+class Cuda(Gpu):
+    name = attention = "cuda"
+    # A tenth more throughput than with half as many, and with more next to nothing is gained
+    # (`ops/measurements.md`).
+    step_tokens = 4096
 
-    recorder = partial(CudaRecording, operators)
-    rows = RowOperators(operators.rms_norm_of_sum, operators.silu_product)
-    return AttentionPath(
-        "cuda",
-        operators.scatter_paged_attention,
-        operators.paged_attention,
-        operators.reshape_and_cache,
-        mx.zeros,
-        decode_options={"decodes": True},
-        prefill_options={"prefills": True},
-        recorder=recorder,
-        make_array=operators.upload,
-        fill_in=operators.fill_in_tokens,
-        rotate_heads=operators.rotate_heads,
-        adapt_layers=adapt_layers,
-        limit_memory=operators.limit_memory,
-        rows=rows,
-        deterministic=AttentionPath(
-            "cuda",
-            partial(operators.scatter_paged_attention, one_kernel=True),
-            partial(operators.paged_attention, one_kernel=True),
-            operators.reshape_and_cache,
-            mx.zeros,
-            recorder=recorder,
-            make_array=operators.upload,
-            fill_in=operators.fill_in_tokens,
-            rotate_heads=operators.rotate_heads,
-            multiply_alike=partial(
-                multiply_alike, partial(operators.few_rows_product, any_rows=True)
-            ),
-            limit_memory=operators.limit_memory,
-            rows=rows,
-            # Keys of a tile, at most, which are counted from where a table begins.
-            origin_multiple=64,
-        ),
-    )
+    def __init__(self, operators: ModuleType, *, one_kernel: bool = False) -> None:
+        super().__init__(operators, one_kernel=one_kernel)
+        self.recorder = partial(CudaRecording, operators)
+        self.rows = RowOperators(operators.rms_norm_of_sum, operators.silu_product)
+
+    def limit_memory(self, num_bytes: int) -> None:
+        self.operators.limit_memory(num_bytes)
+
+    def make_array(self, values: npt.NDArray[Any]) -> mx.array:
+        array: mx.array = self.operators.upload(values)
+        return array
+
+    def fill_in(self, token_ids: mx.array, drawn: mx.array) -> mx.array:
+        filled: mx.array = self.operators.fill_in_tokens(token_ids, drawn)
+        return filled
+
+    def adapt_layers(self, layers: Sequence[nn.Module]) -> None:
+        compute_products_by_rows(layers, self.operators.quantized_product)
+        compute_few_rows(layers, self.operators.few_rows_product)
+
+    def deterministic(self) -> Cuda:
+        return DeterministicCuda(self.operators, one_kernel=True)
+
+
+class DeterministicCuda(Cuda):
+    # Keys of a tile, at most, which are counted from where a table begins.
+    origin_multiple = 64
+
+    def __init__(self, operators: ModuleType, *, one_kernel: bool) -> None:
+        super().__init__(operators, one_kernel=one_kernel)
+        self.multiply_alike = partial(
+            multiply_alike, partial(operators.few_rows_product, any_rows=True)
+        )
+
+    def phases(self, *, decodes: bool, prefills: bool) -> Mapping[str, bool]:
+        return {}

@@ -1,5 +1,5 @@
-"""What a device implements: the signatures of its kernels, and how they are checked at start.
+"""What a device implements, and those that do it but for CUDA, which has a room of its own.
 
-``base.py`` has the attention path, which brings the others. Implementations stand elsewhere, and
-``backend_metal.gpu`` chooses among those for GPUs.
+Start reading at ``base.py``. ``backend_metal.device`` chooses among them; kernels are held to MLX's
+operators at start (``kernel_check.py``).
 """

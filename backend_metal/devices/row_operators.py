@@ -32,4 +32,4 @@ class SiluProduct(Protocol):
 class RowOperators:
     rms_norm_of_sum: RmsNormOfSum
     silu_product: SiluProduct | None = None
-    """None: that of ``linux_cpu.activations``, or MLX's."""
+    """None: that of ``cpu.activations``, or MLX's."""

@@ -7,17 +7,15 @@ import logging
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib.metadata import version
 
 import mlx.core as mx
 
+from backend_metal.attention.head_dims import missing as missing_kernels
 from backend_metal.attention.kv_cache import LayerAttention
-from backend_metal.attention.paths import REFERENCE, AttentionPath
-from backend_metal.attention.paths import missing as missing_kernels
 from backend_metal.attention.self_check import SelfCheckError, check_path
-from backend_metal.device import Device
-from backend_metal.gpu import AVAILABLE
+from backend_metal.device import REFERENCE, Device
+from backend_metal.devices.reference import Reference
 from deployments.backend import AttentionStatus
 
 logger = logging.getLogger(__name__)
@@ -34,7 +32,7 @@ def choose_attention(
     block_size: int,
     dtype: mx.Dtype,
     deterministic: bool = False,
-) -> tuple[AttentionPath, AttentionStatus]:
+) -> tuple[Device, AttentionStatus]:
     """The path for ``engine.attention`` on a device, and why. Call it in the thread that owns MLX.
     ``deterministic``: one whose results for a token depend on its sequence alone.
 
@@ -49,14 +47,14 @@ def choose_attention(
             "engine.deterministic must be false for a model with sparse attention: which keys a "
             "token chooses may depend on how many choose with it"
         )
-    own = device.deterministic_path
+    own = device.deterministic()
     if own is None:
         raise ValueError(
             f"engine.deterministic must be false on the device {device.name!r}, where products of "
             "matrices or attention depend on how many rows there are; the CPU's do not, with "
             "POMONA_BLAS=on"
         )
-    path, status = _choose(setting, replace(device, path=own), layers, block_size, dtype)
+    path, status = _choose(setting, own, layers, block_size, dtype)
     if path is REFERENCE:
         raise ValueError(
             "engine.deterministic must be false where plain MLX operators attend, whose results "
@@ -71,21 +69,20 @@ def _choose(
     layers: Sequence[LayerAttention],
     block_size: int,
     dtype: mx.Dtype,
-) -> tuple[AttentionPath, AttentionStatus]:
-    if setting not in ("auto", device.path.name, REFERENCE.name):
-        allowed = dict.fromkeys(("auto", device.path.name, REFERENCE.name))
+) -> tuple[Device, AttentionStatus]:
+    if setting not in ("auto", device.attention, REFERENCE.attention):
+        allowed = dict.fromkeys(("auto", device.attention, REFERENCE.attention))
         raise ValueError(
             f"engine.attention is {setting!r}, and the device {device.name!r} has no such kernels; "
             f"it must be one of {tuple(allowed)}"
         )
-    if setting == REFERENCE.name:
-        return REFERENCE, _status(REFERENCE, "engine.attention asks for it", wanted=REFERENCE.name)
+    if setting == REFERENCE.attention:
+        return REFERENCE, _status(REFERENCE, "engine.attention asks for it", setting)
     # A GPU's kernels are missing only where the build went wrong.
-    wanted = device.name if device.name in AVAILABLE else device.path.name
-    if device.path is REFERENCE:
-        return REFERENCE, _status(REFERENCE, f"{device.name} has no kernels here", wanted)
+    if isinstance(device, Reference):
+        return REFERENCE, _status(REFERENCE, f"{device.name} has no kernels here", device.name)
     head_dims = [one.cache.head_dims for layer in layers for one in layer.kernels]
-    missing = missing_kernels(device.path, head_dims)
+    missing = missing_kernels(device, head_dims)
     if missing:
         if setting != "auto":
             raise ValueError(
@@ -93,10 +90,10 @@ def _choose(
                 "instead"
             )
         logger.warning("Plain MLX operators serve, more slowly: %s", missing)
-        return REFERENCE, _status(REFERENCE, missing, wanted=REFERENCE.name)
+        return REFERENCE, _status(REFERENCE, missing, wanted=REFERENCE.attention)
     started = time.perf_counter()
     try:
-        check_path(device.path, layers, block_size, dtype)
+        check_path(device, layers, block_size, dtype)
     except SelfCheckError as error:
         if setting != "auto":
             raise ValueError(
@@ -106,24 +103,24 @@ def _choose(
         logger.error(
             "The %s attention kernels are wrong on this machine, so plain MLX operators serve, "
             "more slowly. Please send us this: %s: %s",
-            device.path.name,
+            device.attention,
             _machine(device),
             error,
             exc_info=error.__cause__,
         )
         _forget_errors()
-        reason = f"the {device.path.name} kernels failed the check at start: {error}"
-        return REFERENCE, _status(REFERENCE, reason, wanted)
+        reason = f"the {device.attention} kernels failed the check at start: {error}"
+        return REFERENCE, _status(REFERENCE, reason, device.attention)
     logger.info(
         "%s attention kernels agree with the reference; checked in %.2f s",
-        device.path.name,
+        device.attention,
         time.perf_counter() - started,
     )
-    return device.path, _status(device.path, "passed the check at start", wanted)
+    return device, _status(device, "passed the check at start", device.attention)
 
 
-def _status(path: AttentionPath, reason: str, wanted: str) -> AttentionStatus:
-    return AttentionStatus(path.name, reason[:REASON_CHARACTERS], wanted)
+def _status(path: Device, reason: str, wanted: str) -> AttentionStatus:
+    return AttentionStatus(path.attention, reason[:REASON_CHARACTERS], wanted)
 
 
 def _forget_errors() -> None:

@@ -9,8 +9,7 @@ from functools import partial
 import mlx.core as mx
 
 from backend_metal.attention.kv_cache import KVCachePool
-from backend_metal.attention.paths import REFERENCE, AttentionPath
-from backend_metal.device import device_memory_bytes, select_device
+from backend_metal.device import REFERENCE, Device, select_device
 from backend_metal.engine.attention_choice import choose_attention
 from backend_metal.engine.engine import Engine
 from backend_metal.engine.grammar.matcher_pool import MatcherPool
@@ -56,7 +55,7 @@ def check_config(config: EngineConfig) -> None:
     check_stored_weights(
         path,
         dtype=config.dtype,
-        memory_limit_bytes=int(device_memory_bytes(device.mlx) * config.memory_fraction),
+        memory_limit_bytes=int(device.memory_bytes * config.memory_fraction),
     )
 
 
@@ -64,7 +63,7 @@ def build_engine(config: EngineConfig) -> Engine:
     """Load the model and allocate the KV cache. Raises ``ValueError`` naming what must change."""
     _check_options(config)
     device = select_device(config.device)
-    memory_bytes = device_memory_bytes(device.mlx)
+    memory_bytes = device.memory_bytes
     share = None
     if working_set(device.mlx) is not None:
         share = claim(config.memory_fraction, config.name, engines_folder())
@@ -72,7 +71,7 @@ def build_engine(config: EngineConfig) -> Engine:
     loaded = load(
         config.model,
         revision=config.revision,
-        device=device.mlx,
+        device=device,
         dtype=config.dtype,
         memory_limit_bytes=int(memory_bytes * config.memory_fraction),
         trust_remote_code=config.trust_remote_code,
@@ -114,7 +113,7 @@ def build_engine(config: EngineConfig) -> Engine:
     states, slots = None, None
     if plan is not None:
         specs = loaded.model.recurrent
-        state_path = choose_path(specs, loaded.model.dtype)
+        state_path = choose_path(specs, loaded.model.dtype, device)
         states = StatePool(specs, plan.num_slots, path=state_path)
         slots = StateSlots(
             plan.num_slots, config.block_size, SNAPSHOTS, bytes_per_slot=plan.bytes_per_slot
@@ -145,6 +144,7 @@ def build_engine(config: EngineConfig) -> Engine:
             recorded,
             states,
             repeated,
+            device,
             mx.array if divides else path.make_array,
             path.fill_in,
         ),
@@ -186,7 +186,7 @@ def _allocate(
     loaded: LoadedModel,
     demand: Demand,
     memory_bytes: int,
-    path: AttentionPath,
+    path: Device,
     states: StatePlan | None,
 ) -> KVCachePool:
     layers, dtype = loaded.model.layers, loaded.model.dtype

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from backend_metal.attention.kv_cache import KVCachePool
 from backend_metal.attention.kv_groups import group_layers
-from backend_metal.device import Device, device_memory_bytes, select_device
+from backend_metal.device import Device, select_device
 from backend_metal.engine.attention_choice import choose_attention
 from backend_metal.engine.memory.kv_blocks import Demand, GroupBytes, num_kv_blocks
 from backend_metal.engine.memory.state_memory import StatePlan, plan_states
@@ -34,7 +34,7 @@ def plan_memory(config: EngineConfig) -> ModelPlan:
     """For the engine that ``config`` describes. A model on the hub must have been downloaded, or
     will be. Raises ``ValueError`` as ``build_engine`` does where there is no room."""
     device = select_device(config.device)
-    memory_bytes = device_memory_bytes(device.mlx)
+    memory_bytes = device.memory_bytes
     outlined = _outlined(config, device)
     max_model_len = context_of(config, outlined)
     demand = demand_of(config, device, max_model_len)
@@ -87,9 +87,9 @@ def _outlined(config: EngineConfig, device: Device) -> OutlinedModel:
     return outline(
         config.model,
         revision=config.revision,
-        device=device.mlx,
+        device=device,
         dtype=config.dtype,
-        memory_limit_bytes=int(device_memory_bytes(device.mlx) * config.memory_fraction),
+        memory_limit_bytes=int(device.memory_bytes * config.memory_fraction),
         trust_remote_code=config.trust_remote_code,
         max_model_len=config.max_model_len,
     )

@@ -12,8 +12,8 @@ import numpy as np
 
 from backend_metal import native
 from backend_metal.attention.kv_cache import AttentionMetadata, KVCachePool
-from backend_metal.devices.base import MakeArray
-from backend_metal.devices.pending_tokens import FillIn, fill_in_tokens
+from backend_metal.devices.base import Device
+from backend_metal.devices.pending_tokens import FillIn
 from backend_metal.engine.batch import Batch
 from backend_metal.engine.batch_builder import BatchBuilder
 from backend_metal.engine.draws import PromptReader, StepDraws
@@ -30,6 +30,7 @@ from backend_metal.engine.schedule.int_buffer import Int32Array
 from backend_metal.engine.schedule.step import ScheduledSequence, Step
 from backend_metal.engine.step_clock import StepClock
 from backend_metal.models.paged_model import ModelOutput, PagedModel
+from backend_metal.native import MakeArray
 from backend_metal.recurrent import StateMetadata, StatePool, StepStates
 
 logger = logging.getLogger(__name__)
@@ -55,14 +56,16 @@ class ModelRunner:
         pool: KVCachePool,
         clock: StepClock,
         matchers: MatcherPool,
-        recorded: RecordedSteps | None = None,
-        states: StatePool | None = None,
-        repeated: RepeatedModel | None = None,
-        make_array: MakeArray = mx.array,
-        fill_in: FillIn = fill_in_tokens,
+        recorded: RecordedSteps | None,
+        states: StatePool | None,
+        repeated: RepeatedModel | None,
+        device: Device,
+        make_array: MakeArray,
+        fill_in: FillIn,
     ) -> None:
         """``recorded``: where the device can have steps recorded. ``states``: of a model with
-        recurrent layers. ``repeated``: ``model``, where graphs of decode steps can be repeated."""
+        recurrent layers. ``repeated``: ``model``, where graphs of decode steps can be repeated.
+        ``device``: it draws."""
         self.model = model
         self.pool = pool
         self._states = states
@@ -78,7 +81,7 @@ class ModelRunner:
         self._masks: Masks | None = None
         """Of what was filled last, for what was made of them to serve again."""
         self.rows = SamplingRows(model.vocab_size)
-        self.draw = choose_draw(model.vocab_size, model.dtype)
+        self.draw = choose_draw(model.vocab_size, model.dtype, device)
         self.clock = clock
         self.records_decodes = recorded is not None
         self.holds_up = mx.default_device() == mx.Device(mx.cpu)

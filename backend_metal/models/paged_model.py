@@ -16,12 +16,12 @@ from backend_metal.attention.kv_cache import (
     LayerAttention,
     LayerCacheSpec,
 )
-from backend_metal.attention.paths import path_on
+from backend_metal.device import Device, device_on
 from backend_metal.devices.base import MultiplyAlike
+from backend_metal.devices.cpu.float_rows import prepare_float_rows
+from backend_metal.devices.cpu.native_scope import native_layers
 from backend_metal.devices.rotate_heads import RotateHeads
 from backend_metal.devices.row_operators import RowOperators
-from backend_metal.linux_cpu.float_rows import prepare_float_rows
-from backend_metal.linux_cpu.native_scope import native_layers
 from backend_metal.models.checks.cache_kinds import (
     AttentionKind,
     CacheKind,
@@ -89,14 +89,15 @@ class PagedModel:
         config: Mapping[str, Any],
         *,
         fuse: bool = True,
+        device: Device | None = None,
         rotate: RotateHeads | None = None,
         rows: RowOperators | None = None,
     ) -> None:
         """``model``: an mlx-lm model, which keeps working with its own caches; ``config``: its
         config.json; ``fuse``: join projections of one input, which reads their weights, and what
-        is done with heads and with rows, by ``rotate`` and ``rows`` or the kernels of MLX's default
-        device, and lay matrices out as a CPU reads them. Raises ``ValueError`` when the model can't
-        run on a paged cache, and why."""
+        is done with heads and with rows, by ``rotate`` and ``rows`` or the kernels of ``device``,
+        which is MLX's by default, and lay matrices out as a CPU reads them. Raises ``ValueError``
+        when the model can't run on a paged cache, and why."""
         family = family_of(config)
         if family.adapt is not None:
             family.adapt(model, config)
@@ -104,13 +105,13 @@ class PagedModel:
         catch_activations(model)
         prepare_float_rows(model)
         self._rows: RowOperators | None = None
+        device = device or device_on(mx.default_device())
         if fuse:
             fuse_projections(model)
-            path = path_on(mx.default_device())
-            rotate = rotate or path.rotate_heads
+            rotate = rotate or device.rotate_heads
             if rotate is not None:
                 fuse_heads(model, rotate)
-            self._rows = rows or path.rows
+            self._rows = rows or device.rows
             if self._rows is not None:
                 prepare_fused_rows(model)
         backbone = reduce(getattr, family.backbone.split("."), model)
@@ -135,8 +136,7 @@ class PagedModel:
                 self._rows = right_row_operators(self._rows, model, self.dtype)
             lay_weights_in_panels(model, self._trace)
             lay_weights_together(model)
-            if path.adapt_layers is not None:
-                path.adapt_layers(all_layers(model))
+            device.adapt_layers(all_layers(model))
 
     def separate_operators(self) -> None:
         """Have heads and rows be computed by MLX's operators alone."""

@@ -30,15 +30,15 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from backend_metal.devices.base import RecurrentKernels
 from backend_metal.recurrent.metadata import StateMetadata
-from backend_metal.recurrent.paths import Kernels
 
 DTYPES = (mx.float16, mx.bfloat16, mx.float32)
 MAX_CONV_KERNEL = 8
 
 
 def causal_conv(
-    kernels: Kernels,
+    kernels: RecurrentKernels,
     x: mx.array,
     weight: mx.array,
     bias: mx.array | None,
@@ -61,7 +61,7 @@ def causal_conv(
 
 
 def linear_attention(
-    kernels: Kernels,
+    kernels: RecurrentKernels,
     q: mx.array,
     k: mx.array,
     v: mx.array,

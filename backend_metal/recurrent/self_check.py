@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import mlx.core as mx
 import numpy as np
 
+from backend_metal.device import REFERENCE, Device, device_for
+from backend_metal.devices.base import RecurrentKernels
 from backend_metal.recurrent import operators, reference
 from backend_metal.recurrent.metadata import StateMetadata
-from backend_metal.recurrent.paths import REFERENCE, Kernels, RecurrentPath, resolve_path
 from backend_metal.recurrent.specs import RecurrentSpec, StateArray
 
 logger = logging.getLogger(__name__)
@@ -23,26 +24,27 @@ NUM_SLOTS = 5
 
 
 def choose_path(
-    specs: Sequence[RecurrentSpec], dtype: mx.Dtype, path: RecurrentPath | str | None = None
-) -> RecurrentPath:
+    specs: Sequence[RecurrentSpec], dtype: mx.Dtype, path: Device | str | None = None
+) -> Device:
     """``path``, by default that of MLX's default device, where its kernels are right about these
     layers; else the reference path, with a warning. ``dtype``: of the model."""
-    chosen = resolve_path(path)
+    chosen = device_for(path)
     for spec in dict.fromkeys(specs):
-        if chosen.kernels is None or not chosen.serves(spec):
+        kernels = chosen.recurrent
+        if kernels is None or not spec.is_updated_by(kernels):
             continue
-        if wrong := _wrong(chosen.kernels, spec, dtype):
+        if wrong := _wrong(kernels, spec, dtype):
             logger.warning(
                 "recurrent layers run by mlx-lm's modules, which is slower: the %s kernels are "
                 "wrong about %s",
-                chosen.name,
+                chosen.attention,
                 wrong,
             )
             return REFERENCE
     return chosen
 
 
-def _wrong(kernels: Kernels, spec: RecurrentSpec, dtype: mx.Dtype) -> str | None:
+def _wrong(kernels: RecurrentKernels, spec: RecurrentSpec, dtype: mx.Dtype) -> str | None:
     for array in dict.fromkeys(spec.arrays):
         errors = _conv_errors(kernels, array) if array.is_inputs else _errors(kernels, array, dtype)
         for name, error, most in errors:
@@ -51,7 +53,7 @@ def _wrong(kernels: Kernels, spec: RecurrentSpec, dtype: mx.Dtype) -> str | None
     return None
 
 
-def _conv_errors(kernels: Kernels, array: StateArray) -> list[tuple[str, float, float]]:
+def _conv_errors(kernels: RecurrentKernels, array: StateArray) -> list[tuple[str, float, float]]:
     kept, channels = array.shape
     rng = np.random.default_rng(1)
     x, states = (
@@ -73,7 +75,9 @@ def _conv_errors(kernels: Kernels, array: StateArray) -> list[tuple[str, float, 
     ]
 
 
-def _errors(kernels: Kernels, array: StateArray, dtype: mx.Dtype) -> list[tuple[str, float, float]]:
+def _errors(
+    kernels: RecurrentKernels, array: StateArray, dtype: mx.Dtype
+) -> list[tuple[str, float, float]]:
     heads, dim_v, dim = array.shape
     # Channels that are heads share a key.
     k_heads = 1 if dim_v == 1 else heads

@@ -7,6 +7,8 @@ from math import prod
 
 import mlx.core as mx
 
+from backend_metal.devices.base import RecurrentKernels
+
 
 @dataclass(frozen=True)
 class StateArray:
@@ -44,3 +46,12 @@ class RecurrentSpec:
     def nbytes(self) -> int:
         """Of one sequence."""
         return sum(array.nbytes for array in self.arrays)
+
+    def is_updated_by(self, kernels: RecurrentKernels | None) -> bool:
+        """Whether these update all that such a layer keeps."""
+        if kernels is None or not self.fits_kernels:
+            return False
+        dims = kernels.head_dims
+        return dims is None or all(
+            array.is_inputs or array.shape[-1] in dims for array in self.arrays
+        )

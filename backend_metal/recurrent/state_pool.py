@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from backend_metal.device import Device, device_for
+from backend_metal.devices.base import RecurrentKernels
 from backend_metal.recurrent import operators
 from backend_metal.recurrent.metadata import StateMetadata
-from backend_metal.recurrent.paths import Kernels, RecurrentPath, resolve_path
 from backend_metal.recurrent.specs import RecurrentSpec
 
 
@@ -25,18 +26,19 @@ class StatePool:
         specs: Sequence[RecurrentSpec],
         num_slots: int,
         *,
-        path: RecurrentPath | str | None = None,
+        path: Device | str | None = None,
     ) -> None:
         """Allocates ``num_slots * bytes_per_slot(specs)`` bytes, zeroed.
 
-        ``path``: who updates the state, by name or itself; by default that of MLX's default device.
+        ``path``: who updates the state, by itself or what its attention is called; by default MLX's
+        default device.
         Layers that its kernels don't fit are left to the model's own code.
         """
         if num_slots < 1:
             raise ValueError(f"num_slots must be at least 1, not {num_slots}")
         self.specs = tuple(specs)
         self.num_slots = num_slots
-        self._path = resolve_path(path)
+        self._path = device_for(path)
         self._arrays: list[list[mx.array]] = []
         self.reset()
 
@@ -61,7 +63,7 @@ class StatePool:
 
     def has_kernels(self, layer: int) -> bool:
         """Whether the operators are for this layer, else ``read`` and ``write``."""
-        return self._path.serves(self.specs[layer])
+        return self.specs[layer].is_updated_by(self._path.recurrent)
 
     def causal_conv(
         self,
@@ -145,9 +147,9 @@ class StatePool:
         mx.eval(self.evaluation_roots())
 
     @property
-    def _kernels(self) -> Kernels:
-        assert self._path.kernels is not None, "the reference path has no kernels"
-        return self._path.kernels
+    def _kernels(self) -> RecurrentKernels:
+        assert self._path.recurrent is not None, "the reference path has no kernels"
+        return self._path.recurrent
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from backend_metal.linux_cpu.blas import physical_cores
+from backend_metal.devices.cpu.blas import physical_cores
 from ops.bench.timing import markdown_table, seconds
 
 _memcmp = ctypes.CDLL(None).memcmp

@@ -7,8 +7,8 @@ import pytest
 from mlx_lm.models.activations import swiglu
 
 from backend_metal import native
-from backend_metal.linux_cpu import activations
-from backend_metal.linux_cpu.native_scope import native_layers
+from backend_metal.devices.cpu import activations
+from backend_metal.devices.cpu.native_scope import native_layers
 from backend_metal.models.layers.activations import catch_activations
 from tests.support.backend_metal import tiny_models
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from backend_metal.attention import operators as attention
-from backend_metal.attention.paths import PATHS
+from backend_metal.device import PATHS, Device
 from tests.support.backend_metal import attention_oracle as oracle
 from tests.support.backend_metal.packed_step import relative_rms
 
@@ -130,7 +130,7 @@ def test_kernels_that_are_asked_for_refuse_other_head_dims(
 
 
 @pytest.mark.parametrize("path", ["cpu", "reference"])
-def test_each_operator_call_is_one_launch(path: attention.AttentionPath) -> None:
+def test_each_operator_call_is_one_launch(path: Device) -> None:
     before = attention.attention_launches()
     assert before.keys() >= {"cpu", "reference"}
     valid = arguments() | {"path": path}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -14,15 +13,16 @@ from prometheus_client import CollectorRegistry
 
 from backend_metal import LLM, SamplingParams
 from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
-from backend_metal.attention.paths import CPU, REFERENCE, AttentionPath
 from backend_metal.backend import MlxBackend
-from backend_metal.device import Device, registered
+from backend_metal.device import CPU, REFERENCE, Device, registered
+from backend_metal.devices.reference import Reference
 from backend_metal.engine.attention_choice import choose_attention
 from deployments.backend import AttentionStatus, EngineConfig
 from deployments.observe.metrics import EngineMetrics, Identity
 from deployments.replica.app import build_replica_app
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.broken_paths import BROKEN, BROKEN_OPTIONS
+from tests.support.backend_metal.changed_device import changed
 
 CPU_DEVICE = mx.Device(mx.cpu)
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
@@ -56,8 +56,8 @@ def same_default_device() -> Iterator[None]:
     mx.set_default_device(previous)
 
 
-def device_with(path: AttentionPath) -> Device:
-    return Device("gpu-in-a-test", CPU_DEVICE, path)
+def device_with(path: Device) -> Device:
+    return changed(path, name="gpu-in-a-test")
 
 
 def load(checkpoint: str, **settings: object) -> LLM:
@@ -100,7 +100,7 @@ def test_right_kernels_serve(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     for setting in ("auto", "metal"):
-        with registered(device_with(replace(CPU, name="metal"))) as device:
+        with registered(device_with(changed(CPU, attention="metal"))) as device:
             llm = load(checkpoints["gpt_oss"], device=device.name, attention=setting)
             before = llm.stats().attention_launches
             assert tokens(llm) == expected["gpt_oss"]
@@ -131,19 +131,19 @@ def test_kernels_that_the_device_does_not_have_are_refused(setting: str) -> None
         match=rf"engine.attention is '{setting}', and the device 'cpu' has no such kernels; it "
         r"must be one of \('auto', 'cpu', 'reference'\)",
     ):
-        choose(setting, Device("cpu", CPU_DEVICE, CPU))
+        choose(setting, CPU)
 
 
 def test_a_device_without_kernels_serves_with_the_reference() -> None:
-    path, status = choose("auto", Device("cuda", CPU_DEVICE, REFERENCE))
+    path, status = choose("auto", Reference("cuda", CPU_DEVICE))
     assert path is REFERENCE
     assert status == AttentionStatus("reference", "cuda has no kernels here", "cuda")
     with pytest.raises(ValueError, match=r"must be one of \('auto', 'reference'\)"):
-        choose("cpu", Device("cuda", CPU_DEVICE, REFERENCE))
+        choose("cpu", Reference("cuda", CPU_DEVICE))
 
 
 def test_metal_without_its_kernels_wants_them() -> None:
-    _, status = choose("auto", Device("metal", CPU_DEVICE, REFERENCE))
+    _, status = choose("auto", Reference("metal", CPU_DEVICE))
     assert status == AttentionStatus("reference", "metal has no kernels here", "metal")
 
 
@@ -154,7 +154,7 @@ def test_the_reference_needs_no_check() -> None:
 
 
 def test_the_cpus_kernels_are_checked_too() -> None:
-    path, status = choose("auto", Device("cpu", CPU_DEVICE, CPU))
+    path, status = choose("auto", CPU)
     assert path is CPU
     assert status == AttentionStatus("cpu", "passed the check at start", "cpu")
 
@@ -163,7 +163,7 @@ def test_head_dims_without_kernels_are_served_by_the_reference(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     layers = [LAYER, LayerAttention(LayerCacheSpec(2, 48, 48), num_q_heads=4, scale=0.14)]
-    path, status = choose("auto", device_with(replace(CPU, name="metal")), layers)
+    path, status = choose("auto", device_with(changed(CPU, attention="metal")), layers)
     assert path is REFERENCE
     reason = (
         "the metal path has no kernels for head dim 48: there are 64, 80, 96, 112, 128, 192, 256, "
@@ -182,12 +182,12 @@ def test_kernels_that_are_asked_for_refuse_head_dims_that_they_lack() -> None:
         match=r"engine.attention is 'cpu', and the cpu path has no kernels for head dim 16: there "
         r"are 64, .*; auto would serve with plain MLX instead",
     ):
-        choose("cpu", Device("cpu", CPU_DEVICE, CPU), [layer])
+        choose("cpu", CPU, [layer])
 
 
 def choose(
     setting: str, device: Device, layers: Sequence[LayerAttention] = (LAYER,)
-) -> tuple[AttentionPath, AttentionStatus]:
+) -> tuple[Device, AttentionStatus]:
     return choose_attention(setting, device, layers, block_size=8, dtype=mx.float32)
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from backend_metal.linux_cpu import blas
-from backend_metal.linux_cpu.blas import LIBRARY, blas_in_use
+from backend_metal.devices.cpu import blas
+from backend_metal.devices.cpu.blas import LIBRARY, blas_in_use
 from tests.support.backend_metal.bare_package import BARE_PACKAGE
 
 ROOT = Path(__file__).parents[2]
@@ -162,7 +162,7 @@ def test_doubles_and_complex_numbers_go_to_openblas() -> None:
 
 def test_products_from_several_threads_at_once() -> None:
     code = """
-import backend_metal.linux_cpu.blas
+import backend_metal.devices.cpu.blas
 import mlx.core as mx, numpy as np, threading
 a = np.random.default_rng(0).standard_normal((64, 768), np.float32)
 b = np.random.default_rng(1).standard_normal((768, 1024), np.float32)
@@ -184,7 +184,7 @@ assert not wrong
 
 def test_a_forked_child_has_threads_again() -> None:
     code = """
-from backend_metal.linux_cpu.blas import LIBRARY
+from backend_metal.devices.cpu.blas import LIBRARY
 import mlx.core as mx, ctypes, os
 x = (ctypes.c_float * (600 * 600))(*[1.0] * (600 * 600))
 y = (ctypes.c_float * (600 * 600))()
@@ -210,7 +210,7 @@ def test_mlx_uses_it_here() -> None:
     assert f"{blas.num_threads()} threads" in used
 
 
-USED = f"{BARE_PACKAGE}from backend_metal.linux_cpu import blas; print(blas.blas_in_use())"
+USED = f"{BARE_PACKAGE}from backend_metal.devices.cpu import blas; print(blas.blas_in_use())"
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_bad_values_are_named(name: str, value: str, allowed: str) -> None:
 
 def test_coming_after_mlx_warns_once_with_the_remedy_that_works() -> None:
     late = (
-        "import mlx.core\nimport backend_metal, backend_metal.linux_cpu.blas\n"
+        "import mlx.core\nimport backend_metal, backend_metal.devices.cpu.blas\n"
         "print(backend_metal.blas_in_use())"
     )
     finished = run(late)

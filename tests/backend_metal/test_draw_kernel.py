@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from backend_metal import native
+from backend_metal.device import device_on
 from backend_metal.engine.sampling.batch import (
     OPTIONS,
     Biases,
@@ -65,7 +66,7 @@ def batch_of(rows: int, vocab_size: int, params: list[SamplingParams] = PARAMS) 
 
 
 def draw(logits: mx.array, batch: SamplingBatch) -> list[int]:
-    kernel = own_kernel()
+    kernel = own_kernel(device_on(mx.default_device()))
     assert kernel is not None
     return list(kernel(logits, batch).tolist())
 

@@ -7,8 +7,8 @@ import pytest
 from mlx.utils import tree_flatten
 
 from backend_metal import native
-from backend_metal.linux_cpu import float_rows
-from backend_metal.linux_cpu.native_scope import native_layers
+from backend_metal.devices.cpu import float_rows
+from backend_metal.devices.cpu.native_scope import native_layers
 from tests.support.backend_metal import tiny_models
 
 

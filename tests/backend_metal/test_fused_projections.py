@@ -17,7 +17,7 @@ from mlx_lm.models.switch_layers import SwitchLinear
 from mlx_lm.tuner.lora import LoRALinear
 
 from backend_metal.attention.kv_cache import KVCachePool
-from backend_metal.linux_cpu.quantized import keep_quantized
+from backend_metal.devices.cpu.quantized import keep_quantized
 from backend_metal.models.families.table import FAMILIES
 from backend_metal.models.layers.fused_projections import (
     fuse_projections,

@@ -20,12 +20,9 @@ from backend_metal import LLM, SamplingParams
 from backend_metal.attention.checks import BLOCK_SIZES, DTYPES
 from backend_metal.attention.head_dims import HEAD_DIMS, WIDE_HEAD_DIMS
 from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
-from backend_metal.attention.paths import path_on
 from backend_metal.attention.self_check import check_path
-from backend_metal.device import select_device
-from backend_metal.gpu import GPU
-from backend_metal.recurrent.paths import GPU_HEAD_DIMS
-from backend_metal.recurrent.paths import PATHS as RECURRENT_PATHS
+from backend_metal.device import GPU, device_on, select_device
+from backend_metal.devices.extension import GPU_HEAD_DIMS
 from deployments.backend import AttentionStatus
 from tests.support.backend_metal import (
     native_cases,
@@ -57,9 +54,7 @@ os.environ["MLX_ENABLE_TF32"] = "0"
 if GPU is None:
     pytest.skip("needs Apple silicon, or an NVIDIA GPU and MLX for CUDA", allow_module_level=True)
 NAME, OPERATORS = GPU.name, GPU.operators
-PATH = RECURRENT_PATHS[NAME]
-assert PATH.kernels is not None
-KERNELS = PATH.kernels
+KERNELS = GPU.recurrent
 
 LOGITS_TOLERANCES = {mx.float32: 1e-4, mx.float16: 4e-3, mx.bfloat16: 3e-2}
 
@@ -109,7 +104,7 @@ def test_long_contexts_match_float64(**arguments: Any) -> None:
 
 
 def test_the_machine_has_kernels_of_its_own() -> None:
-    assert select_device("auto").path.name == NAME
+    assert select_device("auto").attention == NAME
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -119,7 +114,7 @@ def test_the_machine_has_kernels_of_its_own() -> None:
 )
 def test_shapes(head_dims: tuple[int, int], group: int, dtype: mx.Dtype) -> None:
     layer = LayerAttention(LayerCacheSpec(2, *head_dims), 2 * group, head_dims[0] ** -0.5)
-    check_path(select_device(NAME).path, [layer], 16, dtype)
+    check_path(select_device(NAME), [layer], 16, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -127,7 +122,7 @@ def test_shapes(head_dims: tuple[int, int], group: int, dtype: mx.Dtype) -> None
 @pytest.mark.parametrize("options", OPTIONS)
 def test_options(options: dict[str, object], block_size: int, dtype: mx.Dtype) -> None:
     layer = LayerAttention(LayerCacheSpec(2, 128, 128), 8, 128**-0.5, **options)
-    check_path(select_device(NAME).path, [layer], block_size, dtype)
+    check_path(select_device(NAME), [layer], block_size, dtype)
 
 
 def test_the_engine_serves_with_them() -> None:
@@ -165,14 +160,14 @@ def test_any_linear_attention_matches_float64(layout: recurrent_oracle.Layout, *
 @fuzz(200)
 @given(case=rotate_heads_cases.cases(most_tokens=300).filter(lambda case: case.dims >= 32))
 def test_any_heads_are_rotated_as_by_mlx(case: rotate_heads_cases.Case) -> None:
-    rotate = path_on(mx.default_device()).rotate_heads
+    rotate = device_on(mx.default_device()).rotate_heads
     assert rotate is not None
     rotate_heads_cases.check(rotate, case, is_exact=False)
 
 
 @pytest.mark.parametrize("name", ["MANY", "SEVERAL", "UNEVEN"])
 def test_many_heads_are_rotated_as_by_mlx(name: str) -> None:
-    rotate = path_on(mx.default_device()).rotate_heads
+    rotate = device_on(mx.default_device()).rotate_heads
     assert rotate is not None
     rotate_heads_cases.check(rotate, getattr(rotate_heads_cases, name), is_exact=False)
 
@@ -180,7 +175,7 @@ def test_many_heads_are_rotated_as_by_mlx(name: str) -> None:
 @fuzz(200)
 @given(case=row_cases.cases(most_rows=40))
 def test_any_sums_and_norms_have_mlxs_bits(case: row_cases.Case) -> None:
-    rows = path_on(mx.default_device()).rows
+    rows = device_on(mx.default_device()).rows
     if rows is None:
         pytest.skip("no kernels of rows")
     row_cases.check_norm(rows, case, expected=row_cases.mlx_norm, most_ulps=0)
@@ -189,7 +184,7 @@ def test_any_sums_and_norms_have_mlxs_bits(case: row_cases.Case) -> None:
 @fuzz(200)
 @given(case=row_cases.cases(most_rows=8, most_dims=5))
 def test_any_activations_are_mlxs(case: row_cases.Case) -> None:
-    rows = path_on(mx.default_device()).rows
+    rows = device_on(mx.default_device()).rows
     if rows is None:
         pytest.skip("no kernels of rows")
     # Exponentials of halves are approximate in MLX's.
@@ -199,7 +194,7 @@ def test_any_activations_are_mlxs(case: row_cases.Case) -> None:
 @fuzz(100)
 @given(case=pending_cases.cases)
 def test_any_drawn_tokens_are_filled_in(case: pending_cases.Case) -> None:
-    pending_cases.check(path_on(mx.default_device()).fill_in, case)
+    pending_cases.check(device_on(mx.default_device()).fill_in, case)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

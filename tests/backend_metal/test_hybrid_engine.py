@@ -13,6 +13,7 @@ import pytest
 
 from backend_metal import LLM, SamplingParams
 from backend_metal.backend import MlxBackend
+from backend_metal.device import Device
 from backend_metal.engine import build
 from backend_metal.engine.engine import Engine
 from backend_metal.engine.memory.kv_blocks import Demand, GroupBytes
@@ -309,7 +310,7 @@ def test_windows_are_for_as_many_sequences_as_run(
         return divided(groups, demand, **options)
 
     monkeypatch.setattr(build, "num_kv_blocks", noted)
-    monkeypatch.setattr(build, "device_memory_bytes", lambda _: 2 * 2**20)
+    monkeypatch.setattr(Device, "memory_bytes", 2 * 2**20)
     settings = {"num_kv_blocks": None, "num_state_snapshots": None, "max_num_seqs": 500}
     llm = checkpoint.load(monkeypatch, **settings)
     running = llm.engine.scheduler.max_num_seqs

@@ -18,7 +18,7 @@ from backend_metal.attention.kv_cache import (
     LayerCacheSpec,
 )
 from backend_metal.attention.kv_groups import KVGroup
-from backend_metal.attention.operators import AttentionPath
+from backend_metal.device import Device
 from tests.support.backend_metal.packed_step import Chunk, metadata_of
 
 SPECS = (LayerCacheSpec(2, 64, 64), LayerCacheSpec(1, 128, 64))
@@ -30,7 +30,7 @@ PATHS = pytest.mark.parametrize("path", ["cpu", "reference"])
 
 
 def make_pool(
-    num_blocks: int = 4, dtype: mx.Dtype = mx.float32, path: AttentionPath | None = None
+    num_blocks: int = 4, dtype: mx.Dtype = mx.float32, path: Device | None = None
 ) -> KVCachePool:
     return KVCachePool(LAYERS, num_blocks, BLOCK_SIZE, dtype, path=path)
 
@@ -94,7 +94,7 @@ def test_chunks_give_what_one_prefill_gives() -> None:
 
 
 @PATHS
-def test_steps_never_copy_the_cache(path: AttentionPath) -> None:
+def test_steps_never_copy_the_cache(path: Device) -> None:
     """200 steps over a 15 MB pool: memory stays where it was, far from a second cache."""
     pool = make_pool(num_blocks=1024, path=path)
     run(pool, step([5], 0, 1), seed=1)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from backend_metal.attention.kv_cache import KVCachePool, LayerAttention, LayerCacheSpec
-from backend_metal.attention.paths import CPU, REFERENCE, AttentionPath
 from backend_metal.attention.self_check import SelfCheckError, check_path
+from backend_metal.device import CPU, REFERENCE, Device
 from tests.support.backend_metal.broken_paths import BROKEN
 from tests.support.backend_metal.packed_step import Chunk, metadata_of, relative_rms
 
@@ -45,7 +45,7 @@ def test_a_token_takes_one_row() -> None:
 
 
 @PATHS
-def test_chunks_and_decodes_give_what_two_arrays_give(path: AttentionPath) -> None:
+def test_chunks_and_decodes_give_what_two_arrays_give(path: Device) -> None:
     table = np.array([5, 2, 0, 7], np.int32)
     pool, apart = (
         KVCachePool([layer], 8, BLOCK_SIZE, mx.float32, path=path) for layer in (LAYER, APART)
@@ -59,7 +59,7 @@ def test_chunks_and_decodes_give_what_two_arrays_give(path: AttentionPath) -> No
 
 
 @PATHS
-def test_steps_never_copy_the_cache(path: AttentionPath) -> None:
+def test_steps_never_copy_the_cache(path: Device) -> None:
     pool = KVCachePool([LAYER], 1024, BLOCK_SIZE, mx.float32, path=path)
     table = np.random.default_rng(3).permutation(1024)[:6].astype(np.int32)
     attend(pool, table, 0, 1)
@@ -73,7 +73,7 @@ def test_steps_never_copy_the_cache(path: AttentionPath) -> None:
 
 @PATHS
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
-def test_the_check_at_start_knows_them(path: AttentionPath, dtype: mx.Dtype) -> None:
+def test_the_check_at_start_knows_them(path: Device, dtype: mx.Dtype) -> None:
     check_path(path, [LAYER], 16, dtype)
 
 

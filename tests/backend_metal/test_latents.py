@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import mlx.core as mx
@@ -20,11 +20,12 @@ from backend_metal.attention.latent_parts import (
     LatentParts,
     divide,
 )
-from backend_metal.attention.paths import CPU, REFERENCE, AttentionPath
+from backend_metal.device import CPU, REFERENCE, Device
 from backend_metal.devices.recording import being_recorded
 from backend_metal.models.layers import latents as latents_module
 from backend_metal.models.layers.latents import IndexStep, LatentAttention
 from backend_metal.models.layers.mla import Heads
+from tests.support.backend_metal.changed_device import changed
 from tests.support.backend_metal.packed_step import Chunk, metadata_of, relative_rms
 
 BLOCK_SIZE = 8
@@ -100,7 +101,7 @@ class Layer:
 def run(
     layer: Layer,
     steps: list[list[tuple[int, int, int]]],
-    path: AttentionPath,
+    path: Device,
     *,
     top_k: int | None,
     rule: DecompressionRule,
@@ -150,7 +151,7 @@ STEPS = [
 @pytest.mark.parametrize("rule", [NEVER, FROM_FEW], ids=["absorbed", "decompressed"])
 @pytest.mark.parametrize("top_k", [None, 7, 20, 64])
 def test_chunks_and_decodes_give_what_every_key_gives(
-    path: AttentionPath, rule: DecompressionRule, top_k: int | None
+    path: Device, rule: DecompressionRule, top_k: int | None
 ) -> None:
     layer = Layer([41, 33, 12], seed=3)
     outs = run(layer, STEPS, path, top_k=top_k, rule=rule)
@@ -184,7 +185,7 @@ def test_one_way_decompresses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = Layer([41, 33, 12], seed=3)
     want = run(layer, STEPS, CPU, top_k=None, rule=NEVER)
     monkeypatch.setattr(KVCachePool, "attend_beside", lambda *_, **__: pytest.fail("it did"))
-    got = run(layer, STEPS, replace(CPU, one_way=True), top_k=None, rule=FROM_FEW)
+    got = run(layer, STEPS, changed(CPU, one_way=True), top_k=None, rule=FROM_FEW)
     assert all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
 
 

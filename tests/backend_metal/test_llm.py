@@ -12,7 +12,7 @@ import pytest
 from mlx.utils import tree_flatten
 
 from backend_metal import LLM, SamplingParams
-from backend_metal.device import CPU_STEP_TOKENS
+from backend_metal.device import CPU
 from backend_metal.models.paged_model import PagedModel
 from deployments.backend import InvalidRequestError, StepError
 from tests.support.backend_metal import tiny_models
@@ -46,8 +46,8 @@ def tokens(llm: LLM, prompts: list[str], params: SamplingParams | list[SamplingP
 @pytest.mark.parametrize(
     ("settings", "budget"),
     [
-        ({}, CPU_STEP_TOKENS),
-        ({"max_num_seqs": CPU_STEP_TOKENS + 8}, CPU_STEP_TOKENS + 8),
+        ({}, CPU.step_tokens),
+        ({"max_num_seqs": CPU.step_tokens + 8}, CPU.step_tokens + 8),
         ({"max_num_batched_tokens": 48}, 48),
     ],
     ids=["by device", "more sequences than that", "as set"],

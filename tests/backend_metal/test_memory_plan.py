@@ -9,7 +9,7 @@ import mlx.core as mx
 import pytest
 
 from backend_metal.attention.kv_cache import KVCachePool
-from backend_metal.engine import plan as planning
+from backend_metal.device import Device
 from backend_metal.engine.build import build_engine
 from backend_metal.engine.plan import plan_memory
 from deployments.backend import EngineConfig
@@ -23,10 +23,7 @@ FAMILIES = ["qwen3", "gemma3_text", "deepseek_v2", "falcon_h1", "mamba"]
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> int:
-    for module in ("plan", "build"):
-        monkeypatch.setattr(
-            f"backend_metal.engine.{module}.device_memory_bytes", lambda device: PLENTY
-        )
+    monkeypatch.setattr(Device, "memory_bytes", PLENTY)
     return PLENTY
 
 
@@ -70,22 +67,22 @@ def test_a_machine_with_less_memory_has_a_shorter_context(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny_models.save("qwen3", tmp_path)
-    monkeypatch.setattr(planning, "device_memory_bytes", lambda device: PLENTY)
+    monkeypatch.setattr(Device, "memory_bytes", PLENTY)
     whole = plan_memory(config_of(tmp_path))
     of_block = whole.sequence_bytes * BLOCK_SIZE // whole.context
     tight = int((whole.weight_bytes + 3.5 * of_block) / 0.8)
-    monkeypatch.setattr(planning, "device_memory_bytes", lambda device: tight)
+    monkeypatch.setattr(Device, "memory_bytes", tight)
     plan = plan_memory(config_of(tmp_path))
     assert plan.context == 3 * BLOCK_SIZE < plan.max_model_len
     assert plan.needed_bytes == plan.weight_bytes + 3 * of_block <= 0.8 * tight
-    monkeypatch.setattr(planning, "device_memory_bytes", lambda device: whole.weight_bytes)
+    monkeypatch.setattr(Device, "memory_bytes", whole.weight_bytes)
     with pytest.raises(ValueError, match="the weights take"):
         plan_memory(config_of(tmp_path))
 
 
 def test_no_weight_is_read(tmp_path: Path, memory: int) -> None:
     tiny_models.save("qwen3", tmp_path)
-    mx.set_default_device(CPU)
+    mx.set_default_device(CPU.mlx)
     mx.synchronize()
     before = mx.get_active_memory()
     mx.reset_peak_memory()

@@ -14,7 +14,7 @@ from mlx_lm.models.switch_layers import SwitchLinear
 from mlx_lm.utils import load_model
 
 from backend_metal import native
-from backend_metal.linux_cpu.quantized import NATIVE, can_stay_quantized, keep_quantized
+from backend_metal.devices.cpu.quantized import NATIVE, can_stay_quantized, keep_quantized
 from backend_metal.models.load.weights import convert
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.checkpoints import (

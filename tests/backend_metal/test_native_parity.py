@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal import native
-from backend_metal.attention import reference
+from backend_metal.devices import reference
 from tests.support.backend_metal import attention_oracle as oracle
 from tests.support.backend_metal.native_cases import (
     DTYPES,

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal import native
-from backend_metal.linux_cpu.blas import blas_in_use
+from backend_metal.devices.cpu.blas import blas_in_use
 from tests.support.fuzzing import fuzz
 
 Array = np.ndarray[Any, Any]

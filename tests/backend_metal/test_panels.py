@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from mlx.utils import tree_flatten
 
 from backend_metal import native
-from backend_metal.linux_cpu.blas import multiplies_rows_alike
-from backend_metal.linux_cpu.panels import (
+from backend_metal.devices.cpu.blas import multiplies_rows_alike
+from backend_metal.devices.cpu.panels import (
     PanelEmbedding,
     PanelLinear,
     is_read,

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from backend_metal import LLM, SamplingParams  # isort: skip
 import mlx.core as mx
 
-from backend_metal.attention.paths import CPU
-from backend_metal.device import Device, registered
+from backend_metal.device import CPU, registered
 from backend_metal.devices.recording import Forward, Ints
 from backend_metal.engine.batch import Batch, GroupTables
 from backend_metal.engine.recorded.kept import IDLE_STEPS, MOST_CHUNKS, MOST_DECODES, KeptRecordings
@@ -26,6 +25,7 @@ from backend_metal.engine.schedule.step import Step
 from backend_metal.engine.schedule.step_pace import StepPace
 from deployments.backend import GenerationRequest, Grammar
 from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.changed_device import changed
 from tests.support.backend_metal.rerun import Rerun
 
 PROMPTS = [[*range(first, first + 9)] for first in range(12)]
@@ -179,7 +179,7 @@ def model(tmp_path: Path) -> str:
 @pytest.fixture
 def counting() -> Iterator[type[Counting]]:
     Counting.made = Counting.replayed = 0
-    with registered(Device("counts", mx.Device(mx.cpu), replace(CPU, recorder=Counting))):
+    with registered(changed(CPU, name="counts", recorder=Counting)):
         yield Counting
 
 
@@ -313,7 +313,7 @@ def test_the_time_of_a_step_that_is_recorded_tells_nothing(
 
 
 def test_what_cant_be_recorded_runs_as_before(model: str, caplog: pytest.LogCaptureFixture) -> None:
-    device = Device("forgets", mx.Device(mx.cpu), replace(CPU, recorder=Refusing))
+    device = changed(CPU, name="forgets", recorder=Refusing)
     with registered(device), caplog.at_level(logging.WARNING):
         assert answers(LLM(model, device="forgets")) == answers(LLM(model))
     # There is one step of prompts.
@@ -326,7 +326,7 @@ def test_decodes_are_recorded_where_there_is_no_memory_for_chunks(
     model: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     RefusingChunks.made = RefusingChunks.replayed = 0
-    device = Device("has little", mx.Device(mx.cpu), replace(CPU, recorder=RefusingChunks))
+    device = changed(CPU, name="has little", recorder=RefusingChunks)
     with registered(device), caplog.at_level(logging.WARNING):
         recorded = LLM(model, device="has little", max_num_seqs=len(PROMPTS))
         plain = LLM(model, max_num_seqs=len(PROMPTS))
@@ -343,7 +343,7 @@ def test_a_failure_to_record_may_be_an_accident(
     model: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     RefusingOnce.made = RefusingOnce.replayed = RefusingOnce.refused = 0
-    device = Device("forgets once", mx.Device(mx.cpu), replace(CPU, recorder=RefusingOnce))
+    device = changed(CPU, name="forgets once", recorder=RefusingOnce)
     with registered(device), caplog.at_level(logging.WARNING):
         assert answers(LLM(model, device="forgets once")) == answers(LLM(model))
     assert RefusingOnce.replayed > 0

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend_metal import native
+from backend_metal.device import CPU
 from backend_metal.recurrent import StateMetadata, operators
-from backend_metal.recurrent.paths import CPU
 from tests.support.backend_metal import recurrent_oracle as oracle
 from tests.support.backend_metal.recurrent_cases import (
     CONVOLUTIONS,
@@ -23,8 +23,7 @@ from tests.support.backend_metal.recurrent_cases import (
 )
 from tests.support.fuzzing import fuzz
 
-assert CPU.kernels is not None
-KERNELS = CPU.kernels
+KERNELS = CPU.recurrent
 EXAMPLES = fuzz(60)
 
 

@@ -1,4 +1,4 @@
-"""Kernels that are wrong about a model's layers do not serve them."""
+"""RecurrentKernels that are wrong about a model's layers do not serve them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import mlx.core as mx
 import pytest
 
 from backend_metal import LLM, SamplingParams
-from backend_metal.recurrent import RecurrentSpec, StateArray, choose_path, paths
-from backend_metal.recurrent.paths import CPU, REFERENCE, Kernels, RecurrentPath
+from backend_metal.device import CPU, REFERENCE, Device
+from backend_metal.devices.base import RecurrentKernels
+from backend_metal.recurrent import RecurrentSpec, StateArray, choose_path
 from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.changed_device import changed
 
-assert CPU.kernels is not None
-KERNELS = CPU.kernels
+KERNELS = CPU.recurrent
 
 
 def specs(dtype: mx.Dtype) -> list[RecurrentSpec]:
@@ -23,7 +24,7 @@ def specs(dtype: mx.Dtype) -> list[RecurrentSpec]:
     return [RecurrentSpec(arrays, fits_kernels=True)] * 2
 
 
-def broken(operator: str, output: int) -> RecurrentPath:
+def broken(operator: str, output: int) -> Device:
     """As the CPU's, but for one result."""
     right = getattr(KERNELS, operator)
 
@@ -32,7 +33,7 @@ def broken(operator: str, output: int) -> RecurrentPath:
         results[output] = results[output] * 1.02
         return results[0], results[1]
 
-    return replace(CPU, kernels=replace(KERNELS, **{operator: wrong}))
+    return changed(CPU, recurrent=replace(KERNELS, **{operator: wrong}))
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
@@ -55,7 +56,7 @@ def test_an_engine_does_not_serve_with_them(
     prompt, greedy = [1, 2, 3], SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
     settings: dict[str, Any] = {"max_num_seqs": 2, "num_kv_blocks": 8, "device": "cpu"}
     (right,) = LLM(str(tmp_path), **settings).generate([prompt], greedy)
-    monkeypatch.setattr(paths, "CPU", broken("linear_attention", 0))
+    monkeypatch.setattr(CPU, "recurrent", broken("linear_attention", 0).recurrent)
     (served,) = LLM(str(tmp_path), **settings).generate([prompt], greedy)
     assert "recurrent layers run by mlx-lm's modules" in caplog.text
     assert served.token_ids == right.token_ids
@@ -65,7 +66,7 @@ def test_layers_that_no_kernel_serves_are_not_checked() -> None:
     def never(*arguments: Any, **options: Any) -> tuple[mx.array, mx.array]:
         raise AssertionError
 
-    path = RecurrentPath("gpu", mx.zeros, Kernels(never, never, head_dims=(64, 128)))
-    assert not path.serves(specs(mx.float32)[0])
+    path = changed(REFERENCE, recurrent=RecurrentKernels(never, never, head_dims=(64, 128)))
+    assert not specs(mx.float32)[0].is_updated_by(path.recurrent)
     assert choose_path(specs(mx.float32), mx.float32, path) is path
     assert choose_path(specs(mx.float32), mx.float32, "reference") is REFERENCE

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend_metal.attention import reference
+from backend_metal.devices import reference
 from tests.support.backend_metal import attention_oracle as oracle
 from tests.support.backend_metal.packed_step import relative_rms
 from tests.support.fuzzing import fuzz

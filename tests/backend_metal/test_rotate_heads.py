@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from backend_metal import native
-from backend_metal.linux_cpu.float_rows import rope_frequencies
+from backend_metal.devices.cpu.float_rows import rope_frequencies
 from backend_metal.models.layers.rotary import Rotary, rotated
 from tests.support.backend_metal.rotate_heads_cases import EPSILON, MANY, Case, cases, check
 from tests.support.fuzzing import fuzz

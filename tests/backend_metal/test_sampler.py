@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend_metal.device import device_on
 from backend_metal.engine.sampling.graph import draw_by_graph
 from backend_metal.engine.sampling.kernel import Draw, own_kernel
 from backend_metal.engine.sampling.noise import draw_keys, gumbel
@@ -43,7 +44,7 @@ class Way:
 
 @pytest.fixture(params=["kernel", "graph"], autouse=True, scope="module")
 def way(request: pytest.FixtureRequest) -> None:
-    kernel = own_kernel()
+    kernel = own_kernel(device_on(mx.default_device()))
     assert kernel is not None
     Way.draw = staticmethod(kernel if request.param == "kernel" else draw_by_graph)
 

@@ -10,8 +10,8 @@ import mlx.core as mx
 import pytest
 
 from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
-from backend_metal.attention.paths import CPU, REFERENCE, AttentionPath
 from backend_metal.attention.self_check import SelfCheckError, check_path
+from backend_metal.device import CPU, REFERENCE, Device
 from tests.support.backend_metal.broken_paths import BROKEN, BROKEN_OPTIONS
 from tests.support.instantiations import is_turn_of, marked
 
@@ -41,7 +41,7 @@ DTYPES = (mx.float32, mx.float16, mx.bfloat16)
     ),
 )
 def test_right_kernels_pass(
-    path: AttentionPath, dtype: mx.Dtype, block_size: int, layer: LayerAttention
+    path: Device, dtype: mx.Dtype, block_size: int, layer: LayerAttention
 ) -> None:
     check_path(path, [layer], block_size, dtype)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -12,8 +11,9 @@ import pytest
 
 from backend_metal import native
 from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
-from backend_metal.attention.paths import CPU
 from backend_metal.attention.self_check import check_path
+from backend_metal.device import CPU
+from tests.support.backend_metal.changed_device import changed
 from tests.support.fuzzing import EVERY_EXAMPLE
 
 CORES = (8, 10, 20, 40, 80)
@@ -81,7 +81,7 @@ def batches_of_the_check(layer: LayerAttention, dtype: mx.Dtype) -> list[dict[st
         )
         return CPU.scatter_paged_attention(**arguments)
 
-    check_path(replace(CPU, scatter_paged_attention=spied), [layer], BLOCK_SIZE, dtype)
+    check_path(changed(CPU, scatter_paged_attention=spied), [layer], BLOCK_SIZE, dtype)
     return batches
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ import pytest
 from backend_metal import LLM, SamplingParams  # isort: skip
 import mlx.core as mx
 
-from backend_metal.attention.paths import CPU
-from backend_metal.device import Device, registered
+from backend_metal.device import CPU, registered
 from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.changed_device import changed
 
 PROMPTS = [[*range(first, first + 9)] for first in range(4)]
 
@@ -41,7 +40,7 @@ def test_the_path_makes_what_the_host_does_not_read(
     tiny_models.save(family, tmp_path)
     params = SamplingParams(max_tokens=4, ignore_eos=True, temperature=0.0)
     own = LLM(str(tmp_path), max_num_seqs=4).generate(PROMPTS, params, show_progress=False)
-    with registered(Device("makes", mx.Device(mx.cpu), replace(CPU, make_array=counted))):
+    with registered(changed(CPU, name="makes", make_array=counted, draw_tokens=None)):
         llm = LLM(str(tmp_path), device="makes", max_num_seqs=4)
         found = llm.generate(PROMPTS, params, show_progress=False)
     assert [one.token_ids for one in found] == [one.token_ids for one in own]

@@ -12,7 +12,7 @@ import pytest
 from mlx.utils import tree_flatten
 
 from backend_metal import LLM, SamplingParams, native
-from backend_metal.linux_cpu.quantized import NATIVE
+from backend_metal.devices.cpu.quantized import NATIVE
 from backend_metal.models import paged_model
 from backend_metal.models.layers import weight_memory
 from backend_metal.models.layers.fused_projections import joined_layers

@@ -17,8 +17,8 @@ import mlx.core as mx
 import numpy as np
 
 from backend_metal import _native
+from backend_metal.devices.base import RecurrentKernels
 from backend_metal.engine.sampling.kernel import KernelDraw
-from backend_metal.recurrent.paths import Kernels
 from deployments.backend import SamplingParams
 from tests.metal_on_cpu import host, operators
 from tests.metal_on_cpu.host.build import SHADERS
@@ -157,7 +157,7 @@ def _linear_attention(heads: tuple[int, int], dims: tuple[int, int]) -> None:
     module = host.extension()
     for delta_rule in (True, False):
         check_linear_attention(
-            Kernels(module.causal_conv, module.linear_attention),
+            RecurrentKernels(module.causal_conv, module.linear_attention),
             Layout((1, 5, 1), (3, 8, -1), (3, 1, 2)),
             heads=heads,
             dims=dims,

@@ -1,4 +1,4 @@
-"""Holds the operators of this folder to ``backend_metal/attention/reference.py``."""
+"""Holds the operators of this folder to ``backend_metal/devices/reference.py``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from backend_metal.attention import reference
+from backend_metal.devices import reference
 from tests.metal_on_cpu import host, operators
 from tests.support.backend_metal import attention_oracle as oracle
 from tests.support.backend_metal.native_cases import as_numpy, check_caches, check_out

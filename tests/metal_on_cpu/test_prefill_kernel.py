@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from backend_metal import native
-from backend_metal.attention import reference
+from backend_metal.devices import reference
 from tests.metal_on_cpu import host, operators
 from tests.metal_on_cpu.parity import check
 from tests.support.backend_metal import attention_oracle as oracle

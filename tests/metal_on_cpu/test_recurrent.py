@@ -12,11 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend_metal.device import REFERENCE
+from backend_metal.devices.base import RecurrentKernels
+from backend_metal.devices.extension import GPU_HEAD_DIMS
 from backend_metal.recurrent import RecurrentSpec, StateArray, choose_path, operators
-from backend_metal.recurrent.paths import GPU_HEAD_DIMS, REFERENCE, Kernels, RecurrentPath
 from tests.metal_on_cpu import host
 from tests.metal_on_cpu.injection import injected
 from tests.support.backend_metal import recurrent_oracle as oracle
+from tests.support.backend_metal.changed_device import changed
 from tests.support.backend_metal.recurrent_cases import check_conv, check_linear_attention
 from tests.support.fuzzing import fuzz
 
@@ -31,9 +34,9 @@ DTYPES = (mx.float32, mx.float16, mx.bfloat16)
 
 
 @pytest.fixture(scope="module")
-def kernels() -> Kernels:
+def kernels() -> RecurrentKernels:
     module = host.extension()
-    return Kernels(module.causal_conv, module.linear_attention)
+    return RecurrentKernels(module.causal_conv, module.linear_attention)
 
 
 @pytest.fixture(params=[0, 1], ids=["in order", "backwards"])
@@ -46,7 +49,9 @@ def schedule(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_convolutions_match_float64(kernels: Kernels, dtype: mx.Dtype, layout: str) -> None:
+def test_convolutions_match_float64(
+    kernels: RecurrentKernels, dtype: mx.Dtype, layout: str
+) -> None:
     for seed, (channels, kernel, has_bias, is_part) in enumerate(
         [(300, 4, False, True), (20, 3, True, False), (5, 8, True, True)]
     ):
@@ -67,7 +72,7 @@ def test_convolutions_match_float64(kernels: Kernels, dtype: mx.Dtype, layout: s
 @pytest.mark.parametrize("delta_rule", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_linear_attention_matches_float64(
-    kernels: Kernels, dtype: mx.Dtype, delta_rule: bool, layout: str
+    kernels: RecurrentKernels, dtype: mx.Dtype, delta_rule: bool, layout: str
 ) -> None:
     for seed, (dims, channel_gates) in enumerate(
         [((64, 18), False), ((128, 32), True), ((32, 5), True)]
@@ -103,13 +108,15 @@ def test_linear_attention_matches_float64(
     dtype=st.sampled_from(DTYPES),
     seed=st.integers(0, 2**16),
 )
-def test_narrow_states_match_float64(kernels: Kernels, layout: oracle.Layout, **case: Any) -> None:
+def test_narrow_states_match_float64(
+    kernels: RecurrentKernels, layout: oracle.Layout, **case: Any
+) -> None:
     check_linear_attention(kernels, layout, **case)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("dim", GPU_HEAD_DIMS)
-def test_every_instantiation(kernels: Kernels, dim: int, dtype: mx.Dtype) -> None:
+def test_every_instantiation(kernels: RecurrentKernels, dim: int, dtype: mx.Dtype) -> None:
     check_linear_attention(
         kernels,
         LAYOUTS["mixed"],
@@ -129,10 +136,12 @@ MAMBA = RecurrentSpec(
 
 
 def test_the_check_at_start_covers_mamba(
-    kernels: Kernels, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    kernels: RecurrentKernels, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = RecurrentPath("metal", mx.zeros, replace(kernels, head_dims=GPU_HEAD_DIMS))
-    assert path.serves(MAMBA)
+    path = changed(
+        REFERENCE, attention="metal", recurrent=replace(kernels, head_dims=GPU_HEAD_DIMS)
+    )
+    assert MAMBA.is_updated_by(path.recurrent)
     assert choose_path([MAMBA], mx.bfloat16, path) is path
     for right, wrong in (("mask *= 2", "mask *= 4"), ("exp(beta * rates)", "exp(rates)")):
         with injected("recurrent/narrow_linear_attention.metal", right, wrong, tmp_path):
@@ -141,7 +150,7 @@ def test_the_check_at_start_covers_mamba(
 
 
 def decode(
-    kernels: Kernels, num_seqs: int, *, heads: int = 2, dims: tuple[int, int] = (128, 128)
+    kernels: RecurrentKernels, num_seqs: int, *, heads: int = 2, dims: tuple[int, int] = (128, 128)
 ) -> tuple[Any, int]:
     """A step of decodes, by default as Qwen3.5 has them, and the bytes of its sequences' states."""
     (dim, dim_v), slots = dims, tuple(range(num_seqs))
@@ -173,7 +182,7 @@ def decode(
     ],
 )
 def test_decode_reads_and_writes_each_state_once(
-    kernels: Kernels, heads: int, dims: tuple[int, int], grid: tuple[int, int, int]
+    kernels: RecurrentKernels, heads: int, dims: tuple[int, int], grid: tuple[int, int, int]
 ) -> None:
     launch, state_bytes = decode(kernels, 3, heads=heads, dims=dims)
     assert [dispatch.grid for dispatch in launch.dispatches] == [grid]
@@ -184,7 +193,7 @@ def test_decode_reads_and_writes_each_state_once(
     assert launch.dispatches[0].threadgroup_bytes_used == 0
 
 
-def test_a_convolution_reads_no_state_twice(kernels: Kernels) -> None:
+def test_a_convolution_reads_no_state_twice(kernels: RecurrentKernels) -> None:
     layout = oracle.Layout((1, 1, 12), (0, 1, 2), (0, 1, 2))
     x, weight = mx.ones((14, 64), mx.bfloat16), mx.ones((4, 64))
     states = mx.zeros((oracle.NUM_SLOTS, 3, 64), mx.bfloat16)
@@ -196,7 +205,7 @@ def test_a_convolution_reads_no_state_twice(kernels: Kernels) -> None:
     assert launch.loaded_bytes(frozenset({2})) == 3 * 3 * 64 * 2
 
 
-def test_a_pool_is_not_counted_as_memory_that_waits(kernels: Kernels) -> None:
+def test_a_pool_is_not_counted_as_memory_that_waits(kernels: RecurrentKernels) -> None:
     """MLX ends a command buffer when the arrays that it has met are large."""
     launch, state_bytes = decode(kernels, 3)
     assert launch.counted_elements < state_bytes // 4

@@ -9,20 +9,19 @@ from dataclasses import replace
 
 import pytest
 
-from backend_metal.attention.paths import CPU, REFERENCE, AttentionPath  # isort: skip
+from backend_metal.device import CPU, REFERENCE, Device  # isort: skip
 import mlx.core as mx
 import numpy as np
 
-from backend_metal.device import Device
 from ops.bench import device_limits, machine
 from ops.bench.attention import __main__ as attention
 from ops.bench.attention.bench import CONTIGUOUS, GPU_CALLS, AttentionBench, Measured
 from ops.bench.attention.cases import BLOCK_SIZE, Case, Paged, contiguous
+from tests.support.backend_metal.changed_device import changed
 
 pytestmark = pytest.mark.serve
 
-DEVICE = Device("cpu", mx.Device(mx.cpu), CPU)
-GPU = replace(DEVICE, name="some", mlx=mx.Device(mx.gpu))
+GPU = changed(CPU, name="some", mlx=mx.Device(mx.gpu))
 """Nothing runs on it."""
 SMALL = Case(40, 2, num_q_heads=4, num_kv_heads=2, head_dim=64)
 
@@ -34,9 +33,7 @@ def same_default_device() -> Iterator[None]:
     mx.set_default_device(previous)
 
 
-def bench(
-    device: Device = DEVICE, dtype: mx.Dtype = mx.float32, **changed: float
-) -> AttentionBench:
+def bench(device: Device = CPU, dtype: mx.Dtype = mx.float32, **changed: float) -> AttentionBench:
     return AttentionBench(device, dtype, **{"budget": 0.0, "memory_bytes": 1e9} | changed)
 
 
@@ -64,7 +61,7 @@ def test_a_run_is_a_chain_of_calls(case: Case) -> None:
         calls.append(1)
         return CPU.scatter_paged_attention(*arguments, **options)
 
-    path: AttentionPath = replace(CPU, scatter_paged_attention=counted)
+    path: Device = changed(CPU, scatter_paged_attention=counted)
     run = Paged(case, mx.float32, CPU, calls=3).run(path)
     run()
     run()

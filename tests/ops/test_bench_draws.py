@@ -8,6 +8,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from backend_metal.device import device_on
 from backend_metal.engine.sampling.graph import draw_by_graph
 from backend_metal.engine.sampling.kernel import own_kernel
 from ops.bench.draws import __main__ as draws
@@ -20,7 +21,7 @@ NUM_ROWS, VOCAB_SIZE = 3, 1000
 @pytest.mark.parametrize("case", draws.CASES, ids=lambda case: case.name)
 @pytest.mark.exhaustive
 def test_contenders_draw_the_same(case: draws.Case) -> None:
-    kernels = own_kernel()
+    kernels = own_kernel(device_on(mx.default_device()))
     assert kernels is not None
     batch = draws.make_batch(case, NUM_ROWS, VOCAB_SIZE)
     logits = 4.0 * mx.random.normal((NUM_ROWS, VOCAB_SIZE), key=mx.random.key(1))

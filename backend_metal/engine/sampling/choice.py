@@ -12,6 +12,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from backend_metal.devices.base import Device
 from backend_metal.engine.sampling.batch import (
     Biases,
     RowOptions,
@@ -41,9 +42,9 @@ SPREAD = 4.0
 """Standard deviation of the logits of the check."""
 
 
-def choose_draw(vocab_size: int, dtype: mx.Dtype) -> Draw:
-    """For logits of a model, on MLX's default device."""
-    kernel = own_kernel()
+def choose_draw(vocab_size: int, dtype: mx.Dtype, device: Device) -> Draw:
+    """For logits of a model, on a device that is MLX's default one."""
+    kernel = own_kernel(device)
     if kernel is None:
         return draw_by_graph
     started = time.perf_counter()

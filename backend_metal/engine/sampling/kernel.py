@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import mlx.core as mx
 import numpy as np
 
-from backend_metal import native
+from backend_metal.devices.base import Device, DrawTokens
 from backend_metal.engine.sampling.batch import Biases, SamplingBatch
-from backend_metal.gpu import GPU
 from backend_metal.native import MakeArray
 
 Draw = Callable[[mx.array, SamplingBatch], mx.array]
 """int32 ``[rows]`` of logits ``[rows, vocab_size]``."""
-
-
-class DrawTokens(Protocol):
-    """``csrc/operators/draw_tokens.h`` says what it takes."""
-
-    def __call__(
-        self,
-        logits: mx.array,
-        options: mx.array,
-        masks: mx.array,
-        counts: mx.array,
-        bias_ids: mx.array,
-        biases: mx.array,
-        *,
-        cuts: bool,
-    ) -> mx.array: ...
 
 
 class KernelDraw:
@@ -75,12 +57,10 @@ class KernelDraw:
         )
 
 
-def own_kernel() -> KernelDraw | None:
-    """Of MLX's default device; None where this build has none for it."""
-    if mx.default_device() == mx.Device(mx.cpu):
-        return KernelDraw(native.draw_tokens, any_float=False)
-    if GPU is None:
+def own_kernel(device: Device) -> KernelDraw | None:
+    """None where it has none."""
+    if device.draw_tokens is None:
         return None
     return KernelDraw(
-        GPU.operators.draw_tokens, any_float=True, make_array=GPU.attention.make_array
+        device.draw_tokens, any_float=device.draws_any_float, make_array=device.make_array
     )

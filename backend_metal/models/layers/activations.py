@@ -7,8 +7,8 @@ from collections.abc import Callable
 import mlx.core as mx
 import mlx.nn as nn
 
-from backend_metal.linux_cpu import activations as on_cpu
-from backend_metal.linux_cpu.native_scope import native_applies
+from backend_metal.devices.cpu import activations as on_cpu
+from backend_metal.devices.cpu.native_scope import native_applies
 from backend_metal.models.layers.fused_rows import current_row_operators
 
 SWIGLU_NAME = "swiglu"

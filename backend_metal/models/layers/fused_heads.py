@@ -16,9 +16,9 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models import Klear, lfm2, llama, qwen3
 
+from backend_metal.devices.cpu.float_rows import NativeRMSNorm
+from backend_metal.devices.cpu.quantized import NativeQuantizedLinear
 from backend_metal.devices.rotate_heads import RotateHeads
-from backend_metal.linux_cpu.float_rows import NativeRMSNorm
-from backend_metal.linux_cpu.quantized import NativeQuantizedLinear
 from backend_metal.models.layers.fused_rows import FusedRMSNorm
 from backend_metal.models.layers.layer_cache import AttentionOptions, LayerCache, PagedMask
 from backend_metal.models.layers.rotary import Rotary, rotary_of, rotated

@@ -20,8 +20,8 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
-from backend_metal.linux_cpu.half_experts import FloatSwitchLinear
-from backend_metal.linux_cpu.quantized import NativeQuantizedLinear, NativeQuantizedSwitchLinear
+from backend_metal.devices.cpu.half_experts import FloatSwitchLinear
+from backend_metal.devices.cpu.quantized import NativeQuantizedLinear, NativeQuantizedSwitchLinear
 
 NAMES = (
     ("q_proj", "k_proj", "v_proj"),

@@ -13,8 +13,8 @@ from threading import local
 import mlx.core as mx
 import mlx.nn as nn
 
+from backend_metal.devices.cpu.float_rows import NativeRMSNorm
 from backend_metal.devices.row_operators import RowOperators
-from backend_metal.linux_cpu.float_rows import NativeRMSNorm
 
 _thread = local()
 

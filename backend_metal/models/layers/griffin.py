@@ -14,7 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.recurrent_gemma import RGLRU, Conv1d, RecurrentBlock
 
-from backend_metal.linux_cpu.activations import exp
+from backend_metal.devices.cpu.activations import exp
 from backend_metal.models.layers.recurrent_kernels import CarriedState, packed_states, take_taps
 
 

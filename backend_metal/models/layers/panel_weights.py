@@ -7,7 +7,7 @@ from collections.abc import Callable
 import mlx.core as mx
 import mlx.nn as nn
 
-from backend_metal.linux_cpu.panels import (
+from backend_metal.devices.cpu.panels import (
     is_read,
     lay_in_panels,
     may_lie_in_panels,

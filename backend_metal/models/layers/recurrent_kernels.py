@@ -19,7 +19,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from backend_metal.linux_cpu.activations import exp
+from backend_metal.devices.cpu.activations import exp
 from backend_metal.recurrent import StateArray
 from backend_metal.recurrent.operators import MAX_CONV_KERNEL
 

@@ -15,8 +15,8 @@ import mlx.nn as nn
 import numpy as np
 from mlx_lm.models.rope_utils import Llama3RoPE, ProportionalRoPE, SuScaledRoPE, YarnRoPE
 
+from backend_metal.devices.cpu.float_rows import NativeRoPE
 from backend_metal.devices.rotate_heads import RotateHeads
-from backend_metal.linux_cpu.float_rows import NativeRoPE
 
 DTYPES = (mx.float16, mx.bfloat16, mx.float32)
 MAX_HEAD_DIM = 512

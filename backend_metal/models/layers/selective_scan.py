@@ -15,7 +15,7 @@ import mlx.nn as nn
 from mlx_lm.models.jamba import JambaMambaMixer
 from mlx_lm.models.mamba import MambaBlock
 
-from backend_metal.linux_cpu.activations import swiglu
+from backend_metal.devices.cpu.activations import swiglu
 from backend_metal.models.layers.recurrent_kernels import CarriedState
 
 States = tuple[mx.array | None, Any]

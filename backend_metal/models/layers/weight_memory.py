@@ -8,8 +8,8 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from backend_metal.linux_cpu.huge_pages import has_huge_pages, lay_together
-from backend_metal.linux_cpu.quantized import NATIVE
+from backend_metal.devices.cpu.huge_pages import has_huge_pages, lay_together
+from backend_metal.devices.cpu.quantized import NATIVE
 from backend_metal.models.layers.fused_projections import all_layers, joined_layers, replace_joined
 
 NAMES = ("weight", "scales", "biases")

@@ -15,6 +15,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import load_model
 
 from backend_metal import native
+from backend_metal.device import Device
 from backend_metal.models.families.bitnet import unpack_ternary
 from backend_metal.models.load.account.config import normalized
 from backend_metal.models.load.account.keys import warn_of_unknown_keys
@@ -75,7 +76,7 @@ def outline(
     model: str,
     *,
     revision: str | None = None,
-    device: mx.Device,
+    device: Device,
     dtype: DtypeName = "auto",
     memory_limit_bytes: int,
     trust_remote_code: bool = False,
@@ -83,7 +84,7 @@ def outline(
 ) -> OutlinedModel:
     """As ``load``, without reading the weights or the tokenizer. Raises what ``load`` does."""
     path, config = find_checkpoint(model, revision)
-    on_cpu = device.type == mx.cpu
+    on_cpu = device.mlx.type == mx.cpu
     network, config, settled, _ = _build(path, config, trust_remote_code, max_model_len)
     check_wanted(max_model_len, settled.context, model)
     weight_bytes = convert(
@@ -99,7 +100,7 @@ def load(
     model: str,
     *,
     revision: str | None = None,
-    device: mx.Device,
+    device: Device,
     dtype: DtypeName = "auto",
     memory_limit_bytes: int,
     trust_remote_code: bool = False,
@@ -140,7 +141,7 @@ def load(
     )
     pooling = read_pooling_config(path)
     logger.info("loading %s (%s) from %s", model, config["model_type"], path)
-    on_cpu = device.type == mx.cpu
+    on_cpu = device.mlx.type == mx.cpu
     warn_of_unknown_keys(path, config)
     network, config, settled, generates = _build(path, config, trust_remote_code, max_model_len)
     check_wanted(max_model_len, settled.context, model)
@@ -153,7 +154,7 @@ def load(
     tokenizer = load_checkpoint_tokenizer(
         path, config, trust_remote_code=trust_remote_code, template=template
     )
-    paged = PagedModel(network, config)
+    paged = PagedModel(network, config, device=device)
     logger.info(
         "sampling, unless a request says otherwise: temperature %g, top_p %g, top_k %d, min_p %g, "
         "repetition_penalty %g",

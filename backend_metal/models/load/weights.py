@@ -13,8 +13,8 @@ from mlx_lm.models.afm7 import FusedLinear, FusedQuantizedLinear
 from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
-from backend_metal.linux_cpu.half_experts import keep_experts_float
-from backend_metal.linux_cpu.quantized import can_stay_quantized, keep_quantized
+from backend_metal.devices.cpu.half_experts import keep_experts_float
+from backend_metal.devices.cpu.quantized import can_stay_quantized, keep_quantized
 from backend_metal.models.load.progress import Progress
 
 logger = logging.getLogger(__name__)

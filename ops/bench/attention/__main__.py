@@ -14,7 +14,7 @@ import sys
 from tqdm import tqdm
 
 # Before mlx, so that MLX finds the BLAS.
-from backend_metal.device import device_memory_bytes, select_device  # isort: skip
+from backend_metal.device import select_device  # isort: skip
 import mlx.core as mx
 
 from ops.bench.attention.bench import AttentionBench
@@ -57,7 +57,7 @@ def main() -> None:
         device,
         getattr(mx, arguments.dtype or default),
         arguments.budget,
-        (arguments.memory_gb or 0.4e-9 * device_memory_bytes(device.mlx)) * 1e9,
+        (arguments.memory_gb or 0.4e-9 * device.memory_bytes) * 1e9,
     )
     sys.stdout.write(f"{bench.machine_report()}\n\n{report(bench, DECODES, PREFILLS)}\n")
 

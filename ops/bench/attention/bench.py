@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 # Before mlx, so that MLX finds the BLAS.
-from backend_metal.attention.paths import REFERENCE, AttentionPath  # isort: skip
+from backend_metal.device import REFERENCE, Device  # isort: skip
 import mlx.core as mx
 
-from backend_metal.device import Device
-from backend_metal.linux_cpu.blas import physical_cores
+from backend_metal.devices.cpu.blas import physical_cores
 from ops.bench import device_limits, machine
 from ops.bench.attention.cases import Case, Paged, contiguous
 from ops.bench.timing import markdown_table, median_seconds, medians_by_turns
@@ -49,8 +48,8 @@ class AttentionBench:
         return (*self._paths, CONTIGUOUS)
 
     @property
-    def _paths(self) -> dict[str, AttentionPath]:
-        return {path.name: path for path in (self.device.path, REFERENCE)}
+    def _paths(self) -> dict[str, Device]:
+        return {path.attention: path for path in (self.device, REFERENCE)}
 
     @property
     def _calls(self) -> int:
@@ -81,7 +80,7 @@ class AttentionBench:
         fitting = [n for n in self.contenders if self._bytes(case, n) <= self.memory_bytes]
         if not fitting:
             return {}
-        paged = Paged(case, self.dtype, self.device.path, self._calls)
+        paged = Paged(case, self.dtype, self.device, self._calls)
         own, *others = self._paths
         runs = {own: paged.run(self._paths[own])}
         if CONTIGUOUS in fitting:
@@ -99,13 +98,13 @@ class AttentionBench:
     def _bytes(self, case: Case, name: str) -> float:
         """Most memory that a contender takes."""
         keys = case.kv_bytes(self.dtype)
-        if name == self.device.path.name:
+        if name == self.device.attention:
             return keys
         # Where MLX has no kernel for it, a prefill's scores are kept, and their softmax.
         scores = 2 * mx.float32.size * case.num_scores if case.new > 1 else 0
         in_float32 = mx.float32.size / self.dtype.size
         # Nothing of a graph is freed before a GPU has run it.
-        copies = 1 + 4 * in_float32 * self._calls if name == REFERENCE.name else 3
+        copies = 1 + 4 * in_float32 * self._calls if name == REFERENCE.attention else 3
         return copies * keys + scores
 
     def limit(self, case: Case) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 # Before mlx, so that MLX finds the BLAS.
-from backend_metal.attention.paths import AttentionPath  # isort: skip
+from backend_metal.device import Device  # isort: skip
 import mlx.core as mx
 import numpy as np
 
@@ -65,7 +65,7 @@ class Paged:
     model's layers are: handing work to a GPU is paid for once.
     """
 
-    def __init__(self, case: Case, dtype: mx.Dtype, home: AttentionPath, calls: int = 1) -> None:
+    def __init__(self, case: Case, dtype: mx.Dtype, home: Device, calls: int = 1) -> None:
         """``home``: whose caches they are; others may run on them, too."""
         self._case = case
         self._calls = calls
@@ -91,8 +91,9 @@ class Paged:
         }
         mx.eval(self._caches, self._q, self._k, self._v, self._metadata)
 
-    def run(self, path: AttentionPath) -> Run:
-        options = path.decode_options if self._case.new == 1 else path.prefill_options
+    def run(self, path: Device) -> Run:
+        one = self._case.new == 1
+        options = path.phases(decodes=one, prefills=not one)
 
         def step() -> None:
             out = self._q
@@ -115,9 +116,7 @@ class Paged:
         return step
 
 
-def filled_caches(
-    case: Case, dtype: mx.Dtype, num_blocks: int, path: AttentionPath
-) -> list[mx.array]:
+def filled_caches(case: Case, dtype: mx.Dtype, num_blocks: int, path: Device) -> list[mx.array]:
     """Keys and values, allocated as the KV cache pool allocates them."""
     num_slots = num_blocks * BLOCK_SIZE
     shape = (num_blocks, BLOCK_SIZE, case.num_kv_heads, case.head_dim)

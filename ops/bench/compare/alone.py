@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from backend_metal.linux_cpu.blas import physical_cores
+from backend_metal.devices.cpu.blas import physical_cores
 from ops.bench.compare import model
 from ops.bench.compare.__main__ import installed
 from ops.bench.compare.model import Weights

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from backend_metal.linux_cpu.blas import physical_cores
+from backend_metal.devices.cpu.blas import physical_cores
 from ops.bench.compare.peers import CACHE, VERSION
 
 LLAMA_CPP_PYTHON = "0.3.36"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from backend_metal.linux_cpu.blas import blas_in_use, physical_cores, preload
+from backend_metal.devices.cpu.blas import blas_in_use, physical_cores, preload
 from ops.bench.compare.model import Weights
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -110,7 +110,7 @@ def main() -> None:
     dtype = mx.float32 if device.mlx.type == mx.cpu else mx.bfloat16
     # Logs why, where they are wrong.
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    kernels = choose_draw(arguments.vocabulary, dtype)
+    kernels = choose_draw(arguments.vocabulary, dtype, device)
     if kernels is draw_by_graph:
         sys.exit("Nothing to measure: no kernels are built for this device, or wrong ones.")
     shape = arguments.rows, arguments.vocabulary

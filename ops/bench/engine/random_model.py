@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 # Before mlx, so that MLX finds the BLAS.
-import backend_metal.linux_cpu.blas  # noqa: F401  # isort: skip
+import backend_metal.devices.cpu.blas  # noqa: F401  # isort: skip
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_map

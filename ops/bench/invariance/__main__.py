@@ -153,9 +153,9 @@ def main() -> None:
     arguments = parser.parse_args()
     shape = SHAPES[arguments.shape]
     ways = {"as it is": False}
-    path = select_device(arguments.device).deterministic_path
+    own = select_device(arguments.device).deterministic()
     # CUDA's has no quantized matrices.
-    if path is not None and (arguments.bits is None or path.multiply_alike is None):
+    if own is not None and (arguments.bits is None or own.multiply_alike is None):
         ways["deterministic"] = True
     with tempfile.TemporaryDirectory() as directory:
         layers = arguments.layers or shape.config["num_hidden_layers"]

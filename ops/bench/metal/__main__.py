@@ -25,7 +25,7 @@ from backend_metal.engine.attention_choice import choose_attention  # isort: ski
 import mlx.core as mx
 
 from backend_metal.attention.kv_cache import LayerAttention, LayerCacheSpec
-from backend_metal.device import Device, device_memory_bytes, select_device
+from backend_metal.device import Device, select_device
 from ops.bench.attention import __main__ as attention_bench
 from ops.bench.attention.bench import AttentionBench
 from ops.bench.attention.cases import BLOCK_SIZE
@@ -47,7 +47,7 @@ def machine(device: Device) -> str:
     rows = [
         ("chip", str(info.get("device_name", platform.processor() or platform.machine()))),
         ("architecture", str(info.get("architecture", platform.machine()))),
-        ("memory for MLX", f"{device_memory_bytes(device.mlx) / 2**30:.0f} GiB"),
+        ("memory for MLX", f"{device.memory_bytes / 2**30:.0f} GiB"),
         (
             "system",
             f"macOS {platform.mac_ver()[0]}" if platform.mac_ver()[0] else platform.platform(),
@@ -84,7 +84,7 @@ def attention(device: Device, *, quick: bool) -> str:
         device,
         mx.bfloat16,
         budget=1.0 if quick else 4.0,
-        memory_bytes=0.4 * device_memory_bytes(device.mlx),
+        memory_bytes=0.4 * device.memory_bytes,
     )
     return f"{bench.machine_report()}\n\n{attention_bench.report(bench, decodes, prefills)}"
 

@@ -23,8 +23,8 @@ import numpy as np
 from mlx_lm.models import mamba, mamba2, qwen3_5, recurrent_gemma
 from tqdm import tqdm
 
-from backend_metal.linux_cpu.blas import physical_cores
-from backend_metal.linux_cpu.native_scope import native_layers
+from backend_metal.devices.cpu.blas import physical_cores
+from backend_metal.devices.cpu.native_scope import native_layers
 from backend_metal.models.layers import griffin, selective_scan
 from backend_metal.models.layers.recurrent_layers import (
     PooledStateCache,

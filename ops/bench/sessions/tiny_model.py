@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 # Before mlx, so that MLX finds the BLAS.
-import backend_metal.linux_cpu.blas  # noqa: F401  # isort: skip
+import backend_metal.devices.cpu.blas  # noqa: F401  # isort: skip
 import mlx.core as mx
 from mlx.utils import tree_flatten
 from mlx_lm.models import qwen3

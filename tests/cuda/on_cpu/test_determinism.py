@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from backend_metal import LLM
-from backend_metal.attention.paths import AttentionPath
 from backend_metal.cuda import rows_alike
-from backend_metal.device import Device, registered
+from backend_metal.device import CPU, registered
 from tests.cuda.on_cpu.extension import execution, operators
 from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.changed_device import changed
 from tests.support.backend_metal.kept_logits import answer
 
 PLACES = 6
@@ -58,28 +58,27 @@ CUTS = (
 @pytest.fixture(scope="module")
 def device() -> Iterator[str]:
     native = operators()
-    alike = AttentionPath(
-        "emulated",
-        partial(native.scatter_paged_attention, one_kernel=True),
-        partial(native.paged_attention, one_kernel=True),
-        native.reshape_and_cache,
-        mx.zeros,
+    path = changed(
+        CPU,
+        name="emulated",
+        attention="emulated",
+        operators=native,
+        zeros=mx.zeros,
+        repeats_graphs=False,
+        joins_nodes=False,
+    )
+    alike = changed(
+        path,
+        _own={"one_kernel": True},
         multiply_alike=partial(
             rows_alike.multiply_alike, partial(native.few_rows_product, any_rows=True)
         ),
         origin_multiple=64,
     )
-    path = AttentionPath(
-        "emulated",
-        native.scatter_paged_attention,
-        native.paged_attention,
-        native.reshape_and_cache,
-        mx.zeros,
-        deterministic=alike,
-    )
+    vars(path)["deterministic"] = lambda: alike
     with (
         pytest.MonkeyPatch.context() as patch,
-        registered(Device("emulated", mx.Device(mx.cpu), path)),
+        registered(path),
         execution(num_cores=6),
     ):
         patch.setattr(rows_alike, "ALIKE", rows_alike.ALIKE | OF_THE_CPU)

@@ -13,7 +13,7 @@ from mlx_lm.models.rope_utils import SuScaledRoPE, YarnRoPE
 from mlx_lm.tuner.lora import LoRALinear
 
 from backend_metal import native
-from backend_metal.attention.paths import path_on
+from backend_metal.device import device_on
 from backend_metal.devices.rotate_heads import RotateHeads
 from backend_metal.engine.build import build_engine
 from backend_metal.models import paged_model
@@ -77,7 +77,7 @@ def test_a_cpu_has_one() -> None:
     worst = error_of_model(network, config, native.rotate_heads)
     assert worst <= 1e-5
     assert num_fused(network) == len(network.layers)
-    assert path_on(mx.Device(mx.cpu)).rotate_heads is native.rotate_heads
+    assert device_on(mx.Device(mx.cpu)).rotate_heads is native.rotate_heads
 
 
 Wrong = Callable[[RotateHeads, dict[str, Any], tuple[mx.array, ...]], tuple[mx.array, mx.array]]

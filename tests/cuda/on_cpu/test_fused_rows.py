@@ -4,7 +4,6 @@ compute what they did, and wrong operators never serve."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -13,8 +12,8 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
-from backend_metal.attention import paths
 from backend_metal.attention.kv_cache import KVCachePool
+from backend_metal.device import device_on
 from backend_metal.devices.row_operators import RowOperators
 from backend_metal.models import paged_model
 from backend_metal.models.checks.rows_check import right_row_operators
@@ -23,6 +22,7 @@ from backend_metal.models.layers.fused_rows import FusedRMSNorm, prepare_fused_r
 from backend_metal.models.paged_model import PagedModel
 from tests.cuda.on_cpu.extension import execution, operators
 from tests.support.backend_metal import tiny_models
+from tests.support.backend_metal.changed_device import changed
 from tests.support.backend_metal.dense import (
     dense_logits,
     mixed_batches,
@@ -250,9 +250,7 @@ def test_logits_are_those_of_mlxs_operators(
     network, config = tiny_models.build("qwen3")
     network.set_dtype(dtype)
     with monkeypatch.context() as patch:
-        patch.setattr(
-            paged_model, "path_on", lambda device: replace(paths.path_on(device), rows=None)
-        )
+        patch.setattr(paged_model, "device_on", lambda mlx: changed(device_on(mlx), rows=None))
         _, plain = mixed_batches(network, config)
     assert num_prepared(network) == 0
     operators().take_nodes()

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import mlx.core as mx
 import pytest
 
-from backend_metal.recurrent.paths import GPU_HEAD_DIMS, Kernels
+from backend_metal.devices.base import RecurrentKernels
+from backend_metal.devices.extension import GPU_HEAD_DIMS
 from tests.cuda.on_cpu.extension import execution, operators
 from tests.cuda.on_cpu.nvrtc import compile_kernel
 from tests.support.backend_metal import recurrent_oracle as oracle
@@ -31,15 +32,17 @@ def on_the_emulator() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def kernels() -> Kernels:
+def kernels() -> RecurrentKernels:
     module = operators()
-    return Kernels(module.causal_conv, module.linear_attention)
+    return RecurrentKernels(module.causal_conv, module.linear_attention)
 
 
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ELEMENTS)
-def test_convolutions(kernels: Kernels, dtype: mx.Dtype, layout: str, backwards: bool) -> None:
+def test_convolutions(
+    kernels: RecurrentKernels, dtype: mx.Dtype, layout: str, backwards: bool
+) -> None:
     with execution(backwards=backwards):
         check_conv(
             kernels,
@@ -60,7 +63,7 @@ def test_convolutions(kernels: Kernels, dtype: mx.Dtype, layout: str, backwards:
     [(mx.bfloat16, (128, 18), True), (mx.float16, (64, 32), False), (mx.float32, (64, 32), True)],
 )
 def test_linear_attention(
-    kernels: Kernels,
+    kernels: RecurrentKernels,
     dtype: mx.Dtype,
     dims: tuple[int, int],
     delta_rule: bool,
@@ -98,7 +101,7 @@ def test_linear_attention(
     ],
 )
 def test_narrow_states(
-    kernels: Kernels,
+    kernels: RecurrentKernels,
     dtype: mx.Dtype,
     heads: tuple[int, int],
     dims: tuple[int, int],

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
 
 from backend_metal import native
-from backend_metal.attention.paths import CPU, REFERENCE, AttentionPath
+from backend_metal.device import CPU, REFERENCE, Device
+from tests.support.backend_metal.changed_device import changed
 
 Results = tuple[mx.array, mx.array, mx.array]
 
 
-def wrong(scatter: Callable[..., Results]) -> AttentionPath:
-    return replace(CPU, name="metal", scatter_paged_attention=scatter)
+def wrong(scatter: Callable[..., Results]) -> Device:
+    return changed(CPU, attention="metal", scatter_paged_attention=scatter)
 
 
-def changed_out(change: Callable[[mx.array, dict[str, Any]], mx.array]) -> AttentionPath:
+def changed_out(change: Callable[[mx.array, dict[str, Any]], mx.array]) -> Device:
     def scatter(**arguments: Any) -> Results:
         out, *caches = native.scatter_paged_attention(**arguments)
         return change(out, arguments), *caches
@@ -26,7 +26,7 @@ def changed_out(change: Callable[[mx.array, dict[str, Any]], mx.array]) -> Atten
     return wrong(scatter)
 
 
-def changed_arguments(change: Callable[[dict[str, Any]], dict[str, Any]]) -> AttentionPath:
+def changed_arguments(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Device:
     return wrong(lambda **given: native.scatter_paged_attention(**given | change(given)))
 
 
@@ -39,11 +39,11 @@ def decodes_only(arguments: dict[str, Any]) -> bool:
     return bool(arguments["q"].shape[0] == arguments["seq_lens"].size)
 
 
-def scaled_where(condition: Callable[[dict[str, Any]], bool]) -> AttentionPath:
+def scaled_where(condition: Callable[[dict[str, Any]], bool]) -> Device:
     return changed_out(lambda out, given: out * 1.05 if condition(given) else out)
 
 
-def one_element(value: float) -> AttentionPath:
+def one_element(value: float) -> Device:
     def change(out: mx.array, given: dict[str, Any]) -> mx.array:
         out[-1, -1, -1] = value
         return out

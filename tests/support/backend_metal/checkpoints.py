@@ -12,11 +12,11 @@ from mlx.utils import tree_flatten
 from mlx_lm.utils import quantize_model
 
 from backend_metal.attention.kv_cache import KVCachePool
+from backend_metal.device import CPU as CPU
 from backend_metal.models.load.loader import LoadedModel, load
 from tests.support.backend_metal import tiny_models
 from tests.support.backend_metal.packed_step import Chunk, forward, states_for
 
-CPU = mx.Device(mx.cpu)
 PLENTY = 2**30
 TOKENS = np.arange(20, dtype=np.int32) * 13 % tiny_models.VOCAB_SIZE
 TABLE = np.array([2, 0, 3], np.int32)

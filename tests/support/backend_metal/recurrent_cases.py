@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from backend_metal import native
+from backend_metal.devices.base import RecurrentKernels
 from backend_metal.recurrent import operators
-from backend_metal.recurrent.paths import Kernels
 from tests.support.backend_metal import recurrent_oracle as oracle
 from tests.support.backend_metal.packed_step import relative_rms
 
@@ -29,7 +29,7 @@ CONVOLUTIONS: dict[str, Any] = {
 
 
 def check_conv(
-    kernels: Kernels,
+    kernels: RecurrentKernels,
     layout: oracle.Layout,
     *,
     channels: int,
@@ -60,7 +60,7 @@ def check_conv(
 
 
 def check_linear_attention(
-    kernels: Kernels,
+    kernels: RecurrentKernels,
     layout: oracle.Layout,
     *,
     heads: tuple[int, int],

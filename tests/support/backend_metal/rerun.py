@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import mlx.core as mx
 import numpy as np
 
-from backend_metal.attention.paths import CPU
-from backend_metal.device import Device, registered
+from backend_metal.device import CPU, Device, registered
 from backend_metal.devices.recording import Forward, Ints
+from tests.support.backend_metal.changed_device import changed
 
 DEVICE = "records"
 
@@ -40,6 +39,6 @@ class Rerun:
 @contextmanager
 def recording_device() -> Iterator[Device]:
     """The CPU, with steps that are recorded. ``engine.attention`` is to be ``auto``."""
-    device = Device(DEVICE, mx.Device(mx.cpu), replace(CPU, recorder=Rerun))
+    device = changed(CPU, name=DEVICE, recorder=Rerun)
     with registered(device) as found:
         yield found

@@ -9,10 +9,13 @@ whatever other sequences left in the cache (a NaN, say) reaches nobody else.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+
+from backend_metal.devices.base import Device
 
 Ints = npt.NDArray[np.int32]
 
@@ -203,3 +206,42 @@ def _check_below(name: str, values: Ints, limit: int) -> None:
     low, high = int(values.min(initial=0)), int(values.max(initial=0))
     if low < 0 or high >= limit:
         raise ValueError(f"{name} must lie between 0 and {limit - 1}, not {low} to {high}")
+
+
+class Reference(Device):
+    """Plain MLX, on any device."""
+
+    attention = "reference"
+    any_head_dim = True
+    writes_in_place = False
+
+    def __init__(self, name: str, mlx: mx.Device) -> None:
+        self.name, self.mlx = name, mlx
+
+    def scatter_paged_attention(
+        self, *arguments: Any, **options: Any
+    ) -> tuple[mx.array, mx.array, mx.array]:
+        return scatter_paged_attention(*arguments, **options)
+
+    def paged_attention(self, *arguments: Any, **options: Any) -> mx.array:
+        return paged_attention(*arguments, **options)
+
+    def reshape_and_cache(self, *arguments: mx.array) -> tuple[mx.array, mx.array]:
+        return reshape_and_cache(*arguments)
+
+    def scatter_latent_attention(
+        self,
+        *,
+        k: mx.array,
+        k_cache: mx.array,
+        slot_mapping: mx.array,
+        head_dim_v: int,
+        **arguments: Any,
+    ) -> tuple[mx.array, mx.array]:
+        # Written through two views, the cache would become two.
+        k_cache = write_rows(k_cache, k, slot_mapping)
+        values = k_cache[..., :head_dim_v]
+        return paged_attention(k_cache=k_cache, v_cache=values, **arguments), k_cache
+
+    def write_latents(self, rows: mx.array, k_cache: mx.array, slot_mapping: mx.array) -> mx.array:
+        return write_rows(k_cache, rows, slot_mapping)

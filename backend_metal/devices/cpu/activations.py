@@ -6,7 +6,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from backend_metal import native
-from backend_metal.linux_cpu.native_scope import native_applies
+from backend_metal.devices.cpu.native_scope import native_applies
 
 
 def exp(x: mx.array) -> mx.array:

@@ -22,7 +22,7 @@ import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
-LIBRARY = Path(__file__).parents[1] / "libpomona_blas.so"
+LIBRARY = Path(__file__).parents[2] / "libpomona_blas.so"
 OPENBLAS = "scipy_openblas32"
 MODES = ("on", "openblas", "off")
 CPU_TOPOLOGY = Path("/sys/devices/system/cpu")

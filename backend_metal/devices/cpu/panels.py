@@ -12,7 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from backend_metal import native
-from backend_metal.linux_cpu.blas import multiplies_rows_alike
+from backend_metal.devices.cpu.blas import multiplies_rows_alike
 
 
 class _Panels(nn.Module):  # type: ignore[misc]

@@ -7,7 +7,7 @@ import mlx.nn as nn
 import numpy as np
 
 from backend_metal import native
-from backend_metal.linux_cpu.native_scope import native_applies
+from backend_metal.devices.cpu.native_scope import native_applies
 
 
 class NativeRMSNorm(nn.RMSNorm):  # type: ignore[misc]

@@ -1,1 +1,0 @@
-"""What only Linux CPUs use: a BLAS, and layers with kernels of their own."""
