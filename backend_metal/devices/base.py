@@ -12,7 +12,6 @@ import mlx.nn as nn
 import numpy.typing as npt
 
 from backend_metal.devices.memory import device_memory_bytes
-from backend_metal.devices.pending_tokens import fill_in_tokens
 from backend_metal.devices.recording import Recorder
 from backend_metal.devices.rotate_heads import RotateHeads
 from backend_metal.devices.row_operators import RowOperators
@@ -126,7 +125,8 @@ class Device(ABC):
     def fill_in(self, token_ids: mx.array, drawn: mx.array) -> mx.array:
         """``token_ids``, int32 ``[tokens]``, with the drawn ones in place of those that are
         pending: ``-1 - row`` stands for that row of ``drawn``, int32 ``[rows]``."""
-        return fill_in_tokens(token_ids, drawn)
+        rows = mx.maximum(-1 - token_ids, 0)
+        return mx.where(token_ids < 0, drawn[rows], token_ids)
 
     def phases(self, *, decodes: bool, prefills: bool) -> Mapping[str, bool]:
         """What its attention is told, as options, of a step in which every sequence has one token,

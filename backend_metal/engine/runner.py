@@ -13,7 +13,6 @@ import numpy as np
 from backend_metal import native
 from backend_metal.attention.kv_cache import AttentionMetadata, KVCachePool
 from backend_metal.devices.base import Device
-from backend_metal.devices.pending_tokens import FillIn
 from backend_metal.engine.batch import Batch
 from backend_metal.engine.batch_builder import BatchBuilder
 from backend_metal.engine.draws import PromptReader, StepDraws
@@ -61,7 +60,7 @@ class ModelRunner:
         repeated: RepeatedModel | None,
         device: Device,
         make_array: MakeArray,
-        fill_in: FillIn,
+        fill_in: Callable[[mx.array, mx.array], mx.array],
     ) -> None:
         """``recorded``: where the device can have steps recorded. ``states``: of a model with
         recurrent layers. ``repeated``: ``model``, where graphs of decode steps can be repeated.

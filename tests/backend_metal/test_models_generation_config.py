@@ -7,11 +7,11 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import mlx.core as mx
 import pytest
 
 from backend_metal import LLM, SamplingParams
 from backend_metal.backend import MlxBackend
+from backend_metal.device import CPU
 from backend_metal.models.load.find import DEMO_DIRECTORY
 from backend_metal.models.load.generation_config import default_sampling
 from backend_metal.models.load.loader import load
@@ -43,8 +43,7 @@ def write(directory: Path, content: object) -> None:
 
 
 def revision(checkpoint: Path, **settings: Any) -> str:
-    device = mx.Device(mx.cpu)
-    return load(str(checkpoint), device=device, memory_limit_bytes=2**30, **settings).revision
+    return load(str(checkpoint), device=CPU, memory_limit_bytes=2**30, **settings).revision
 
 
 def test_a_checkpoint_says_how_its_tokens_are_drawn(checkpoint: Path) -> None:

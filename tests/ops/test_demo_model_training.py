@@ -14,6 +14,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.models.qwen3 import Model
 from tokenizers import Tokenizer
 
+from backend_metal.device import CPU
 from backend_metal.models.load.loader import load
 from ops.demo_model.corpus import generate
 from ops.demo_model.dataset import Rows, pack
@@ -86,7 +87,7 @@ def test_a_packed_document_is_read_as_if_it_were_alone(rows: Rows) -> None:
 
 def test_a_saved_model_has_a_longer_context(tokenizer: Tokenizer, tmp_path: Path) -> None:
     save(Model(TINY), tokenizer, tmp_path)
-    loaded = load(str(tmp_path), device=mx.Device(mx.cpu), memory_limit_bytes=2**30)
+    loaded = load(str(tmp_path), device=CPU, memory_limit_bytes=2**30)
     assert loaded.max_model_len == 8192
     saved, shipped = (json.loads((at / "config.json").read_text()) for at in (tmp_path, DEMO))
     assert shipped.keys() == saved.keys()

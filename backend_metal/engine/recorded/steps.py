@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 import mlx.core as mx
 
 from backend_metal.attention.kv_cache import GroupedMetadata, KVCachePool
-from backend_metal.devices.pending_tokens import FillIn
 from backend_metal.devices.recording import Recorder, Recording, being_recorded
 from backend_metal.engine.batch import Batch
 from backend_metal.engine.recorded.kept import KeptRecordings
@@ -40,7 +40,7 @@ class RecordedSteps:
         model: Model,
         pool: KVCachePool,
         recorder: Recorder,
-        fill_in: FillIn,
+        fill_in: Callable[[mx.array, mx.array], mx.array],
         max_num_seqs: int,
     ) -> None:
         self._model = model

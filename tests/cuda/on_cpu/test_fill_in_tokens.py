@@ -9,7 +9,7 @@ import mlx.core as mx
 import pytest
 from hypothesis import given
 
-from backend_metal.devices.pending_tokens import fill_in_tokens
+from backend_metal.device import REFERENCE
 from tests.cuda.on_cpu.extension import execution, operators
 from tests.cuda.on_cpu.nvrtc import compile_kernel
 from tests.support.backend_metal.pending_cases import Case, cases, check
@@ -58,7 +58,7 @@ def test_any_step_is_filled_in(case: Case) -> None:
 @fuzz(50)
 @given(case=cases)
 def test_mlxs_operators_do_the_same(case: Case) -> None:
-    check(fill_in_tokens, case)
+    check(REFERENCE.fill_in, case)
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
