@@ -85,8 +85,6 @@ class Device(ABC):
     repeats_graphs: bool = False
     """Whether a decode step's graph may serve for shorter sequences, too: kernels read of a block
     table no more than there is of a sequence, so that a wider one costs nothing."""
-    joins_nodes: bool = False
-    """Whether such a graph may be one node for MLX: kernels hand their tasks over together then."""
     recorder: Recorder | None = None
     """Captures whole steps and replays them, where the device can launch them so."""
 

@@ -23,7 +23,6 @@ def path() -> Device:
         attention="metal",
         operators=host.extension(),
         phases=dict,
-        joins_nodes=False,
     )
 
 

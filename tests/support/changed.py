@@ -20,7 +20,7 @@ _KERNELS = "|".join((_SHADERS, _DISPATCH, _EMULATOR, _STEPS))
 _CALLERS = (
     r"backend_metal/(attention|devices|recurrent|engine/sampling|engine/recorded)/.+"
     r"|backend_metal/models/(paged_model|(layers|checks)/\w+)\.py"
-    r"|backend_metal/gpu\.py"
+    r"|backend_metal/device\.py"
 )
 
 SOURCES = {

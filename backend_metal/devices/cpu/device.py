@@ -17,7 +17,6 @@ class Cpu(ExtensionDevice):
     # the streams beside it for longer.
     step_tokens = 512
     repeats_graphs = True
-    joins_nodes = True
     rows = RowOperators(native.rms_norm_of_sum)
 
     def __init__(self, *, one_kernel: bool = False) -> None:

@@ -65,7 +65,6 @@ def device() -> Iterator[str]:
         operators=native,
         zeros=mx.zeros,
         repeats_graphs=False,
-        joins_nodes=False,
     )
     alike = changed(
         path,
