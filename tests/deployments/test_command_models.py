@@ -63,12 +63,12 @@ def test_each_is_listed_with_why_it_can_not_be_served(
 def test_a_context_that_there_is_no_room_for_is_cut(
     cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("backend_metal.engine.plan.device_memory_bytes", lambda device: 25_000_000)
+    monkeypatch.setattr("backend_metal.devices.base.device_memory_bytes", lambda device: 25_000_000)
     assert models.run(["list"]) == 0
     [good] = [line for line in capsys.readouterr().out.splitlines() if "org/good" in line]
     # 20 MB less the weights are 1124 tokens in blocks of 16.
     assert "13 MB + 7 MB  1120 of 8192  yes" in good
-    monkeypatch.setattr("backend_metal.engine.plan.device_memory_bytes", lambda device: 10_000_000)
+    monkeypatch.setattr("backend_metal.devices.base.device_memory_bytes", lambda device: 10_000_000)
     assert models.run(["list"]) == 0
     [good] = [line for line in capsys.readouterr().out.splitlines() if "org/good" in line]
     assert "no: the weights take 12.5 MiB" in good
