@@ -32,7 +32,18 @@ from tests.support.backend_metal.tiny_configs import VARIANTS
 
 FUSED = {
     *("Klear", "apertus", "dots1", "ernie4_5", "ernie4_5_moe", "gemma", "glm4", "granite"),
-    *("granitemoe", "helium", "lfm2", "lfm2-vl", "lfm2_moe", "llama", "mellum", "mimo", "mistral"),
+    *(
+        "granitemoe",
+        "helium",
+        "internlm3",
+        "lfm2",
+        "lfm2-vl",
+        "lfm2_moe",
+        "llama",
+        "mellum",
+        "mimo",
+        "mistral",
+    ),
     *("mistral3", "phimoe", "pixtral", "qwen2", "qwen2_moe", "qwen2_vl", "qwen3", "qwen3_moe"),
     *("qwen3_vl", "qwen3_vl_moe", "seed_oss", "smollm3", "starcoder2"),
     # Variants of these.
