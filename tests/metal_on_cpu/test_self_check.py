@@ -90,7 +90,7 @@ MET = [
     for bug in SHADER_BUGS
     if bug.caught_by != COMPILER
     and "linear_attention" not in bug.file
-    and not bug.file.startswith("draw")
+    and not bug.file.startswith("sampling/")
     and bug.name not in NOT_MET
 ]
 
