@@ -1,4 +1,4 @@
-"""The registry of devices: which of them are here, and which one MLX runs on."""
+"""The registry of devices, and the choice of the one that MLX runs on."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def _find() -> Gpu | None:
 
 
 GPU = _find()
-"""That of this machine; None where there is none, or this build has no kernels for it."""
+"""This machine's GPU; None without a GPU, or without kernels for it in this build."""
 CPU = Cpu()
 REFERENCE = Reference("reference", mx.Device(mx.cpu))
-"""Attends on any device."""
+"""Plain MLX, which runs on any device."""
 PATHS: dict[str, Device] = {one.attention: one for one in (GPU, CPU, REFERENCE) if one is not None}
-"""Who attends in this build, best first."""
+"""Devices by the name of their attention path, best first."""
 
 
 def device_on(mlx: mx.Device) -> Device:
-    """That whose kernels are written for ``mlx``, or the reference where there are none."""
+    """Return the device with kernels for ``mlx``, or else the reference."""
     return CPU if mlx.type == mx.cpu else GPU or REFERENCE
 
 
 def device_for(path: Device | str | None) -> Device:
-    """From itself, or what its attention is called; None: that on MLX's default device. Raises
-    ``ValueError`` naming those that there are."""
+    """Return ``path``, or the device of that attention path; None: that of MLX's default device.
+    Raises ``ValueError`` that names the allowed paths."""
     if path is None:
         return device_on(mx.default_device())
     if isinstance(path, str):

@@ -27,18 +27,16 @@ def missing_kernels(head_dims: tuple[int, int]) -> str:
 
 
 def missing(device: Device, head_dims: Iterable[tuple[int, int]]) -> str | None:
-    """Why ``device`` can't attend over caches of these head dims, of keys and values; None: it
-    can."""
+    """Return why ``device`` has no attention for these head dims of keys and values, or None."""
     lacking = [pair for pair in head_dims if not (device.any_head_dim or have_kernels(pair))]
     return f"the {device.attention} path has {missing_kernels(lacking[0])}" if lacking else None
 
 
 def attending(path: Device | str | None, head_dims: Iterable[tuple[int, int]]) -> Device:
-    """Who attends over caches of these head dims: ``path``, by itself or what its attention is
-    called.
+    """Return the device of ``path`` for caches of these head dims.
 
-    None: MLX's default device, or the reference where that lacks kernels for them. Raises
-    ``ValueError`` when the one that is asked for does.
+    None: MLX's default device, or the reference if that has no kernels for them. Raises
+    ``ValueError`` if the requested device has none.
     """
     device = device_for(path)
     lacking = missing(device, head_dims)

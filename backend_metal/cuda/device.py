@@ -1,4 +1,4 @@
-"""What serves on NVIDIA GPUs: the extension, and the device that its operators make."""
+"""The device for NVIDIA GPUs, and the extension with its operators."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class CudaRecording:
         newest: mx.array,
         max_drawn: int,
     ) -> None:
-        """As a ``Recorder`` does. ``operators``: the extension."""
+        """``operators``: the extension."""
         inputs = mx.zeros(len(ints), mx.int32), mx.zeros(max_drawn, mx.int32)
         mx.eval(inputs)
         self._native = operators.Recording(*inputs)

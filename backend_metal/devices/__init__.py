@@ -1,5 +1,5 @@
-"""What a device implements, and those that do it but for CUDA, which has a room of its own.
+"""The ``Device`` interface (``base.py``) and its implementations for Metal, the CPU and plain MLX.
 
-Start reading at ``base.py``. ``backend_metal.device`` chooses among them; kernels are held to MLX's
-operators at start (``kernel_check.py``).
+``backend_metal.device`` is the registry. ``kernel_check.py`` checks kernels against MLX's operators
+at start. CUDA's implementation is in ``backend_metal.cuda``.
 """

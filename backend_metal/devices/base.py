@@ -1,4 +1,4 @@
-"""The one class that a device implements: all that Pomona knows of it."""
+"""The interface between the engine and a device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from backend_metal.devices.row_operators import RowOperators
 
 
 class DrawTokens(Protocol):
-    """``csrc/operators/draw_tokens.h`` says what it takes."""
+    """Sample one token a row; ``csrc/operators/draw_tokens.h`` documents the arguments."""
 
     def __call__(
         self,
@@ -37,114 +37,111 @@ class MultiplyAlike(Protocol):
     def __call__(
         self, layers: Sequence[nn.Module], trace: Callable[[], Sequence[mx.array]]
     ) -> None:
-        """Change the ``layers`` of a model. ``trace``: results of a step of that model, not
-        computed. Raises ``ValueError`` telling what of it may still give a token other bits with
-        other tokens beside it."""
+        """Make the ``layers`` of a model batch-invariant. ``trace`` returns the lazy results of one
+        step of that model. Raises ``ValueError`` that names an operation that is not
+        batch-invariant."""
         ...
 
 
 @dataclass(frozen=True)
 class RecurrentKernels:
-    """Of ``recurrent/operators.py``, which checks what they are given."""
+    """Kernels behind ``recurrent/operators.py``, which checks their arguments."""
 
     causal_conv: Callable[..., tuple[mx.array, mx.array]]
     linear_attention: Callable[..., tuple[mx.array, mx.array]]
     head_dims: tuple[int, ...] | None = None
-    """Those that linear attention takes; None: any."""
+    """Head dims that linear attention supports; None: any."""
 
 
 class Device(ABC):
-    """Where a model runs, and how.
+    """Runs a model's step.
 
-    A device says who it is, and attends. All else has a default, MLX's own way, so that a device
-    overrides what it does better. Kernels are held to MLX's operators before they serve.
+    A device has a name and implements attention. Every other method defaults to MLX's operators; a
+    device overrides those for which it has kernels. The engine checks kernels against MLX's
+    operators at start.
     """
 
     name: str
-    """As in ``engine.device``."""
+    """The value of ``engine.device`` that selects it."""
     mlx: mx.Device
-    """Where MLX evaluates what the device has no kernels for."""
+    """MLX's device for all operators without a kernel of ours."""
     attention: str
-    """What ``engine.attention`` and the metrics call its way to attend."""
+    """The name of its attention path in ``engine.attention`` and in metrics."""
     step_tokens: int = 2048
-    """The token budget of a step. A GPU computes some hundred rows in the time in which it reads a
-    model's weights, and each step costs the host and the attention over the prompt so far anew: as
-    mlx-lm, which prefills 2,048 tokens at a time."""
+    """The token budget of a step; mlx-lm prefills as many tokens at a time. Each step costs the
+    host time and reads the prompt's earlier keys again."""
 
     any_head_dim: bool = False
-    """Whether it attends over others than those of ``attention/head_dims.py``."""
+    """Whether its attention supports head dims beyond those of ``attention/head_dims.py``."""
     writes_in_place: bool = True
-    """Whether it writes caches where they are even if a step that was submitted before has not
-    ended; where it doesn't, MLX would copy them."""
+    """Whether it updates a cache in place while an earlier step still runs; MLX's operators copy
+    the cache then."""
     origin_multiple: int = 1
-    """Tokens to a multiple of which the block tables of layers with windows are to begin."""
+    """Block tables of sliding-window layers begin at a multiple of this number of tokens."""
     one_way: bool = False
-    """Whether latents are never decompressed for many tokens: these get other bits then than one
-    alone."""
+    """Whether prefill never decompresses latents, so that its bits equal those of decode."""
 
     repeats_graphs: bool = False
-    """Whether a decode step's graph may serve for shorter sequences, too: kernels read of a block
-    table no more than there is of a sequence, so that a wider one costs nothing."""
+    """Whether a cached decode graph also runs shorter sequences: kernels read only the used part of
+    a block table, so padding costs nothing."""
     recorder: Recorder | None = None
-    """Captures whole steps and replays them, where the device can launch them so."""
+    """Captures whole steps and replays them with one launch each."""
 
     rotate_heads: RotateHeads | None = None
-    """What comes before attention, where there is a kernel for it."""
+    """QK-norm and RoPE in one kernel."""
     rows: RowOperators | None = None
-    """What else of a layer there are kernels for."""
+    """Residual sums, norms and activations in one kernel each."""
     recurrent: RecurrentKernels | None = None
-    """What updates recurrent state in place; None: mlx-lm's modules do, on copies."""
+    """Kernels that update recurrent state in place; None: mlx-lm's modules update copies."""
     draw_tokens: DrawTokens | None = None
-    """Samples a step's tokens; None: a graph of MLX's operators does."""
+    """The sampling kernel; None: a graph of MLX's operators samples."""
     draws_any_float: bool = False
-    """Whether that takes logits of 2 bytes as they are."""
+    """Whether the sampling kernel takes float16 and bfloat16 logits without a cast."""
     multiply_alike: MultiplyAlike | None = None
-    """Has each row of a product get the bits that it gets alone; None where MLX's products are so,
-    or nobody asks for it."""
+    """Makes a model's GEMMs batch-invariant; None: MLX's are, or the device is not
+    deterministic."""
 
     @property
     def memory_bytes(self) -> int:
-        """That MLX can use."""
+        """Memory that MLX can use, in bytes."""
         return device_memory_bytes(self.mlx)
 
     def limit_memory(self, num_bytes: int) -> None:  # noqa: B027
-        """Bound, from now on, the memory of what its kernels compute, where MLX does not count
-        it."""
+        """Limit the memory of the kernels' own intermediate arrays, which MLX does not count."""
 
     def zeros(self, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
-        """A cache, in the memory that suits the device."""
+        """Allocate a cache in the memory that suits the device."""
         return mx.zeros(shape, dtype)
 
     def make_array(self, values: npt.NDArray[Any]) -> mx.array:
-        """Of integers of 32 bits that the host tells of a step, in memory that the device reads at
-        its speed."""
+        """Copy a step's 32-bit integers from the host to memory that the device reads at full
+        speed."""
         return mx.array(values)
 
     def fill_in(self, token_ids: mx.array, drawn: mx.array) -> mx.array:
-        """``token_ids``, int32 ``[tokens]``, with the drawn ones in place of those that are
-        pending: ``-1 - row`` stands for that row of ``drawn``, int32 ``[rows]``."""
+        """Substitute sampled tokens for the pending ones of ``token_ids``, int32 ``[tokens]``:
+        ``-1 - row`` stands for that row of ``drawn``, int32 ``[rows]``."""
         rows = mx.maximum(-1 - token_ids, 0)
         return mx.where(token_ids < 0, drawn[rows], token_ids)
 
     def phases(self, *, decodes: bool, prefills: bool) -> Mapping[str, bool]:
-        """What its attention is told, as options, of a step in which every sequence has one token,
-        or every one has several."""
+        """Options that tell its attention that a step has decodes alone, or prefills alone."""
         return {}
 
     @abstractmethod
     def scatter_paged_attention(
         self, *arguments: Any, **options: Any
     ) -> tuple[mx.array, mx.array, mx.array]:
-        """Prepare and attend: as in ``attention/operators.py``, which checks the arguments, and
-        with ``phases``."""
+        """Write keys and values and attend, as ``attention/operators.py`` documents, which checks
+        the arguments. ``options`` include those of ``phases``."""
 
     @abstractmethod
     def paged_attention(self, *arguments: Any, **options: Any) -> mx.array:
-        """Attend over what the caches hold, as there."""
+        """Attend over the cached keys and values."""
 
     @abstractmethod
     def reshape_and_cache(self, *arguments: mx.array) -> tuple[mx.array, mx.array]:
-        """Write keys and values to their slots, as there."""
+        """Write keys and values to their slots."""
 
     def scatter_latent_attention(
         self,
@@ -155,8 +152,8 @@ class Device(ABC):
         head_dim_v: int,
         **arguments: Any,
     ) -> tuple[mx.array, mx.array]:
-        """As ``scatter_paged_attention`` where the values are the first ``head_dim_v`` dims of the
-        keys, which alone are kept: ``(out, k_cache)``."""
+        """Write latents and attend; the first ``head_dim_v`` dims of a key are its value. Returns
+        ``(out, k_cache)``."""
         out, k_cache, _ = self.scatter_paged_attention(
             k=k,
             v=k[..., :head_dim_v],
@@ -168,15 +165,13 @@ class Device(ABC):
         return out, k_cache
 
     def write_latents(self, rows: mx.array, k_cache: mx.array, slot_mapping: mx.array) -> mx.array:
-        """Write what is kept in one array alone: ``k_cache``."""
+        """Write latents to their slots; returns ``k_cache``."""
         return self.reshape_and_cache(rows, rows, k_cache, k_cache, slot_mapping)[0]
 
     def adapt_layers(self, layers: Sequence[nn.Module]) -> None:  # noqa: B027
-        """Have the layers of a model compute products by kernels of the device, where it has some
-        that are better than MLX's."""
+        """Replace GEMMs of a model's layers by the device's own where those are faster."""
 
     def deterministic(self) -> Device | None:
-        """The same kernels, so used that what a token gets depends on its sequence alone: neither
-        on the tokens that a step computes with it, nor on others' sequences. None where products of
-        matrices, or attention, have other bits with another number of rows."""
+        """Return a batch-invariant variant of this device, by which a token's bits depend on its
+        sequence alone; None: there is none."""
         return None

@@ -1,1 +1,1 @@
-"""How many KV blocks and states fit, and what MLX and the system are told of memory."""
+"""Sizes of the KV cache and of recurrent state, and the memory limits of MLX and the system."""

@@ -1,2 +1,2 @@
-"""A request on its way to the engine's sequences: it waits, its prompt becomes token ids, and its
-grammar is compiled. ``intake.Intake`` makes the sequences."""
+"""Turns a request into the engine's sequences: the queue, tokenization, grammar compilation.
+``intake.Intake`` makes the sequences."""

@@ -1,1 +1,1 @@
-"""Held to mlx-lm before a model serves: fused layers run beside its own, and a trace's caches."""
+"""Checks at start: fused layers against mlx-lm's, and the caches that a trace of a model found."""

@@ -1,2 +1,2 @@
-"""Families of models that mlx-lm's own code does not serve by itself on a paged cache, a file each;
-``table.FAMILIES`` lists all that are served."""
+"""Adapters, one a file, for families that unmodified mlx-lm code can't run on a paged cache;
+``table.FAMILIES`` lists all supported families."""

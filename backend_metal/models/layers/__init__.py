@@ -1,2 +1,2 @@
-"""What stands for an mlx-lm model's layers in a packed step: their caches, attention to latents,
-recurrent operators, and projections, norms and rotations in fewer kernels."""
+"""Replacements for parts of an mlx-lm model in a packed step: caches, latent attention, recurrent
+kernels, and fused projections, norms and rotary embeddings."""

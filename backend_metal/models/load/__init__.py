@@ -1,2 +1,2 @@
-"""A checkpoint on its way to a model: found or downloaded, its config accounted for key by key, its
-tensors read, its weights in the form that suits the device. ``loader.load`` is the way in."""
+"""Loads a checkpoint: finds or downloads it, checks every key of its config, reads its tensors and
+converts its weights for the device. Start at ``loader.load``."""
